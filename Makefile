@@ -55,10 +55,15 @@ include src/guest/guest.mk
 $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)mkdir -p $@
 
-# Everything that runs is pinned with its hash; pip checks them.
-.venv/.ready: requirements.txt
-	$(call say,VENV,.venv)
+# The package is found by a path from site-packages: a tree that is copied with its environment has its own.
+.venv/.package:
 	$(Q)test -x $(PYTHON) || python3 -m venv .venv
+	$(Q)cd .venv/lib/python3*/site-packages && echo ../../../../tools > copyscope.pth
+	$(Q)touch $@
+
+# Everything that runs is pinned with its hash; pip checks them.
+.venv/.ready: requirements.txt | .venv/.package
+	$(call say,VENV,.venv)
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	$(Q)touch $@
 
@@ -79,7 +84,7 @@ $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(Q)touch $@
 
-# Root does not write bytecode into the user's tree (__main__.py), so it is made here.
+# Root does not write bytecode into the user's tree (bin/copyscope), so it is made here.
 $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
 	$(Q)touch $@
@@ -114,13 +119,13 @@ deps-kernels:
 	$(Q)tools/deps.sh run test kernels $(if $(KERNELS),$(if $(findstring riscv64,$(KERNELS)),riscv64),riscv64)
 
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
-	$(Q)tools/profile.py --impl $(IMPL) $(PROFILE_ARGS)
+	$(Q)bin/copyscope run --impl $(IMPL) $(PROFILE_ARGS)
 
 sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
-	$(Q)tools/sweep.py $(EXP) $(SWEEP_ARGS)
+	$(Q)bin/copyscope sweep $(EXP) $(SWEEP_ARGS)
 
 report: .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
-	$(Q)$(AS_USER) tools/report.py $(RESULTS)
+	$(Q)$(AS_USER) bin/copyscope report $(RESULTS)
 
 test: deps-test all ## Install, build, run the tests that decide most: five minutes (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
@@ -171,24 +176,24 @@ check-live-all: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS
 
 # The guests see this tree read-only, so everything must be built before.
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
-	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
 check-two-hosts: deps-kernels all .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
-	$(Q)PYTHONPATH=tests/kernels:tests/live:tools $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels:tests/live $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
 
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
-	$(Q)PYTHONPATH=tests/simulator:tools $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
+	$(Q)PYTHONPATH=tests/simulator $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
 
 deps-compilers:
 	$(Q)tools/deps.sh run kernels
 
 check-compilers: deps-compilers all .venv/.ready-test ## BPF programs of every clang that Debian has, loaded here and on Debian kernels: COMPILERS="13 19" KERNELS="here 5.10" (root, network)
-	$(Q)PYTHONPATH=tests/kernels:tools $(PYTHON) -P -B tests/kernels/compilers.py --compilers "$(COMPILERS)" $(KERNELS)
+	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/compilers.py --compilers "$(COMPILERS)" $(KERNELS)
 
 check-distributions: .venv/.ready-test ## Both commands of the README in a root of Debian 12, 13, sid and Ubuntu 24.04: SUITES=trixie EXTENT=brief (root, network)
 	$(Q)tools/deps.sh distributions
-	$(Q)PYTHONPATH=tests/kernels:tests/distributions:tools $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
+	$(Q)PYTHONPATH=tests/kernels:tests/distributions $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 
 deps-consumers: artifacts .venv/.ready-test
 	$(Q)tools/deps.sh consumers
@@ -211,10 +216,10 @@ check-records: .venv/.ready ## Derived sections of all committed records by the 
 	$(Q)$(PYTHON) -P -B tests/rederive.py $(OLD)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
-	$(Q)$(PYTHON) -P -m ruff check tools tests bin/copyscope
+	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck bin/copyscope tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests
@@ -223,7 +228,7 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
 
 pages: .venv/.ready ## docs/reference/record.md, record.schema.json and command-line.md anew, from the code
-	$(Q)PYTHONPATH=tests/pages:tools $(PYTHON) -P -B tests/pages/write.py
+	$(Q)PYTHONPATH=tests/pages $(PYTHON) -P -B tests/pages/write.py
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)

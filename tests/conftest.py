@@ -1,13 +1,8 @@
-"""Makes the package importable as `copyscope` without ever putting tools/ on sys.path.
+"""What all tests have: signals, a terminal, a temporary directory, and which of them this build can run."""
 
-tools/ holds profile.py, which would shadow the standard library's `profile` (docs/dev/HOUSE.md).
-"""
-
-import importlib.util
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
@@ -17,20 +12,6 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "tools" / "copyscope"
-
-
-def _load() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "copyscope", PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["copyscope"] = module
-    spec.loader.exec_module(module)
-
-
-_load()
 
 # A shell starts what runs in its background with SIGINT ignored, nohup(1) with SIGHUP: the programs of the
 # tests would inherit that, and no test could stop them as a terminal does.
@@ -145,9 +126,3 @@ def _tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         os.chown(made, int(user), -1)
         Path(made).chmod(0o755)
         yield Path(made)
-
-
-@pytest.fixture(autouse=True)
-def _called_as_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test calls as a verb is not so called by the next one."""
-    monkeypatch.setattr("copyscope.calling._called", {})

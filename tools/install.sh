@@ -43,20 +43,21 @@ install_into() {
 	install -d "$lib/.output" "$to/bin" "$lib/.venv/bin" "$lib/.venv/lib/python$version/site-packages"
 	cp -r --no-preserve=mode,ownership bin tools experiments "$lib"
 	find "$lib" -name __pycache__ -prune -exec rm -rf {} +
-	rm "$lib"/tools/install.sh
+	rm "$lib"/tools/{install.sh,profile.py}
 	install -t "$lib/.output" .output/traffic .output/collector
 	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o
 	if [[ -x .output/guest/init ]]; then cp -r --no-preserve=ownership .output/guest "$lib/.output"; fi
-	chmod 755 "$lib"/bin/* "$lib"/tools/*.py "$lib"/tools/*.sh "$lib"/tools/bpftrace/*.bt
-	# An environment is an interpreter, a line that says so, and packages: those that are pinned, and no others.
+	chmod 755 "$lib"/bin/* "$lib"/tools/*.sh "$lib"/tools/bpftrace/*.bt
+	# An environment is an interpreter, a line that says so, and packages: those that are pinned, and ours by its path.
 	ln -s "$python" "$lib/.venv/bin/python3"
 	printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' "$(dirname "$python")" "$version" \
 		> "$lib/.venv/pyvenv.cfg"
-	.venv/bin/python3 -I tools/copyscope/__main__.py packages "$lib/.venv/lib/python$version/site-packages"
+	.venv/bin/python3 -I -m copyscope.commands.packages "$lib/.venv/lib/python$version/site-packages"
+	echo ../../../../tools > "$lib/.venv/lib/python$version/site-packages/copyscope.pth"
 	# Nobody but root may write bytecode there later.
 	.venv/bin/python3 -m compileall -q -s "$destdir" "$lib/tools"
 	ln -s ../lib/copyscope/bin/copyscope "$to/bin/copyscope"
-	.venv/bin/python3 -I tools/copyscope/__main__.py manual "$made"
+	.venv/bin/python3 -I -m copyscope.commands.manual "$made"
 	install -D -m 644 -t "$to/share/man/man1" "$made"/*.1
 	install -D -m 644 "$made/copyscope.bash" "$to/share/bash-completion/completions/copyscope"
 	install -D -m 644 "$made/copyscope.zsh" "$to/share/zsh/site-functions/_copyscope"

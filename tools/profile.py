@@ -1,7 +1,10 @@
-#!/usr/bin/env -S COPYSCOPE_CALLERS_PATH=${PATH} PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin python3 -E -s
-# ruff: noqa: E501 (a first line is one line)
-"""Profile one send strategy and print its copy ledger; see --help."""
+#!/usr/bin/env -S python3 -I
+"""`copyscope run` under the name that people type: the same words, the same screen."""
 
-from copyscope.start.launch import launch
+import os
+import sys
+from pathlib import Path
 
-launch("profile")
+FRONT = str(Path(__file__).resolve().parent.parent / "bin" / "copyscope")
+
+os.execv(FRONT, [FRONT, "run", *sys.argv[1:]])

@@ -10,9 +10,9 @@ from copyscope.run.child import Child
 from copyscope.run.counters import EVENTS, SENDER_EVENTS
 from copyscope.run.perf_stat import PerfStat
 
-# The default of tools/profile.py, and of profile.bt.
+# The default of copyscope run, and of profile.bt.
 FREQUENCY = "199"
-# What a run of tools/profile.py with its defaults gives its collector (tests/pure/test_bench.py).
+# What a run of copyscope run with its defaults gives its collector (tests/pure/test_bench.py).
 COLLECTOR_OPTIONS = ("--frequency", FREQUENCY, "--gate", "16", "--count-timed")
 HERE = Path(__file__).resolve().parent
 READY_S = 20.0
@@ -33,7 +33,7 @@ def refusing() -> Iterator[None]:
 
 
 def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()) -> Observer:
-    """Instruments of the collector, and the perf counters that tools/profile.py reads beside them."""
+    """Instruments of the collector, and the perf counters that copyscope run reads beside them."""
 
     @contextlib.contextmanager
     def running() -> Iterator[None]:
@@ -54,7 +54,7 @@ def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()
 
 
 def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tuple[PerfStat, ...]:
-    """The counters of both sides as tools/profile.py has them; off until they are switched on."""
+    """The counters of both sides as copyscope run has them; off until they are switched on."""
     sides = ((sender, SENDER_EVENTS), (receiver, EVENTS))
     counting = tuple(exit_.enter_context(PerfStat(child.pid, events=events)) for child, events in sides)
     for perf in counting:

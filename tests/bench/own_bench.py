@@ -1,6 +1,6 @@
 """How long do the tools themselves take? Nothing here is compared with others.
 
-Real runs of tools/profile.py, tools/sweep.py and tools/report.py, timed from outside.
+Real runs of copyscope run, sweep and report, timed from outside.
 """
 
 import json
@@ -20,7 +20,7 @@ from copyscope.sweep import results
 from copyscope.sweep.rewriting import strip
 from samples import BLOCKS, Comparison
 
-PROFILE, SWEEP, REPORT = (str(paths.ROOT / "tools" / f"{name}.py") for name in ("profile", "sweep", "report"))
+RUN, SWEEP, REPORT = ([str(paths.ROOT / "bin" / "copyscope"), verb] for verb in ("run", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)
 REPORT_POINTS = 100
 # The largest sweep there is: its records are in the tree.
@@ -28,12 +28,12 @@ PUBLISHED = paths.ROOT / "results" / "vm" / "published"
 Sample = dict[str, float]
 GOALS = {"beyond_measuring_s": 0.7, "report_s": 3.0}
 LABELS = {
-    "start_to_first_packet_s": "profile.py: start to first packet",
-    "last_packet_to_table_s": "profile.py: last packet to table and end",
+    "start_to_first_packet_s": "run: start to first packet",
+    "last_packet_to_table_s": "run: last packet to table and end",
     "beyond_measuring_s": "sweep.py: a point beyond its measuring time, warm-up of 0.2 s included",
     "of_it_in_the_run_s": "… of it inside the run",
     "start_and_end_s": "sweep.py: before the first run and after the last",
-    "report_s": f"report.py: {REPORT_POINTS} points of the published sweep, derived as they are read",
+    "report_s": f"report: {REPORT_POINTS} points of the published sweep, derived as they are read",
     "report_cpu_s": "… CPU time of it, all processes",
 }
 POINT_S = 0.5
@@ -70,7 +70,7 @@ def run(argv: list[str]) -> tuple[float, float, str]:
 def profile(scratch: Path) -> Sample:
     """One run as a user starts it; the traffic's clock (CLOCK_MONOTONIC) is ours."""
     path = scratch / "record.json"
-    began, ended, _ = run([PROFILE, "--quiet", "--json", str(path), "--duration", "0.6"])
+    began, ended, _ = run([*RUN, "--quiet", "--json", str(path), "--duration", "0.6"])
     segments = store.read(path)["run"]["segments"]
     return {
         "start_to_first_packet_s": segments[0]["begin_ns"] / 1e9 - began,
@@ -83,7 +83,7 @@ def sweep(scratch: Path) -> Sample:
     definition = scratch / "own.toml"
     definition.write_text(EXPERIMENT, encoding="utf-8")
     began, ended, printed = run(
-        [SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
+        [*SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
     )
     outcome = json.loads(printed)
     made = [
@@ -106,7 +106,7 @@ def report(scratch: Path) -> Sample:
     some.mkdir()
     records_file.write(some / records_file.NAME, map(strip, chosen))
     before_s = children_cpu_s()
-    began, ended, _ = run([REPORT, str(some), "--out", str(scratch / "report")])
+    began, ended, _ = run([*REPORT, str(some), "--out", str(scratch / "report")])
     spent_s = children_cpu_s() - before_s
     return {"points": REPORT_POINTS, "runs": len(chosen), "report_s": ended - began, "report_cpu_s": spent_s}
 

@@ -30,7 +30,7 @@ START_UPS = 3
 # The bare loop blocks in send() and recv(), a thread each; iperf3 (until 3.15) sends on all connections in
 # one thread and reads them in one, behind select(), and so do ours that are called loop; those called
 # coalesced are not woken by what arrives but look by the clock. iperf3 -Z sends a file of the directory for
-# temporary files, and so do ours. one_copy against iperf3 is what tools/profile.py does when nothing else is
+# temporary files, and so do ours. one_copy against iperf3 is what copyscope run does when nothing else is
 # asked for. The last is no contest of ours: it says what a thread for each connection costs.
 PAIRS = (
     ("one_copy", "bare"),

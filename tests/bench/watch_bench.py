@@ -1,6 +1,6 @@
-"""What does it cost to be watched, whole: tools/profile.py --pid beside programs of five kinds, and not.
+"""What does it cost to be watched, whole: copyscope watch beside programs of five kinds, and not.
 
-The same load runs with tools/profile.py attached and without, in pairs, in seeded order. It lasts for as long
+The same load runs with copyscope watch attached and without, in pairs, in seeded order. It lasts for as long
 as the examples of --help watch, and lies within the watch, so that all kinds of segments are in it in their
 shares; loading and ending are not. The program is busy before that already, as one is that somebody wants to
 watch: what the first segment sees decides what others attach.
@@ -34,7 +34,7 @@ from copyscope.run.program.connections import Snapshots
 from samples import BLOCKS, Comparison, compare, compare_paced
 from wrk_latency import parse, percentile_us
 
-PROFILE = [sys.executable, str(paths.ROOT / "tools" / "profile.py")]
+WATCH = [str(paths.ROOT / "bin" / "copyscope"), "watch"]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
 PACE = paths.OUTPUT / "tests" / "pace"
 WRK_SCRIPT = paths.ROOT / "tests" / "bench" / "wrk.lua"
@@ -214,8 +214,8 @@ def alone(load: Load, cpus: list[str]) -> Sample:
 
 
 def watched(load: Load, cpus: list[str], record: Path) -> Sample:
-    """The load while tools/profile.py watches it, from its first segment on; its record must be one."""
-    argv = [*PROFILE, "--pid", str(load.pid), "--duration", f"{WATCH_S:g}", "--json", str(record)]
+    """The load while copyscope watches it, from its first segment on; its record must be one."""
+    argv = [*WATCH, "--pid", str(load.pid), "--duration", f"{WATCH_S:g}", "--json", str(record)]
     said: list[str] = []
     with contextlib.ExitStack() as until:
         with busy(load):
@@ -280,7 +280,7 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     """The section of results/bench/README.md."""
     meter = _meter(raw)
     text = [
-        "Programs that tools/profile.py watches with everything it has by default, against the same without: "
+        "Programs that copyscope watches with everything it has by default, against the same without: "
         "all segments together, and its own work. A sender of one message after the other (8 buffers each), "
         f"nginx without sendfile under wrk ({CONNECTIONS} connections, {FILE_BYTES // 1024} KiB), one byte "
         "there and back, over lo; server and client on a CPU each, so that copyscope has none to itself, or "

@@ -31,9 +31,9 @@ from watch_bench import (
     END_S,
     FILE_BYTES,
     LOAD_S,
-    PROFILE,
     SEARCHED,
     SENDS_BYTES,
+    WATCH,
     answerer,
     nginx,
     waiting_sender,
@@ -113,7 +113,7 @@ def serving(kind: str, cpus: list[str]) -> Iterator[Served]:
 
 def run(served: Served, scratch: Path) -> dict[str, float]:
     """Two watches, the default one and one of short segments, and what the client saw of them."""
-    seen, when, valid = watch(served, scratch, PROFILE)
+    seen, when, valid = watch(served, scratch, WATCH)
     found = measured(seen, when)
     in_short, short, short_valid = watch(served, scratch, SHORT)
     return found | in_parts(found, in_short, short) | {"valid": float(valid and short_valid)}

@@ -102,8 +102,8 @@ def check(suite: str, extent: str) -> dict[str, Any]:
         if said.get(f"{name}_status") != "0":
             problems.append(f"{suite}: {name}: status {said.get(f'{name}_status', 'unknown')}")
             print(f"---- {suite}: {name}\n{text[-6000:]}\n----", flush=True)
-    if "COPY LEDGER" not in texts["profile"]:
-        problems.append(f"{suite}: profile: no ledger")
+    if "THE PATH OF A BYTE" not in texts["profile"]:
+        problems.append(f"{suite}: profile: no path of a byte")
     return {
         "suite": suite,
         "made": datetime.now(UTC).strftime("%Y-%m-%d"),

@@ -135,7 +135,7 @@ The table of what works where is in [reference/kernels.md](../reference/kernels.
 
 `make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
 in QEMU and runs the live tests inside, unchanged (`tests/kernels/matrix.py`). The results
-are in `results/kernels/NAME.json`, the output of `tools/doctor.py` in `NAME.doctor.txt` beside it;
+are in `results/kernels/NAME.json`, the output of `copyscope doctor` in `NAME.doctor.txt` beside it;
 this page is made from those files. The emulator of x86-64 has no PMU. That of arm64 counts cycles and
 instructions, that of riscv64 misses of the TLB as well. The guests of these two have no Python: they run the
 programs, `tests/kernels/cross/test_cross.py` judges the output outside, and doctor is not asked.
@@ -155,8 +155,8 @@ One kernel by hand, with this machine's files, read-only (writes go to memory), 
 
     root=$(tests/kernels/fetch.sh trixie amd64)
     run="tests/kernels/boot.sh $root"
-    $run 'modprobe veth; tools/doctor.py'
-    $run 'modprobe veth; tools/profile.py --impl zerocopy --duration 2'
+    $run 'modprobe veth; copyscope doctor'
+    $run 'modprobe veth; copyscope run --impl zerocopy --duration 2'
     $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
 
 arm64 by hand (riscv64 likewise), once `make check-kernels KERNELS=6.12-arm64` has built its programs:

@@ -5,7 +5,7 @@
     make check-two-hosts RUNS=crossover               from which size on zero_copy pays there (ten minutes)
 
 The cable is a socket of QEMU's between two e1000 cards. Over a second card each guest has an sshd, which this
-machine reaches: it is the third, from which `tools/profile.py --sender-at ... --receiver-at ...` is called.
+machine reaches: it is the third, from which `copyscope run --sender-at ... --receiver-at ...` is called.
 What is measured is kept in .output/two-hosts; a broken identity, or a zero-copy send that was copied, fails.
 """
 
@@ -224,7 +224,7 @@ def copyscope(place: Path, within_s: float, *words: str) -> "subprocess.Complete
     """A command of ours, for which `ssh` knows the guests."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
     return subprocess.run(
-        [sys.executable, "-I", str(ROOT / "tools" / "copyscope"), *words],
+        [sys.executable, "-I", "-m", "copyscope", *words],
         env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "160"},
         capture_output=True,
         text=True,

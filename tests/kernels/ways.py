@@ -18,13 +18,13 @@ MADE = "<!-- Made by `make check-kernels` from results/kernels/ways/*.json; the 
 HEAD = """\
 # Which ways to send are by reference
 
-`tools/drill.py` sends a buffer, rewrites it after the call has returned, and lets the receiver read only
+`copyscope drill` sends a buffer, rewrites it after the call has returned, and lets the receiver read only
 then. What arrives changed was sent by reference. That is measured and not derived from a version or from
 the name of a call, because kernels differ, and change.
 
-    sudo tools/drill.py --json this-kernel.json
-    sudo tools/drill.py --nics eth1,eth2                           # two cards with a cable, too
-    sudo tools/drill.py --expect results/kernels/ways/6.12.json    # status 1, and what has changed
+    sudo copyscope drill --json this-kernel.json
+    sudo copyscope drill --nics eth1,eth2                          # two cards with a cable, too
+    sudo copyscope drill --expect results/kernels/ways/6.12.json   # status 1, and what has changed
 
 Each way is tried five times at once, while the buffer waits its turn behind what the receiver has no room
 for, and five times when all has arrived at the receiver's socket; the worst is told.

@@ -89,12 +89,12 @@ def make(
 
 
 def fleet(place: Path, inventory: str, *words: str) -> "subprocess.Popen[str]":
-    """As tools/fleet.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
+    """As copyscope fleet runs it, which as root has a fixed PATH: without `ssh` of the test's."""
     (place / "hosts").write_text(inventory)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
     return subprocess.Popen(
         [
-            *(sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "fleet", str(place / "hosts")),
+            *(sys.executable, "-I", "-m", "copyscope", "fleet", str(place / "hosts")),
             *("--out", str(place / "out"), *words),
         ],
         env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "140"},

@@ -1,9 +1,8 @@
-"""Running tools/profile.py from a test, and knowing what it must leave behind: nothing."""
+"""Running copyscope from a test, and knowing what it must leave behind: nothing."""
 
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from typing import Any
 
 from copyscope import paths
 
-PROFILE = paths.ROOT / "tools" / "profile.py"
-LAUNCH = [sys.executable, str(PROFILE)]
+FRONT = str(paths.ROOT / "bin" / "copyscope")
+RUN, WATCH = [FRONT, "run"], [FRONT, "watch"]
 
 # How many times slower than a machine this one is: an emulated guest (make check-kernels) says so. It
 # stretches what tests wait for, never what they assert about results.
@@ -23,9 +22,11 @@ SLOW = float(os.environ.get("COPYSCOPE_SLOW", "1"))
 RUNS_MAX = 3
 
 
-def profile(*options: str, check: int | None = 0, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def profile(
+    *options: str, verb: str = "run", check: int | None = 0, timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
     """Run it; `check` is the exit status that must come out (None: any)."""
-    argv = [*LAUNCH, "--quiet", *options]
+    argv = [FRONT, verb, "--quiet", *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s * SLOW)
     _expect(done, check)
     return done
@@ -37,7 +38,9 @@ def _expect(done: subprocess.CompletedProcess[str], status: int | None) -> None:
     )
 
 
-def record_of(*options: str, check: int | None = 0, lossless: bool = False) -> dict[str, Any]:
+def record_of(
+    *options: str, verb: str = "run", check: int | None = 0, lossless: bool = False
+) -> dict[str, Any]:
     """The record of one run.
 
     On 7.x a program is preempted in its middle, and while it waits no second one of its kind starts on that
@@ -45,7 +48,7 @@ def record_of(*options: str, check: int | None = 0, lossless: bool = False) -> d
     run, as they must: it is made again. `lossless`: already for one of them.
     """
     for _ in range(RUNS_MAX):
-        done = profile("--json", "-", *options, check=None)
+        done = profile("--json", "-", *options, verb=verb, check=None)
         assert done.stdout, f"{done.args}: status {done.returncode}, no record\n{done.stderr}"
         made: dict[str, Any] = json.loads(done.stdout)
         reasons = (made.get("verdict") or {}).get("reasons", [])

@@ -120,7 +120,7 @@ def iperf3_server() -> Iterator[int]:
 def watch(*options: str, check: int | None = 0) -> Record:
     """The record of a watched program; by samples unless it says how. With `check` 0 it is a valid one."""
     how = () if "--instruments" in options else SAMPLED
-    record = record_of(*how, *options, check=None if check == 0 and SLOW > 1 else check)
+    record = record_of(*how, *options, verb="watch", check=None if check == 0 and SLOW > 1 else check)
     assert check != 0 or wrong(record) == [], record["verdict"]
     return record
 

@@ -1,6 +1,6 @@
 """Beside busy programs a run is valid, or names them and what to do: never wrong in a calm voice.
 
-By hand, with COPYSCOPE_BUSY_RUNS=20, it is that many runs as `tools/profile.py --impl one_copy` makes them.
+By hand, with COPYSCOPE_BUSY_RUNS=20, it is that many runs as `copyscope run --impl one_copy` makes them.
 """
 
 import json
@@ -60,7 +60,7 @@ if BY_HAND:
 @pytest.mark.usefixtures("busy_loops")
 def test_under_two_busy_loops_the_run_is_valid_and_names_them(what: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "run.json"
-    done = profile("--json", str(kept), *what, check=None)
+    done = profile("-v", "--json", str(kept), *what, check=None)
     assert kept.exists(), done.stderr
     made = json.loads(kept.read_text())
     state = made["machine_state"]

@@ -1,4 +1,4 @@
-"""tools/compare.py on this kernel: two strategies in turns, one of which is copied late."""
+"""copyscope compare on this kernel: two strategies in turns, one of which is copied late."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiling import SLOW
 
 def test_compare_finds_the_copy_that_only_one_of_the_two_makes() -> None:
     options = ("--repeat", "2", "--duration", "0.5", "--warmup", "0.1", "--json", "-")
-    argv = [str(paths.ROOT / "tools" / "compare.py"), "one_copy", "zero_copy", *options]
+    argv = [str(paths.ROOT / "bin" / "copyscope"), "compare", "one_copy", "zero_copy", *options]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 0, done.stderr
     (point,) = json.loads(done.stdout)["points"]

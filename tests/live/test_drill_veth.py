@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 
 import pytest
@@ -14,7 +13,7 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs 
 
 def test_the_whole_table_takes_seconds_and_leaves_nothing() -> None:
     before, began = traces(), time.monotonic()
-    argv = [sys.executable, str(paths.ROOT / "tools" / "drill.py"), "--json", "-"]
+    argv = [str(paths.ROOT / "bin" / "copyscope"), "drill", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - began < 10 * SLOW

@@ -1,6 +1,6 @@
 """By hand: what `compare` says of equal runs here, and of a strategy that became 5 % dearer.
 
-COPYSCOPE_BLOCKS=90 lets tools/compare.py make that many blocks of one_copy beside one_copy, and beside
+COPYSCOPE_BLOCKS=90 lets copyscope compare make that many blocks of one_copy beside one_copy, and beside
 one_copy that rewrites each message before it sends it (--touch), a pass over its memory more. Comparisons are
 of blocks chosen by chance, as many as it makes by default, with its second look where the first leaves the
 verdict open; what the slowed runs differ by over all blocks is made 5 %. It is found by a verdict, or by the
@@ -66,7 +66,14 @@ def measured(kept: Path, way: str) -> Blocks:
     """Goodput and CPU time of the runs of each block that is valid."""
     while (missing := BLOCKS - len(found := list(read(kept / way)))) > 0:
         out = kept / way / str(len(list((kept / way).glob("*"))))
-        argv: list[str | Path] = [paths.ROOT / "tools" / "compare.py", "one_copy", WAYS[way], "--out", out]
+        argv: list[str | Path] = [
+            paths.ROOT / "bin" / "copyscope",
+            "compare",
+            "one_copy",
+            WAYS[way],
+            "--out",
+            out,
+        ]
         argv += ["--repeat", str(missing), "--quiet", "--noise-out", out / "noise"]
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as compared:
             try:

@@ -2,12 +2,11 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from copyscope import paths
-from profiling import LAUNCH, SLOW, broken_identities, is_root, profile, record_of
+from profiling import SLOW, WATCH, broken_identities, is_root, profile, record_of
 
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
 MODE = LOCKDOWN.read_text() if LOCKDOWN.exists() else ""
@@ -18,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif("[confidentiality]" not in MODE, reason="this kernel is not locked down"),
 ]
 
-DOCTOR = [sys.executable, str(paths.ROOT / "tools" / "doctor.py")]
+DOCTOR = [str(paths.ROOT / "bin" / "copyscope"), "doctor"]
 SECONDS = f"{2 * SLOW:g}"
 
 
@@ -53,7 +52,7 @@ def test_kprobes_that_were_asked_for_are_refused_in_one_line() -> None:
 
 def test_a_program_of_somebody_else_is_refused_in_one_line() -> None:
     """Its sockets are known only by reading the kernel's memory."""
-    argv = [*LAUNCH, "--quiet", "--duration", "1", "--", "sleep", "1"]
+    argv = [*WATCH, "--quiet", "--duration", "1", "--", "sleep", "1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "cannot be watched on this kernel" in done.stderr

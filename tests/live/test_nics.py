@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiling import LAUNCH, SLOW, broken_identities, child_named, is_root, profile
+from profiling import RUN, SLOW, broken_identities, child_named, is_root, profile
 from test_functions import MESSAGES, SIZE, cells, why_not
 
 NICS = os.environ.get("COPYSCOPE_NICS", "")
@@ -181,7 +181,7 @@ def load(module: str) -> None:
 @contextmanager
 def started(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A run that is over at the end, so that no test finds the interfaces taken by the one before."""
-    argv = [*LAUNCH, "--quiet", *OPTIONS, *options]
+    argv = [*RUN, "--quiet", *OPTIONS, *options]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
             yield run
@@ -295,5 +295,5 @@ def test_what_others_need_is_not_taken(kind: str) -> None:
         undo = ["route", "del", "default", "dev", first] if kind == "route" else ["link", "del", "above0"]
         subprocess.run(["ip", *undo], check=False)
         ip("link", "set", first, "up" if was_up else "down")
-    assert done.stderr.startswith(f"profile: topology: nics: {first}: {words}")
+    assert done.stderr.startswith(f"copyscope: topology: nics: {first}: {words}")
     assert done.stderr.count("\n") == 1

@@ -2,17 +2,16 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import LAUNCH, SLOW, broken_identities, is_root
+from profiling import RUN, SLOW, broken_identities, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
-DOCTOR = [sys.executable, str(paths.ROOT / "tools" / "doctor.py")]
+DOCTOR = [str(paths.ROOT / "bin" / "copyscope"), "doctor"]
 BTF = Path("/sys/kernel/btf")
 KPROBES = Path("/sys/bus/event_source/devices/kprobe")
 NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
@@ -37,7 +36,7 @@ def without(hidden: Path, *argv: str, status: int = 0) -> subprocess.CompletedPr
 
 def sampled(*options: str) -> dict[str, Any]:
     """The record of a run without BTF; it is valid, and each row of a copy has its time and its bytes."""
-    record: dict[str, Any] = json.loads(without(BTF, *LAUNCH, "--quiet", "--json", "-", *options).stdout)
+    record: dict[str, Any] = json.loads(without(BTF, *RUN, "--quiet", "--json", "-", *options).stdout)
     assert record["verdict"]["valid"] and broken_identities(record) == []
     assert {hook["state"] for hook in record["hooks"]} <= {"missing", "unused"}
     assert all(NO_BTF in hook["reason"] for hook in record["hooks"] if hook["state"] == "missing")
@@ -46,7 +45,7 @@ def sampled(*options: str) -> dict[str, Any]:
 
 def refused(*options: str) -> str:
     """What a run without BTF that cannot be says, in one line."""
-    said = without(BTF, *LAUNCH, "--quiet", *options, status=1).stderr
+    said = without(BTF, *RUN, "--quiet", *options, status=1).stderr
     assert said.count("\n") == 1 and NO_BTF in said
     return said
 
@@ -95,7 +94,7 @@ def test_without_btf_doctor_says_what_still_works() -> None:
 def test_without_kprobes_functions_are_hooked_by_fentry_or_not_at_all() -> None:
     if not KPROBES.exists():
         pytest.skip("this kernel has no kprobes to hide")
-    argv = [*LAUNCH, "--quiet", "--impl", "one_copy", "--duration", f"{SLOW:g}"]
+    argv = [*RUN, "--quiet", "--impl", "one_copy", "--duration", f"{SLOW:g}"]
     said = without(KPROBES, *argv, "--instruments", "functions", "--attach", "kprobe", status=1).stderr
     assert said.count("\n") == 1 and "this kernel has no kprobes" in said and "--instruments auto" in said
     record = json.loads(without(KPROBES, *argv, "--json", "-").stdout)

@@ -12,7 +12,7 @@ import pytest
 from copyscope.crosscheck.tools import kernel_stacks
 from copyscope.taxonomy.samples import by_own_timer
 from copyscope.taxonomy.taxonomy import Taxonomy
-from profiling import LAUNCH, SLOW, child_named, is_root
+from profiling import RUN, SLOW, child_named, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -48,7 +48,7 @@ def ours(record: dict[str, Any]) -> Counter[str]:
 def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     out = tmp_path / "record.json"
     duration = ("--duration", str(5 * STRETCH))
-    argv = [*LAUNCH, "--quiet", "--impl", impl, *duration, "--instruments", "counters,sampler"]
+    argv = [*RUN, "--quiet", "--impl", impl, *duration, "--instruments", "counters,sampler"]
     run = subprocess.Popen([*argv, "--frequency", "1000", "--json", str(out)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 10 * SLOW
     while (sender := child_named(run.pid, "send")) is None and time.monotonic() < deadline:

@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.record import store as records
-from profiling import LAUNCH, PROFILE, SLOW, child_named, is_root, left_after_a_second, profile, traces
+from profiling import FRONT, RUN, SLOW, child_named, is_root, left_after_a_second, profile, traces
 from programs import SAMPLED
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
 
 def start(*options: str) -> subprocess.Popen[str]:
-    argv = [*LAUNCH, "--impl", "zerocopy", *options]
+    argv = [*RUN, "--impl", "zerocopy", *options]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -121,7 +121,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_costs_the_file_but_not_the_table(tiny_disk: Path) -> None:
-    done = profile("--impl", "one_copy", "--messages", "23", "--out", str(tiny_disk), check=None)
+    done = profile("-v", "--impl", "one_copy", "--messages", "23", "--out", str(tiny_disk), check=None)
     assert "copy_in" in done.stdout
     assert "No space left on device" in done.stderr
     assert list(tiny_disk.glob("*")) == []
@@ -133,52 +133,36 @@ def test_an_out_directory_that_cannot_be(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1 and "--out" in done.stderr
 
 
-def without_root(launcher: Path) -> subprocess.CompletedProcess[str]:
-    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, str(launcher)]
-    return subprocess.run(
-        [*argv, "--impl", "one_copy"], capture_output=True, text=True, check=False, timeout=30 * SLOW
-    )
+def without_root(front: str) -> subprocess.CompletedProcess[str]:
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", front, "run", "--impl", "one_copy"]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
 
 
 def test_without_root_it_says_what_to_type() -> None:
-    done = without_root(PROFILE)
-    if "can't open file" not in done.stderr:  # a tree below /root: not even the launcher can be read
+    done = without_root(FRONT)
+    # Of a Python below /root it is not even asked.
+    if "ermission denied" not in done.stderr and "not there for this user" not in done.stderr:
         assert done.returncode == 1 and done.stderr.count("\n") == 1
-        assert "sudo tools/profile.py --impl one_copy" in done.stderr
+        assert "sudo copyscope run --impl one_copy" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("interpreter", "says"),
-    [
-        (
-            "closed/python3",
-            "Permission denied: this user cannot run it: sudo tools/profile.py --impl one_copy",
-        ),
-        ("nothing", ".venv/bin/python3: missing: build first: sudo make deps && make"),
-    ],
-)
-def test_an_interpreter_that_is_out_of_reach_is_not_one_that_is_missing(interpreter: str, says: str) -> None:
+def test_an_interpreter_that_is_out_of_reach_is_not_one_that_is_missing() -> None:
     # Not in tmp_path: pytest keeps that from every other user.
     with tempfile.TemporaryDirectory() as place:
         tree = Path(place)
         tree.chmod(0o755)
-        (tree / "tools" / "copyscope" / "start").mkdir(parents=True)
-        for name in (
-            "profile.py",
-            "copyscope/__init__.py",
-            *(f"copyscope/start/{one}.py" for one in ("__init__", "launch", "environment", "trust")),
-        ):
-            shutil.copy(paths.ROOT / "tools" / name, tree / "tools" / name)
-        (tree / "closed").mkdir(mode=0o700)
+        for name in ("bin", "closed", ".venv/bin"):
+            (tree / name).mkdir(parents=True, mode=0o700 if name == "closed" else 0o755)
+        shutil.copy(FRONT, tree / "bin" / "copyscope")
         shutil.copy(sys.executable, tree / "closed" / "python3")
-        (tree / ".venv" / "bin").mkdir(parents=True)
-        (tree / ".venv" / "bin" / "python3").symlink_to(tree / interpreter)
-        done = without_root(tree / "tools" / "profile.py")
-    assert done.returncode == 1 and done.stderr.endswith(says + "\n") and done.stderr.count("\n") == 1
+        (tree / ".venv" / "bin" / "python3").symlink_to(tree / "closed" / "python3")
+        done = without_root(f"{tree}/bin/copyscope")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "/python3: not there for this user: call copyscope with sudo" in done.stderr
 
 
 def test_memlock_too_low_says_the_arithmetic() -> None:
-    argv = ["prlimit", "--memlock=65536:65536", *LAUNCH, "--impl", "zerocopy", "--size", "1M"]
+    argv = ["prlimit", "--memlock=65536:65536", *RUN, "--impl", "zerocopy", "--size", "1M"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30 * SLOW)
     assert done.returncode == 2
     assert "256 + 2 pages = 1032 KiB, the limit is 64 KiB" in done.stderr and done.stderr.count("\n") == 1
@@ -197,7 +181,7 @@ def test_without_standard_output_all_is_measured_and_kept(tool: str, words: str,
     """No file of ours takes the number of what was closed: what is printed would get into it."""
     kept = tmp_path / "kept.json"
     options = f"{words.format(pid=os.getpid())} --json {shlex.quote(str(kept))}"
-    program = shlex.join([sys.executable, str(paths.ROOT / "tools" / f"{tool}.py")])
+    program = shlex.join([str(paths.ROOT / "bin" / "copyscope"), tool])
     done = subprocess.run(
         ["sh", "-c", f"exec {program} {options} >&-"],
         stderr=subprocess.PIPE, text=True, check=False, timeout=60 * SLOW,

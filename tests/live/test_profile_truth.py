@@ -246,7 +246,7 @@ def test_touched_and_verified_bytes_arrive_right() -> None:
 
 
 def test_the_table_is_for_people() -> None:
-    done = profile("--impl", "one_copy", "--duration", "1", "--explain")
+    done = profile("--impl", "one_copy", "--duration", "1", "-v", "--explain")
     assert "copy_in" in done.stdout and "copy_out" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 100
     assert "\x1b" not in done.stdout

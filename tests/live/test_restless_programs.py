@@ -113,7 +113,7 @@ def test_timers_are_there_in_bursts_only() -> None:
 @pytest.mark.parametrize("program", [EXCHANGE, DISPLACED], ids=["sleeps", "is displaced"])
 def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(program: str) -> None:
     with running(program) as pid:
-        record = record_of("--pid", str(pid), "--duration", "3", "--no-baseline")
+        record = record_of("--pid", str(pid), "--duration", "3", "--no-baseline", verb="watch")
     assert broken_identities(record) == []
     counted = record["counters"]["target"]["context-switches"]
     assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
@@ -141,7 +141,7 @@ def bursts_of_target(record: dict[str, Any]) -> dict[str, Any]:
 def test_on_a_cpu_that_is_never_idle_its_timers_sample(program: str) -> None:
     """After a second without instruments it is known; no thread has a timer of its own then."""
     with running(program) as pid:
-        record = record_of("--pid", str(pid), "--duration", "3")
+        record = record_of("--pid", str(pid), "--duration", "3", verb="watch")
     bursts = bursts_of_target(record)
     assert broken_identities(record) == []
     assert bursts["by_cpus"] == bursts["count"] > 0
@@ -151,7 +151,7 @@ def test_on_a_cpu_that_is_never_idle_its_timers_sample(program: str) -> None:
 def test_a_program_that_may_use_an_idle_cpu_has_timers_of_its_own() -> None:
     before_s = idle_s()
     with running("import time\nwhile True: time.sleep(0.0001)") as pid:
-        record = record_of("--pid", str(pid), "--duration", "2", check=None)
+        record = record_of("--pid", str(pid), "--duration", "2", verb="watch", check=None)
     if idle_s() - before_s < 0.5:
         pytest.skip("other programs left no CPU idle")
     assert bursts_of_target(record)["by_cpus"] == 0
@@ -165,9 +165,8 @@ def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
         made.begin()
         made.wait()
         pids = ",".join(map(str, made.children(12)))
-        record = record_of(
-            "--pid", pids, "--duration", "8", "--frequency", "1000", "--no-baseline", check=None
-        )
+        options = ("--duration", "8", "--frequency", "1000", "--no-baseline")
+        record = record_of("--pid", pids, *options, verb="watch", check=None)
     bursts = bursts_of_target(record)
     if bursts["by_cpus"]:
         pytest.skip("other programs left no CPU idle")
@@ -179,6 +178,6 @@ def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
 
 def test_a_program_that_does_not_is_counted_as_a_whole() -> None:
     with running(BUSY) as pid:
-        record = record_of("--pid", str(pid), "--duration", "2", "--no-baseline", check=None)
+        record = record_of("--pid", str(pid), "--duration", "2", "--no-baseline", verb="watch", check=None)
     clock = record["counters"]["target"]["task-clock"]
     assert clock["status"] == "measured" and clock["running"] == 1.0

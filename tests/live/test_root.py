@@ -51,7 +51,7 @@ def test_the_callers_environment_stays_outside_and_comes_back(tmp_path: Path) ->
     heard = tmp_path / "heard"
     command = ["/bin/sh", "-c", f'echo "$LD_PRELOAD $PYTHONPATH $PATH" > {heard}']
     done = subprocess.run(
-        [str(paths.ROOT / "tools" / "profile.py"), "-q", "--duration=0.5", "--", *command],
+        [str(paths.ROOT / "bin" / "copyscope"), "watch", "-q", "--duration=0.5", "--", *command],
         env={**os.environ, **evil}, capture_output=True, text=True, check=False, timeout=60 * SLOW,
     )  # fmt: skip
     assert "Traceback" not in done.stderr

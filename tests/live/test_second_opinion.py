@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -17,7 +16,7 @@ from test_functions import why_not
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
-CROSSCHECK = [sys.executable, str(paths.ROOT / "tools" / "crosscheck.py")]
+CROSSCHECK = [str(paths.ROOT / "bin" / "copyscope"), "crosscheck"]
 EXACT = {"send syscalls", "bytes taken by the socket", "bytes copied out", "bytes referenced"}
 # Where functions can be hooked, by us and by kprobes of others.
 EXACT_FUNCTIONS = {"calls of tcp_sendmsg", "bytes taken by tcp_sendmsg", "bytes copied by skb_copy_ubufs"}

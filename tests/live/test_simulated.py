@@ -26,7 +26,7 @@ NEEDS_QEMU = pytest.mark.skipif(
 
 
 def simulate(*words: str) -> dict[str, Any]:
-    argv = [str(paths.ROOT / "tools" / "profile.py"), "--simulate", "--quiet", "--json", "-", *words]
+    argv = [str(paths.ROOT / "bin" / "copyscope"), "simulate", "--quiet", "--json", "-", *words]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=290, check=False)
     # Kept kernels need no network; without either there is nothing to boot.
     if "is there a network?" in done.stderr:

@@ -34,8 +34,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def simulate(*words: str | Path) -> subprocess.CompletedProcess[str]:
     # Bytes are exact without counting instructions, too, which takes half as long.
-    options = ["--simulate", "--quiet", "--fast", "--seeds", "1", "--json", "-"]
-    argv: list[str | Path] = [paths.ROOT / "tools" / "profile.py", *options]
+    options = ["--quiet", "--fast", "--seeds", "1", "--json", "-"]
+    argv: list[str | Path] = [paths.ROOT / "bin" / "copyscope", "simulate", *options]
     done = subprocess.run([*argv, "--", *words], capture_output=True, text=True, timeout=290, check=False)
     if "is there a network?" in done.stderr:
         pytest.skip(done.stderr.strip())

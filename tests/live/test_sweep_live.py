@@ -4,7 +4,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from profiling import SLOW, is_root, left_after_a_second, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
-SWEEP = [sys.executable, str(paths.ROOT / "tools" / "sweep.py")]
+SWEEP = [str(paths.ROOT / "bin" / "copyscope"), "sweep"]
 TINY = """\
 # Does a sweep survive what happens to it?
 name = "tiny"

@@ -70,9 +70,9 @@ Run = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def run(place: Path) -> Iterator[Run]:
-    """As tools/profile.py runs it, which as root has a fixed PATH: without `ssh` of the test's."""
+    """As copyscope runs it, but that as root has a fixed PATH: without `ssh` of the test's."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
-    program = (sys.executable, "-I", str(paths.ROOT / "tools" / "copyscope"), "profile", "--quiet", *ADDRESS)
+    program = (sys.executable, "-Im", "copyscope", "run", "--quiet", *ADDRESS)
     started = []
 
     def start(*words: str) -> "subprocess.Popen[str]":

@@ -51,5 +51,7 @@ def test_what_needs_no_ring_goes_on() -> None:
 
 
 def test_doctor_says_it() -> None:
-    said = subprocess.run(["tools/doctor.py"], capture_output=True, text=True, check=False, timeout=300)
+    said = subprocess.run(
+        ["bin/copyscope", "doctor"], capture_output=True, text=True, check=False, timeout=300
+    )
     assert any("io_uring" in line and "io_uring_disabled" in line for line in said.stdout.splitlines())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.run.program.processes import with_descendants
-from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
+from profiling import SLOW, WATCH, is_root, left_after_a_second, traces
 from programs import SAMPLED, watch
 
 pytestmark = [
@@ -48,7 +48,7 @@ def _launch() -> Iterator[Launch]:
     begun: list[subprocess.Popen[str]] = []
 
     def launch(*options: str) -> subprocess.Popen[str]:
-        argv = [*LAUNCH, *SAMPLED, *options]
+        argv = [*WATCH, *SAMPLED, *options]
         begun.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         return begun[-1]
 
@@ -123,7 +123,7 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
 def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path, launch: Launch) -> None:
     kept, over = tmp_path / "record.json", tmp_path / "over"
     waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done; exit 3"
-    run = launch("--duration", "1", "--json", str(kept), "--", "sh", "-c", waits)
+    run = launch("-v", "--duration", "1", "--json", str(kept), "--", "sh", "-c", waits)
     assert run.stdout is not None
     # The last line of the report; without it the output ends with the run, in whatever it failed.
     shown = list(itertools.takewhile(lambda line: not line.startswith("instruments"), run.stdout))
@@ -131,13 +131,13 @@ def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path, lau
     over.touch()
     _, said = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
-    assert re.search(r"^profile: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
+    assert re.search(r"^copyscope: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
 
 
 def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
     over = tmp_path / "over"
     ours, theirs = pty.openpty()
-    argv = [*LAUNCH, *SAMPLED, "--live", "--duration", "1", "--"]
+    argv = [*WATCH, *SAMPLED, "--live", "--duration", "1", "--"]
     waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done"
     argv += ["sh", "-c", f"echo early; echo errors >&2; {waits}; echo late"]
     run = subprocess.Popen(argv, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})

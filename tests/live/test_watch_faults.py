@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profiling import LAUNCH, SLOW, is_root, left_after_a_second, profile, traces
+from profiling import RUN, SLOW, WATCH, is_root, left_after_a_second, profile, traces
 from programs import SAMPLED, STRETCH, bytes_of, iperf3_server, missing, running, stretched, watch, wrong
 
 pytestmark = [
@@ -48,7 +48,7 @@ def client(port: int, seconds: float, *more: str) -> list[str]:
 )
 def test_one_line_says_it(options: list[str], status: int, said: str) -> None:
     before = traces()
-    done = profile(*options, check=status)
+    done = profile(*options, verb="watch", check=status)
     assert done.stderr.count("\n") == 1 and said in done.stderr and "Traceback" not in done.stderr
     assert left_after_a_second(before) == []
 
@@ -61,14 +61,14 @@ BOUNDED = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bp
 @pytest.mark.parametrize(
     ("prefix", "said"),
     [
-        ([*NOBODY, "--ambient-caps=+dac_read_search"], "needs root to load BPF: sudo tools/profile.py"),
+        ([*NOBODY, "--ambient-caps=+dac_read_search"], "needs root to load BPF: sudo copyscope watch"),
         (BOUNDED, "Operation not permitted: needs root, or CAP_BPF and CAP_PERFMON"),
         (["unshare", "--pid", "--fork", "--mount-proc"], "copyscope runs inside a container"),
     ],
     ids=["nobody", "without capabilities", "inside a container"],
 )
 def test_no_permission_is_one_line(prefix: list[str], said: str) -> None:
-    argv = [*prefix, *LAUNCH, "--quiet", "--pid", "1", "--duration", "1"]
+    argv = [*prefix, *WATCH, "--quiet", "--pid", "1", "--duration", "1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("\n") == 1 and said in done.stderr
@@ -76,10 +76,10 @@ def test_no_permission_is_one_line(prefix: list[str], said: str) -> None:
 
 def test_our_own_traffic_is_refused_in_a_container_before_anything_is_set_up() -> None:
     """Its two sides would have pids that the kernel does not know: all counts were zero, without a cause."""
-    argv = ["unshare", "--pid", "--fork", "--mount-proc", *LAUNCH, "--quiet", "--impl", "one_copy"]
+    argv = ["unshare", "--pid", "--fork", "--mount-proc", *RUN, "--quiet", "--impl", "one_copy"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("profile: pid namespace: copyscope runs inside a container")
+    assert done.stderr.startswith("copyscope: pid namespace: copyscope runs inside a container")
     assert done.stderr.count("\n") == 1
 
 
@@ -92,7 +92,7 @@ def test_a_thread_names_its_process() -> None:
         while len(found := [int(entry.name) for entry in tasks.iterdir()]) < 2:
             time.sleep(0.05)
         youngest = max(found)
-        done = profile("--pid", str(youngest), check=1)
+        done = profile("--pid", str(youngest), verb="watch", check=1)
     assert f"use --pid {process.pid}" in done.stderr
 
 
@@ -118,7 +118,7 @@ def test_a_program_that_ends_in_the_middle_keeps_its_ledger(tmp_path: Path) -> N
     kept = tmp_path / "record.json"
     with iperf3_server() as port, running(client(port, 60 * SLOW)) as process:
         time.sleep(0.3 * SLOW)
-        argv = [*LAUNCH, *SAMPLED, "--pid", str(process.pid), "--json", str(kept)]
+        argv = [*WATCH, *SAMPLED, "--pid", str(process.pid), "--json", str(kept)]
         run = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         assert run.stderr is not None and "watching iperf3" in run.stderr.readline()
         time.sleep(1.5 * SLOW)
@@ -150,7 +150,7 @@ def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
 
 def test_a_name_includes_those_that_come_later() -> None:
     with iperf3_server() as port:
-        argv = [*LAUNCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]
+        argv = [*WATCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]
         run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert run.stderr is not None and "watching comm iperf3 for " in run.stderr.readline()
         with running(client(port, 10 * SLOW)) as late:
@@ -188,7 +188,7 @@ def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
         running(client(other_port, 20 * SLOW, "-Z")),
     ):
         time.sleep(0.7 * STRETCH)
-        us = [*into, *LAUNCH, "--quiet", *SAMPLED, "--cgroup", str(cgroup)]
+        us = [*into, *WATCH, "--quiet", *SAMPLED, "--cgroup", str(cgroup)]
         argv = [*us, "--duration", stretched(2), "--json", "-"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     record = json.loads(done.stdout)
@@ -232,7 +232,9 @@ def test_attaching_and_detaching_breaks_nothing() -> None:
     with subprocess.Popen(["python3", "-c", BUSY], stdin=pipe, stdout=pipe, text=True) as busy:
         time.sleep(0.5 * SLOW)
         for _ in range(TURNS):
-            done = profile(*SAMPLED, "--pid", str(busy.pid), "--duration", "0.5", check=None)
+            done = profile(
+                "-v", *SAMPLED, "--pid", str(busy.pid), "--duration", "0.5", verb="watch", check=None
+            )
             assert "goodput" in done.stdout, done.stderr
         said, _ = busy.communicate("enough\n", timeout=60 * SLOW)
     assert busy.returncode == 0

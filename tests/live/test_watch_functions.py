@@ -133,5 +133,5 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
 def test_a_kernel_that_refuses_says_why_and_what_to_do() -> None:
     if why_not() is None:
         pytest.skip("this kernel allows function hooks")
-    done = profile("--instruments", "functions", "--", "sleep", "1", check=1)
+    done = profile("--instruments", "functions", "--", "sleep", "1", verb="watch", check=1)
     assert "--instruments auto" in done.stderr and done.stderr.count("\n") == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.run.program import processes
-from profiling import LAUNCH, SLOW, is_root, left_after_a_second, traces
+from profiling import SLOW, WATCH, is_root, left_after_a_second, traces
 from programs import SAMPLED, running
 
 pytestmark = [
@@ -25,7 +25,7 @@ pytestmark = [
 
 def launch(done: Path, record: Path, *options: str, **streams: object) -> subprocess.Popen[bytes]:
     command = ["sh", "-c", f"sleep {2 * SLOW}; touch {done}; exit 7"]
-    argv = [*LAUNCH, *SAMPLED, *options, "--json", str(record), "--", *command]
+    argv = [*WATCH, *SAMPLED, *options, "--json", str(record), "--", *command]
     return subprocess.Popen(argv, stderr=subprocess.PIPE, **streams)  # type: ignore[call-overload, no-any-return]
 
 
@@ -75,13 +75,13 @@ def test_nobody_who_reads_the_screen_costs_neither_command_nor_record(reader: st
     if reader == "gone":
         assert kept["target"]["ended"] == "the reader of its output has ended"
     else:
-        assert "profile: standard output: No space left on device" in said
+        assert "copyscope: standard output: No space left on device" in said
 
 
 def test_a_helper_that_is_called_like_the_target_is_not_watched(tmp_path: Path) -> None:
     """perf is started, by its name, while programs of this name are looked for."""
     shutil.copy("/bin/sleep", tmp_path / "perf")
-    argv = [*LAUNCH, "--quiet", *SAMPLED, "--comm", "perf", "--duration", "1", "--json", "-"]
+    argv = [*WATCH, "--quiet", *SAMPLED, "--comm", "perf", "--duration", "1", "--json", "-"]
     with running([str(tmp_path / "perf"), str(20 * SLOW)]) as process:
         time.sleep(0.2)
         run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -110,7 +110,7 @@ for _ in range(1000):
 
 def test_a_thousand_short_children_are_valid_or_say_what_to_do(tmp_path: Path) -> None:
     kept = tmp_path / "record.json"
-    argv = [*LAUNCH, "--quiet", *SAMPLED, "--json", str(kept), "--", sys.executable, "-c", STORM]
+    argv = [*WATCH, "--quiet", *SAMPLED, "--json", str(kept), "--", sys.executable, "-c", STORM]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     record = json.loads(kept.read_text())
     assert record["target"]["forks"] == 1000 and record["target"]["sent_bytes"] == 1000 << 16
@@ -134,7 +134,7 @@ while True:
 def watching(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A run that watches and has said so; what is left of it after its test is ended."""
     quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
-    run = subprocess.Popen([*LAUNCH, *SAMPLED, *options], stdout=quiet, stderr=pipe, text=True)
+    run = subprocess.Popen([*WATCH, *SAMPLED, *options], stdout=quiet, stderr=pipe, text=True)
     try:
         assert run.stderr is not None and "watching" in run.stderr.readline()
         yield run

@@ -3,7 +3,6 @@
 import os
 from unittest import mock
 
-from copyscope import calling
 from copyscope.commands.verbs import VERBS, Verb
 
 HEAD = """# Command line
@@ -23,5 +22,4 @@ def page() -> str:
 
 
 def _section(verb: Verb) -> str:
-    calling.as_verb(verb.name, verb.tool)
     return f"## {verb.name}\n\n```text\n{verb.parser().format_help().rstrip()}\n```"

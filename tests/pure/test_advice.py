@@ -77,7 +77,7 @@ def said(full: Record, *rows: Record) -> str:
 
 
 def test_without_a_crossover_one_sentence_says_what_to_run() -> None:
-    assert "no crossover was measured on this host: run sudo tools/crossover.py (two" in said(derived())
+    assert "no crossover was measured on this host: run sudo copyscope crossover (two" in said(derived())
 
 
 def test_a_crossover_of_another_machine_is_not_believed() -> None:
@@ -86,7 +86,7 @@ def test_a_crossover_of_another_machine_is_not_believed() -> None:
     text = said(derived(), other)
     assert (
         "because the crossover of results/host/crossover/crossover.json was measured on AMD EPYC, Linux "
-        "6.18.44: run sudo tools/crossover.py --out results/host/crossover-6.18.0-test (two minutes)" in text
+        "6.18.44: run sudo copyscope crossover --out results/host/crossover-6.18.0-test (two minutes)" in text
     )
     assert "would help" not in text and " times" not in text
     assert advice.advise(derived(), [other])["crossover"] is None
@@ -293,7 +293,7 @@ def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_el
     assert found["larger sends"]["answer"] == "no" and "64 KiB or more" in found["larger sends"]["why"]
     assert found["fewer user copies"]["answer"] in ("no", "n/a")
     made = advice.advise(derived(), None)
-    assert made["measure"] == "sudo tools/crossover.py" and " ".join(made["reasons"]) == made["text"]
+    assert made["measure"] == "sudo copyscope crossover" and " ".join(made["reasons"]) == made["text"]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,9 @@ def test_the_screen_has_a_line_for_each_remedy_and_the_next_command() -> None:
     why = lines.index("why:")
     assert starts == list(range(starts[0], starts[0] + len(NAMES))) and starts[-1] < why
     assert all(line.startswith(("- ", "  ")) for line in lines[why + 1 :])
-    assert "to know: sudo tools/crossover.py (two minutes), or --crossover with this" in " ".join(lines[:why])
+    assert "to know: sudo copyscope crossover (two minutes), or --crossover with this" in " ".join(
+        lines[:why]
+    )
 
 
 @pytest.mark.parametrize(
@@ -479,5 +481,5 @@ def test_what_only_a_crossover_tells_is_measured_and_an_end_of_it_loses_nothing(
     answers = {one["name"]: one["answer"] for one in full["advice"]["remedies"]}
     assert answers["sendfile"] == ("maybe" if interrupted else "yes")
     said = capsys.readouterr().err
-    assert said.startswith("profile: --crossover: only that can tell: 99 short runs; Ctrl-C prints")
+    assert said.startswith("copyscope: --crossover: only that can tell: 99 short runs; Ctrl-C prints")
     assert ("the same command goes on where it was" in said) is interrupted

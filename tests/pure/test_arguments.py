@@ -19,11 +19,12 @@ from copyscope.commands import (
     crossover,
     diff,
     doctor,
-    profile,
     report,
     sweep,
+    watch,
     watch_arguments,
 )
+from copyscope.commands import run as run_command
 from copyscope.commands.verbs import VERBS, Verb
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
@@ -121,11 +122,11 @@ def test_a_namespace_that_may_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_words_that_no_name_has(capsys: pytest.CaptureFixture[str]) -> None:
-    assert profile.main(["--comm", "\udcff"]) == 2
+    assert watch.main(["--comm", "\udcff"]) == 2
     assert "--comm" in said(capsys)
-    assert profile.main(["--", ""]) == 2
+    assert watch.main(["--", ""]) == 2
     assert "empty" in said(capsys)
-    assert profile.main(["--size=1\0"]) == 2
+    assert run_command.main(["--size=1\0"]) == 2
     assert "NUL" in said(capsys)
     assert sweep.main([LONG]) == 2
     assert "no such experiment" in said(capsys)
@@ -136,7 +137,8 @@ def measures(*_: object, **__: object) -> NoReturn:
 
 
 MAINS = {
-    "profile": profile.main,
+    "run": run_command.main,
+    "watch": watch.main,
     "crosscheck": crosscheck.main,
     "compare": compare.main,
     "sweep": sweep.main,
@@ -147,9 +149,9 @@ MAINS = {
 @pytest.mark.parametrize(
     ("words", "measuring"),
     [
-        ("profile --impl one_copy --json", "commands.profile.Session"),
-        ("profile --pid {pid} --json", "commands.watch.Session"),
-        ("profile --simulate --impl one_copy --json", "simulate.simulation.simulate"),
+        ("run --impl one_copy --json", "commands.run.Session"),
+        ("watch --pid {pid} --json", "commands.watch.Session"),
+        ("run --simulate --impl one_copy --json", "simulate.simulation.simulate"),
         ("crosscheck --impl one_copy --json", "commands.crosscheck.PeerSession"),
         ("compare one_copy zero_copy --json", "commands.compare.Turns"),
         ("compare one_copy zero_copy --markdown", "commands.compare.Turns"),
@@ -166,7 +168,7 @@ def test_a_file_of_too_long_a_name_is_refused_before_anything_is_measured(
     tool, *options = words.format(pid=os.getpid()).split()
     assert MAINS[tool]([*options, name]) == 1
     line = said(capsys)
-    assert line.startswith(f"{tool}: ") and "nnn" in line
+    assert line.startswith("copyscope: ") and "nnn" in line
     assert f"{name[-8:]}: File name too long: " in line
 
 
@@ -186,7 +188,7 @@ def test_a_file_of_too_long_a_name_costs_no_table(
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for main in (profile.main, sweep.main, report.main, claims.main, crossover.main, doctor.main):
+    for main in (run_command.main, sweep.main, report.main, claims.main, crossover.main, doctor.main):
         assert main([f"--no-such-{'x' * 5000}\nforged:\x1b[31m"]) == 2
         assert "\x1b" not in said(capsys)
 
@@ -200,9 +202,9 @@ def test_usage_errors_name_the_tool() -> None:
 def run(
     tool: str, words: str, *, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """One command line in a shell, through the launcher, as people do."""
+    """One command line in a shell, as people do."""
     return subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} {paths.ROOT}/tools/{tool}.py {words}"],
+        ["sh", "-c", f"exec {paths.ROOT}/bin/copyscope {tool} {words}"],
         capture_output=True,
         text=True,
         errors="replace",
@@ -214,7 +216,7 @@ def run(
 
 # What prints help, a table or a drawing.
 PRINTING = {
-    "profile": "--help",
+    "run": "--help",
     "report": "--help",
     "claims": "{sweep} --json {file}",
     "crossover": "{sweep} --json {file}",
@@ -242,7 +244,7 @@ def test_standard_output_may_be_closed_or_full_or_gone(tool: str, words: str, tm
     full = run(tool, f"{words} >/dev/full")
     assert full.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
     why = "standard output: No space left on device: what was printed is not complete there"
-    assert full.stderr == f"{tool}: {why}\n"
+    assert full.stderr == f"copyscope: {why}\n"
 
 
 def test_a_reader_that_went_away_is_no_failure() -> None:
@@ -251,7 +253,7 @@ def test_a_reader_that_went_away_is_no_failure() -> None:
     os.close(read_end)
     with os.fdopen(write_end, "wb") as stream:
         done = subprocess.run(
-            [sys.executable, str(paths.ROOT / "tools" / "sweep.py"), "quick", "--dry-run", "-v"],
+            [str(paths.ROOT / "bin" / "copyscope"), "sweep", "quick", "--dry-run", "-v"],
             stdout=stream,
             stderr=subprocess.PIPE,
             timeout=60,
@@ -263,19 +265,19 @@ def test_a_reader_that_went_away_is_no_failure() -> None:
 def test_a_terminal_of_another_encoding() -> None:
     """Its alphabet lacks letters of ours: they are written out, and JSON stays JSON."""
     code = (
-        "import json, sys; sys.path.append(sys.argv[1]); from copyscope.start import streams\n"
+        "import json, sys; from copyscope import streams\n"
         "from copyscope.commands import doctor, documents\n"
         "from copyscope.doctor.findings import Diagnosis, Finding\n"
         "from copyscope.render.doctor import render; from copyscope.render.console import make_console\n"
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
-        "render(found, verbose=True, console=make_console()) if sys.argv[2] == 'text' else None\n"
-        "documents.give_json(found.as_json(), '-') if sys.argv[2] == 'json' else None\n"
-        "sys.exit(streams.end('doctor', 0))\n"
+        "render(found, verbose=True, console=make_console()) if sys.argv[1] == 'text' else None\n"
+        "documents.give_json(found.as_json(), '-') if sys.argv[1] == 'json' else None\n"
+        "sys.exit(streams.end(0))\n"
     )
     for form in ("text", "json"):
         done = subprocess.run(
-            [sys.executable, "-P", "-c", code, str(paths.ROOT / "tools"), form],
+            [sys.executable, "-P", "-c", code, form],
             env={**os.environ, "PYTHONIOENCODING": "ascii"},
             capture_output=True,
             timeout=60,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.commands import profile
+from copyscope.commands import run as run_command
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
@@ -64,7 +64,7 @@ def test_a_machine_too_busy_to_check_is_one_line(
 
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", late)
-    assert profile.main(["--impl", "one_copy"]) == 1
+    assert run_command.main(["--impl", "one_copy"]) == 1
     assert capsys.readouterr().err.endswith(
         ": no answer in 10 s: the machine is too busy: repeat when idle\n"
     )

@@ -1,4 +1,4 @@
-"""tools/compare.py: the order of the runs, what counts, and what is left behind; the runs are invented."""
+"""copyscope compare: the order of the runs, what counts, and what is left behind; the runs are invented."""
 
 import errno
 import json
@@ -176,14 +176,14 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
         (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run says nothing"),
         (["one_copy", ""], "A: nothing: give a strategy"),
         (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
-        (["one_copy", "zero_copy", "--keep", "x"], "compare: --keep: of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy", "--keep", "x"], "copyscope: --keep: of single runs: use copyscope run"),
         (["one_copy", "zero_copy", "--json", "-", "--markdown", "-"], "--markdown: -: stdout has the JSON"),
         (
             ["one_copy", "zero_copy", "--noise", "/no/such"],
             "/no/such: No such file or directory: `compare A A",
         ),
         (["one_copy", "zero_copy", "--noise", "/etc/passwd"], "/etc/passwd: not JSON"),
-        (["one_copy", "zero_copy --stacks"], "compare: --stacks: of single runs: use tools/profile.py"),
+        (["one_copy", "zero_copy --stacks"], "copyscope: --stacks: of single runs: use copyscope run"),
         (["one_copy", "zero_copy --repeat 3"], "zero_copy --repeat 3: --repeat: is of the comparison: write"),
     ],
 )

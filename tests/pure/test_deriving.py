@@ -53,7 +53,7 @@ def test_a_file_with_a_damaged_line_is_not_written(
     path.write_bytes(path.read_bytes()[:-7])
     before = path.read_bytes()
     assert report.main([str(path.parent), "--strip"]) == 2
-    assert f"report: {path}: a line of it is damaged" in capsys.readouterr().err
+    assert f"copyscope: {path}: a line of it is damaged" in capsys.readouterr().err
     assert path.read_bytes() == before
 
 

@@ -1,12 +1,10 @@
-"""tools/diff.py: what is a regression, what is not, and what cannot be compared."""
+"""copyscope diff: what is a regression, what is not, and what cannot be compared."""
 
 import io
 import json
 import math
 import random
-import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -313,23 +311,13 @@ def test_only_a_regression_has_the_status_of_one(
     with monkeypatch.context() as cut:
         cut.setattr(diff, "runs_of", fail)
         assert diff.main([here, here]) == 2
-    tool = [sys.executable, str(paths.ROOT / "tools" / "diff.py")]
+    tool = [str(paths.ROOT / "bin" / "copyscope"), "diff"]
     with Path("/dev/full").open("wb") as full:
         for form in ([], ["--json", "-"]):
             done = subprocess.run(
                 [*tool, here, here, *form], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
             )
             assert done.returncode == 2 and b"No space left on device" in done.stderr
-    # A tree in which nothing is built.
-    shutil.copytree(paths.ROOT / "tools" / "copyscope" / "start", tmp_path / "tools" / "copyscope" / "start")
-    shutil.copy(paths.ROOT / "tools" / "copyscope" / "__init__.py", tmp_path / "tools" / "copyscope")
-    (tmp_path / "bin").mkdir()
-    for name in ("tools/diff.py", "bin/copyscope"):
-        shutil.copy(paths.ROOT / name, tmp_path / name)
-    for words in (["tools/diff.py"], ["bin/copyscope", "diff"]):
-        argv = [sys.executable, str(tmp_path / words[0]), *words[1:], here, here]
-        done = subprocess.run(argv, stderr=subprocess.PIPE, timeout=60, check=False)
-        assert done.returncode == 2 and done.stderr.count(b"\n") == 1, done.stderr
 
 
 def test_forms_for_programs_and_for_pull_requests(

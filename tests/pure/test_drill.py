@@ -175,7 +175,7 @@ def test_the_command_and_what_it_expects(
     kept.write_text(json.dumps(table))
     assert command.main([*options, "--expect", str(kept)]) == 1
     said = capsys.readouterr().err
-    assert said == "drill: expect: write over unix: was by reference, is copied before return\n"
+    assert said == "copyscope: expect: write over unix: was by reference, is copied before return\n"
     assert changes([], {("write", "veth"): "copied before return"}) == [
         "write over veth: was copied before return, is not tried"
     ]
@@ -190,8 +190,8 @@ def test_a_file_or_a_card_that_is_not_there_is_no_way_that_is_refused(
     missing = str(tmp_path / "missing")
     assert command.main(["--expect", missing]) == command.main(["--file", missing]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        f"drill: --expect: {missing}: No such file or directory: name a table of tools/drill.py --json",
-        f"drill: --file: {missing}: No such file or directory: name a directory to write into",
+        f"copyscope: --expect: {missing}: No such file or directory: name a table of copyscope drill --json",
+        f"copyscope: --file: {missing}: No such file or directory: name a directory to write into",
     ]
     with pytest.raises(TopologyError, match="name two interfaces"):
         run_all(tmp_path, ["nics:lo"])

@@ -9,7 +9,6 @@ import os
 import re
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable
 from pathlib import Path
@@ -154,10 +153,9 @@ def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
 
 
 def test_a_terminal_of_24_lines_that_knows_nothing(tmp_path: Path) -> None:
-    """Through the command, as a verb: no escape sequence, and -v is all that was said before."""
+    """Through the command: no escape sequence, and -v is all tables."""
     store.write(derive(raw_record("zero_copy")), tmp_path / "run.json")
-    front: list[str | Path] = [sys.executable, "-E", "-s", paths.ROOT / "bin" / "copyscope", "show"]
-    front.append(tmp_path / "run.json")
+    front: list[str | Path] = [paths.ROOT / "bin" / "copyscope", "show", tmp_path / "run.json"]
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     environment = {"PATH": os.environ["PATH"], "TERM": "dumb", "LC_ALL": "C.UTF-8"}

@@ -124,6 +124,6 @@ def test_without_ansible_the_next_step_is_said(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command.main(["web1,", "--", "doctor"]) == 1
     assert capsys.readouterr().err == (
-        "fleet: ansible-core is missing: apt install ansible-core, or in a source tree"
+        "copyscope: ansible-core is missing: apt install ansible-core, or in a source tree"
         " make .venv/.ready-ansible\n"
     )

@@ -146,7 +146,7 @@ def test_own_sql_over_directories_as_hive_has_them(
     assert len(list(tmp_path.glob("host=*/date=*/*.parquet"))) == 2
     assert command.main(["query", str(tmp_path), "--sql", "SELEKT 1\n"]) == 1
     said = capsys.readouterr().err
-    assert "fleet: SQL: " in said and said.count("\n") == 1
+    assert "copyscope: SQL: " in said and said.count("\n") == 1
 
 
 def test_what_is_no_whole_record_is_left_out_by_name(
@@ -198,4 +198,4 @@ def test_what_is_missing_is_said_in_one_line(
     put(tmp_path, "a", own("6.1.0", "e1000", 1.0))
     monkeypatch.setitem(sys.modules, missing, None)
     assert command.main(["query", str(tmp_path), "who-copies"]) == 1
-    assert capsys.readouterr().err.endswith(f"fleet: {missing} is missing: make .venv/.ready-fleet\n")
+    assert capsys.readouterr().err.endswith(f"copyscope: {missing} is missing: make .venv/.ready-fleet\n")

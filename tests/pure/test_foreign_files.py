@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from builders.sweep import store, sweep
 from builders.watched import watched_record
-from copyscope import calling, paths
+from copyscope import paths
 from copyscope.commands import show
 from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
@@ -64,9 +64,9 @@ def test_one_place_says_what_is_harmful() -> None:
 
 def test_a_line_is_cut_in_its_longest_words() -> None:
     assert one_line("short") == "short"
-    line = one_line(f"profile: --out: /{'d' * 3000}/x: cannot be written: choose another")
+    line = one_line(f"copyscope: --out: /{'d' * 3000}/x: cannot be written: choose another")
     assert len(line) == 200
-    assert line.startswith("profile: --out: /ddd")
+    assert line.startswith("copyscope: --out: /ddd")
     assert line.endswith("d/x: cannot be written: choose another")
     assert len(one_line(" ".join(["word"] * 500))) == 200
     assert one_line("a:\n  b") == "a: b"
@@ -110,12 +110,12 @@ def test_readers_say_it_on_whole_lines(directory: Path) -> None:
         stream.write(gzip.compress(b'{"schema": "\\u001b[2J"}\n{"\x1b[2Jforged": 1}\n'))
     for tool, out in (("crossover", "crossover.json"), ("claims", "claims.json")):
         done = subprocess.run(
-            [sys.executable, str(paths.ROOT / "tools" / f"{tool}.py"), str(directory)],
+            [str(paths.ROOT / "bin" / "copyscope"), tool, str(directory)],
             capture_output=True, text=True, timeout=50, check=False, cwd=directory,
         )  # fmt: skip
         assert done.returncode == 0, (out, done.stderr)
         lines = done.stderr.splitlines()
-        assert [line.startswith(f"{tool}: left out:") for line in lines[:2]] == [True, True]
+        assert [line.startswith("copyscope: left out:") for line in lines[:2]] == [True, True]
         assert not [line for line in lines if len(line) > 200 or "\x1b" in line or line.startswith("forged")]
 
 
@@ -207,7 +207,7 @@ def test_a_record_of_such_a_name_can_be_written_and_read(tmp_path: Path) -> None
 
 
 def test_what_is_shown_again_of_a_foreign_record_is_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = watched_record()
     made["target"] |= {"name": EVIL, "comm": EVIL}
@@ -224,7 +224,6 @@ def test_what_is_shown_again_of_a_foreign_record_is_text(
         if name in ("folded", "flamegraph", "openmetrics", "csv"):
             # In an SVG a newline is a space.
             harmless(exported.read_text().replace("\nforged", "" if name == "flamegraph" else "\nforged"))
-    monkeypatch.setattr(calling, "_called", {"show": "show"})  # as a verb: one screen
     for words in ([], ["-vv"]):
         assert show.main([str(kept), *words]) == 0
         shown = capsys.readouterr()
@@ -272,17 +271,16 @@ def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.C
 
 def test_without_memory_there_is_one_line(directory: Path) -> None:
     done = subprocess.run(
-        ["prlimit", "--as=90000000", sys.executable, str(paths.ROOT / "tools" / "claims.py"), str(directory)],
+        ["prlimit", "--as=90000000", sys.executable, "-Im", "copyscope", "claims", str(directory)],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    said = "claims: memory: there is not enough: free some, or ask for less at once\n"
+    said = "copyscope: memory: there is not enough: free some, or ask for less at once\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
 # One command, which gets no more memory than it has when all of it is loaded, and a little.
 STARVED = f"""
-import importlib, resource, runpy, sys
-runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})["load_package"]()
+import importlib, resource, sys
 main = importlib.import_module(f"copyscope.commands.{{sys.argv[1]}}").main
 pages = int(open("/proc/self/statm").read().split()[0])
 most = pages * resource.getpagesize() + {8 * MIB}
@@ -301,19 +299,18 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, direct
         [sys.executable, "-P", "-c", STARVED, tool, *directories],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    said = f"{tool}: memory: there is not enough: free some, or ask for less at once\n"
+    said = "copyscope: memory: there is not enough: free some, or ask for less at once\n"
     assert (done.stdout, done.stderr) == ("", said)
     assert done.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
 
 
 # The same, with so much more than it has when nothing of it is loaded.
-STARVED_FROM_THE_START = f"""
-import resource, runpy, sys
-main = runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})
-main["load_package"]()
+STARVED_FROM_THE_START = """
+import resource, sys
+from copyscope.__main__ import main
 most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
-sys.exit(main["run"](sys.argv[2], sys.argv[3:]))
+sys.exit(main(sys.argv[2:]))
 """
 
 
@@ -325,7 +322,7 @@ def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, dire
     )  # fmt: skip
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith(("claims: cannot be loaded: ", "claims: memory: "))
+    assert line.startswith(("copyscope: cannot be loaded: ", "copyscope: memory: "))
     assert len(line) <= 200
 
 
@@ -335,11 +332,11 @@ def test_a_report_without_memory_says_so_without_a_traceback(most_mb: int, direc
     done = subprocess.run(
         [
             *("prlimit", f"--as={most_mb}000000"),
-            *(sys.executable, "-B", str(paths.ROOT / "tools/report.py"), str(directory)),
+            *(sys.executable, "-IBm", "copyscope", "report", str(directory)),
         ],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     *before, last = done.stderr.splitlines()
-    assert done.returncode == 1 and last.startswith("report: ") and "memory" in last
+    assert done.returncode == 1 and last.startswith("copyscope: ") and "memory" in last
     # OpenBLAS says in a line of its own that it gives up.
     assert len(before) <= 1 and not any("Traceback" in line for line in before)

@@ -12,7 +12,8 @@ import builders
 import pytest
 from builders.sweep import SMALL, small
 from builders.watched import watched_record
-from copyscope.commands import keeping, outcome, profile
+from copyscope.commands import keeping, outcome
+from copyscope.commands import run as run_command
 from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.ledger.derive import derive
@@ -106,12 +107,12 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """tools/profile.py without the kernel: its options, its files, its exit status."""
+    """copyscope run without the kernel: its options, its files, its exit status."""
     if os.geteuid() != 0:
         pytest.skip("the options are checked as the invoking user, whom only root becomes")
     made = Runs()
-    monkeypatch.setattr(profile, "Session", made)
-    monkeypatch.setattr(profile, "ask_revision", lambda: lambda: (None, None))
+    monkeypatch.setattr(run_command, "Session", made)
+    monkeypatch.setattr(run_command, "ask_revision", lambda: lambda: (None, None))
     monkeypatch.setattr(outcome, "assemble", lambda *_: builders.raw_record())
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -125,11 +126,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 def test_a_run_that_could_not_be_kept_has_status_1(
     options: tuple[str, ...], disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["-q", *(option.format(tmp_path / "out") for option in options)]
-    assert profile.main(argv) == 0
+    argv = ["-q", "-v", *(option.format(tmp_path / "out") for option in options)]
+    assert run_command.main(argv) == 0
     disks.full = [str(tmp_path / "out")]
     capsys.readouterr()
-    assert profile.main(argv) == 1
+    assert run_command.main(argv) == 1
     out, err = capsys.readouterr()
     assert "COPY LEDGER" in out
     assert list(kept_in(err).glob("*.json"))
@@ -139,7 +140,7 @@ def test_of_several_runs_the_first_are_written_when_one_fails(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.left = 2
-    assert profile.main(["-q", "--repeat=3", "--json", str(tmp_path / "a.json")]) == 1
+    assert run_command.main(["-q", "--repeat=3", "--json", str(tmp_path / "a.json")]) == 1
     assert len(json.loads((tmp_path / "a.json").read_text())) == 2
     assert "killed by SIGKILL" in capsys.readouterr().err
 

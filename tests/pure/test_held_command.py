@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from copyscope import paths
 from copyscope.run.program.command import HeldCommand
 from copyscope.run.program.processes import is_alive, named
 from copyscope.run.program.target import Target
@@ -152,11 +151,7 @@ def test_a_long_name_is_cut_as_the_kernel_does(tmp_path: Path) -> None:
 
 def test_who_started_us_is_not_watched_by_its_name() -> None:
     """As a fleet does over there: its Python waits for copyscope, and passes on what that says."""
-    ask = (
-        f"import runpy; main = runpy.run_path({str(paths.ROOT / 'tools/copyscope/__main__.py')!r})\n"
-        "main['load_package']()\n"
-        "from copyscope.run.program.processes import named; print(sorted(named('starts-us')))"
-    )
+    ask = "from copyscope.run.program.processes import named; print(sorted(named('starts-us')))"
     starter = (
         "import subprocess, sys; open('/proc/self/comm', 'w').write('starts-us')\n"
         f"subprocess.run([sys.executable, '-P', '-c', {ask!r}], check=True)"

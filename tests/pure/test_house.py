@@ -65,7 +65,6 @@ def test_a_command_that_judges_no_record_loads_no_ledger(command: str) -> None:
     code = f"import copyscope.commands.{command}, sys; print(*(name for name in sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(PACKAGE.parent)},
         capture_output=True,
         text=True,
         timeout=30,

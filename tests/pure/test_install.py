@@ -4,14 +4,13 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from copyscope import VERSION, paths
 from copyscope.commands.verbs import VERBS
-from copyscope.start.trust import find_danger
+from copyscope.trust import find_danger
 
 INSTALL = str(paths.ROOT / "tools" / "install.sh")
 PREFIX = "/usr/local"
@@ -32,7 +31,7 @@ def call(destdir: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
     front = destdir / "usr/local/bin/copyscope"
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
-        [sys.executable, "-E", "-s", front, *words],
+        [front, *words],
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -52,7 +51,7 @@ def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_p
     planned = call(destdir, "sweep", "x.toml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0 and "runs" in planned.stdout, planned.stderr
     claims = call(destdir, "claims", cwd=tmp_path)
-    assert claims.stderr.startswith("copyscope claims: no sweep under results/")
+    assert claims.stderr.startswith("copyscope: no sweep under results/")
     assert claims.stderr.endswith("run sudo copyscope sweep first\n")
     assert list(tmp_path.iterdir()) == [tmp_path / "x.toml"]
 
@@ -60,7 +59,11 @@ def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_p
 def test_it_holds_what_is_pinned_and_nobody_else_may_change_it(destdir: Path) -> None:
     lib = destdir / "usr/local/lib/copyscope"
     names = {path.name for path in next(lib.glob(".venv/lib/*/site-packages")).iterdir()}
-    assert {"rich", "msgspec", "matplotlib", "pyarrow"} <= names and not {"pytest", "mypy", "pip"} & names
+    assert {"rich", "msgspec", "matplotlib", "pyarrow", "copyscope.pth"} <= names and not {
+        "pytest",
+        "mypy",
+        "pip",
+    } & names
     assert find_danger(str(lib), {"SUDO_UID": str(os.getuid())}) is None
     assert not [path for path in lib.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o022]
     # Nothing in it leads back to the tree that it was made from.

@@ -5,13 +5,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from copyscope import paths
 from copyscope.run.program import processes
 
-# As in a program of ours: the package by its path, then one child that reads nothing from us.
-STARTER = f"""
-import runpy, subprocess, time
-runpy.run_path({str(paths.ROOT / "tools/copyscope/__main__.py")!r})["load_package"]()
+# As in a program of ours: one child that reads nothing from us.
+STARTER = """
+import subprocess, time
 from copyscope.run.child import dies_with_us
 print(subprocess.Popen([*dies_with_us(), "sleep", "60"]).pid, flush=True)
 time.sleep(60)

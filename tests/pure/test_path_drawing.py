@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from builders import raw_record
 from builders.watched import watched_record
-from copyscope import calling, paths
+from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.ledger.derive import derive
 from copyscope.record import store
@@ -148,7 +148,7 @@ DOCS = paths.ROOT / "docs"
 
 
 def test_the_drawing_in_the_docs_is_that_of_the_record_beside_it() -> None:
-    """tools/draw.py docs/path.json.gz --out docs/path.svg makes it again."""
+    """copyscope draw docs/path.json.gz --out docs/path.svg makes it again."""
     assert (DOCS / "path.svg").read_text() == draw(store.read(DOCS / "path.json.gz"))
 
 
@@ -168,11 +168,8 @@ def test_the_output_that_a_page_shows_is_what_the_record_prints() -> None:
 
 
 @pytest.mark.parametrize(("page", "kept"), [(README, "path"), (README, "advise"), (TUTORIAL, "path")])
-def test_the_screen_that_a_page_shows_is_that_of_the_record(
-    page: Path, kept: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """bin/copyscope show docs/advise.json.gz prints it again."""
-    monkeypatch.setattr(calling, "_called", {"profile": "run"})
+def test_the_screen_that_a_page_shows_is_that_of_the_record(page: Path, kept: str) -> None:
+    """copyscope show docs/advise.json.gz prints it again."""
     console = Console(file=io.StringIO(), width=80, color_system=None)
     first_screen.render(store.read(DOCS / f"{kept}.json.gz"), console)
     assert isinstance(console.file, io.StringIO)

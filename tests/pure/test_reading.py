@@ -35,7 +35,7 @@ def test_a_run_counts_once_however_it_is_reached(
     once, _ = judged([directory], capsys)
     twice, said = judged([directory, again], capsys)
     assert twice == once
-    assert f"claims: counted once: {again}: 6 runs of 6 are in {directory}, too" in said
+    assert f"copyscope: counted once: {again}: 6 runs of 6 are in {directory}, too" in said
 
 
 def test_another_sweep_of_the_same_experiment_is_evidence_of_its_own(directory: Path) -> None:
@@ -43,7 +43,7 @@ def test_another_sweep_of_the_same_experiment_is_evidence_of_its_own(directory: 
     later = sweep(("one_copy", "zero_copy"), sizes=(4096,), threads=(1,))
     for record in later:
         record["run"]["started"] = "2031-01-01T00:00:00+00:00"
-    found = reading.load([directory, store(later, directory.with_name("later"))], "claims")
+    found = reading.load([directory, store(later, directory.with_name("later"))])
     assert [len(one.records) for one in found] == [6, 6]
 
 
@@ -68,7 +68,7 @@ def test_what_is_not_ones_own_is_only_read(
 
 def test_an_empty_name_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert crossover.main([""]) == 2
-    assert "crossover: DIR: nothing: give the directory of a sweep" in capsys.readouterr().err
+    assert "copyscope: DIR: nothing: give the directory of a sweep" in capsys.readouterr().err
 
 
 def test_what_came_with_the_tree_is_nobodys_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import VERSION, paths
+from copyscope import VERSION
 from copyscope.commands import report
 from copyscope.record import records_file
 from copyscope.render.plots.catalogue import PLOTS
@@ -49,9 +49,8 @@ def digests(directory: Path) -> dict[str, str]:
 def test_the_same_records_are_the_same_bytes(made: Path, tmp_path: Path) -> None:
     """In another process, with other seeds of hashing, another locale and another place to stand."""
     again = tmp_path / "again"
-    main = paths.ROOT / "tools" / "copyscope" / "__main__.py"
     subprocess.run(
-        [sys.executable, "-P", str(main), "report", str(made), "--out", str(again)],
+        [sys.executable, "-Im", "copyscope", "report", str(made), "--out", str(again)],
         check=True,
         cwd=tmp_path,
         env={"PYTHONHASHSEED": "12345", "LC_ALL": "C.UTF-8", "TZ": "Asia/Tokyo", "HOME": str(tmp_path)},
@@ -178,7 +177,7 @@ def test_usage_errors_are_one_line_and_status_2(tmp_path: Path, capsys: pytest.C
     assert report.main([str(tmp_path), str(tmp_path), "--out", str(tmp_path)]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
-    assert all(line.startswith("report: ") for line in lines)
+    assert all(line.startswith("copyscope: ") for line in lines)
 
 
 def test_a_place_that_cannot_be_written_is_named(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,15 +186,13 @@ def test_a_place_that_cannot_be_written_is_named(made: Path, capsys: pytest.Capt
 
 
 def test_what_a_terminal_needs_loads_no_plotting() -> None:
-    main = paths.ROOT / "tools" / "copyscope" / "__main__.py"
     script = (
-        "import importlib, runpy, sys\n"
-        f"runpy.run_path({str(main)!r}, run_name='loader')['load_package']()\n"
+        "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
         "    importlib.import_module(f'copyscope.{name}')\n"
         "    print(name, {'matplotlib', 'numpy', 'pyarrow'} & set(sys.modules) or 'none')\n"
     )
-    names = ["commands.profile", "commands.doctor", "render.terminal", "compare.estimates", "sweep.results"]
+    names = ["commands.run", "commands.doctor", "render.terminal", "compare.estimates", "sweep.results"]
     argv = [sys.executable, "-P", "-c", script, *names]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{name} none" for name in names]

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import paths
 from copyscope.commands import claims, crossover, keeping
 from copyscope.crosscheck import peer
 from copyscope.errors import RunError
@@ -109,8 +108,6 @@ def test_a_fifo_is_written_through_by_each_command(
 def test_standard_output_is_written_in_its_order(redirected: bool, tmp_path: Path) -> None:
     """Whether a pipe or a file is behind /dev/stdout: a file is not replaced while we print to it."""
     program = (
-        f"import runpy; main = runpy.run_path({str(paths.ROOT / 'tools/copyscope/__main__.py')!r})\n"
-        "main['load_package']()\n"
         "from copyscope.files import saving; from pathlib import Path\n"
         "print('before'); saving.save(Path('/dev/stdout'), b'between\\n'); print('after')"
     )

@@ -190,7 +190,7 @@ def test_who_asks_three_times_for_the_end_wants_no_report(monkeypatch: pytest.Mo
 
 
 def options(**changed: Any) -> Any:
-    """What tools/profile.py was given, as far as a plan is made of it."""
+    """What copyscope run was given, as far as a plan is made of it."""
     given = {"instruments": "auto", "duration": 2.0, "messages": None, "gate": None}
     given |= {"frequency": 199, "attach": "any", "copy_in": "any", "count": None, "live": False, "pid": None}
     return SimpleNamespace(**{**given, "whole": False, **changed})

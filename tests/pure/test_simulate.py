@@ -22,7 +22,8 @@ from builders.simulated import (
     reports,
     simulated_record,
 )
-from copyscope.commands import draw, profile
+from copyscope.commands import draw
+from copyscope.commands import run as run_command
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
@@ -572,6 +573,6 @@ def test_what_makes_no_sense_is_refused(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    assert profile.main(words) == 2
+    assert run_command.main(words) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and why in said[0]

@@ -500,4 +500,4 @@ def test_a_sweep_has_the_kernel_in_its_place_and_quick_is_what_make_runs() -> No
     shown = subprocess.run(
         ["make", "-n", "sweep"], cwd=paths.ROOT, capture_output=True, text=True, check=True
     )
-    assert "tools/sweep.py quick" in shown.stdout
+    assert "copyscope sweep quick" in shown.stdout

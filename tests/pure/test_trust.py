@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.start.environment import PATH, for_root, of_caller, without_odd_sizes
-from copyscope.start.trust import find_danger
+from copyscope.environment import PATH, clean, for_root, of_caller, without_odd_sizes
+from copyscope.trust import find_danger
 
 ME = {"SUDO_UID": str(os.getuid())}
 
@@ -141,10 +141,12 @@ def test_sizes_of_a_terminal_are_numbers() -> None:
     assert without_odd_sizes({"COLUMNS": "80"}) == {"COLUMNS": "80"}
 
 
-@pytest.mark.parametrize("tool", sorted((paths.ROOT / "tools").glob("*.py")), ids=lambda path: path.name)
-def test_every_tool_begins_with_the_fixed_path(tool: Path) -> None:
-    first, *_, last = tool.read_text().splitlines()
-    expected = f"#!/usr/bin/env -S COPYSCOPE_CALLERS_PATH=${{PATH}} PATH={PATH} python3 -E -s"
-    assert first == expected
-    assert len(first) < 255  # BINPRM_BUF_SIZE, since Linux 5.1
-    assert last.startswith(f'launch("{tool.stem}")')
+def test_a_caller_who_is_not_root_keeps_the_environment() -> None:
+    caller = {"PATH": "/home/eve/bin", "EDITOR": "vi", "COLUMNS": "x"}
+    called = {**caller, "PATH": PATH, "COPYSCOPE_CALLERS_PATH": "/home/eve/bin"}
+    clean(called, is_root=False)
+    assert called == {"PATH": "/home/eve/bin", "EDITOR": "vi"}
+
+
+def test_the_front_looks_for_nothing_where_the_caller_says() -> None:
+    assert f'COPYSCOPE_CALLERS_PATH="$PATH" PATH={PATH}\n' in (paths.ROOT / "bin" / "copyscope").read_text()

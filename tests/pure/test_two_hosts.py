@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.two_hosts import on_two_hosts
-from copyscope import paths
 from copyscope.errors import RunError, UsageError
 from copyscope.hosts import Far, hosts_of
 from copyscope.ledger.derive import derive
@@ -235,10 +234,10 @@ def test_when_we_are_killed_nothing_of_ours_stays_here(programs: Path, tmp_path:
     """The directory of ssh's socket: whoever made it cannot remove it any more."""
     program(programs / "id", "echo 0")
     held = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from copyscope.hosts import Far\n"
-        "with Far('web2', sys.argv[2]): print('held', flush=True); time.sleep(60)"
+        "import sys, time; from copyscope.hosts import Far\n"
+        "with Far('web2', sys.argv[1]): print('held', flush=True); time.sleep(60)"
     )
-    words = [sys.executable, "-c", held, str(paths.ROOT / "tools"), str(tmp_path / "tree")]
+    words = [sys.executable, "-c", held, str(tmp_path / "tree")]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as running:
         assert running.stdout and running.stdout.readline() == b"held\n"
         assert len(list((tmp_path / "sockets").iterdir())) == 1

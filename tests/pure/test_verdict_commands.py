@@ -1,4 +1,4 @@
-"""tools/crossover.py and tools/claims.py on the records of a sweep: tables, files, bad input."""
+"""copyscope crossover and copyscope claims on the records of a sweep: tables, files, bad input."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     store(records, tmp_path / "host" / "demo")
     assert claims_command.main([str(tmp_path / "host" / "demo")]) == 0
     error = capsys.readouterr().err
-    assert f"claims: invalid, in no number: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
+    assert f"copyscope: invalid, in no number: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
 
 
 @pytest.mark.parametrize("command", [claims_command, crossover_command])
@@ -106,7 +106,7 @@ def test_results_of_two_machines_are_refused(
 def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert crossover_command.main([]) == 1
-    assert "sudo tools/crossover.py" in capsys.readouterr().err
+    assert "sudo copyscope crossover" in capsys.readouterr().err
 
 
 def test_measuring_runs_the_sweep_and_reads_what_it_left(

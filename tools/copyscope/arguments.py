@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from copyscope import VERSION, calling
+from copyscope import VERSION
 from copyscope.errors import UsageError
 
 # Beyond this nothing is counted here; Python refuses to print numbers of more than 4,300 digits.
@@ -27,7 +27,7 @@ class UsageParser(argparse.ArgumentParser):
     def __init__(
         self, *, prog: str, common: Sequence[str] = (), examples: str | None = None, **options: Any
     ) -> None:
-        super().__init__(prog=calling.name(prog.removesuffix(".py")), **options)
+        super().__init__(prog=f"copyscope {prog}", **options)
         self.formatter_class = _Formatter
         self.register("type", int, whole_number)
         self.register("type", float, number)
@@ -61,7 +61,7 @@ class UsageParser(argparse.ArgumentParser):
             for one in hidden:
                 one.help = argparse.SUPPRESS
             self.epilog = f"{self._examples}\n{self.prog} --help-all lists all options"
-            return calling.spelled(super().format_help())
+            return super().format_help()
         finally:
             self.epilog = epilog
             for one, said in whole:
@@ -69,7 +69,7 @@ class UsageParser(argparse.ArgumentParser):
 
     def format_all(self) -> str:
         """Every option."""
-        return calling.spelled(super().format_help())
+        return super().format_help()
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Raises UsageError, too, for what argparse turns into something else than a value."""

@@ -2,7 +2,7 @@
 
 sweep()                                      4 strategies x 3 sizes x 2 threads x 3 repeats
 sweep(sizes=(64, 65_536), pmu=True)          with hardware counters
-store(records, tmp_path / "host" / "demo")   the directory that tools/report.py reads
+store(records, tmp_path / "host" / "demo")   the directory that copyscope report reads
 SMALL, small()                               an experiment of four runs, and their records
 """
 

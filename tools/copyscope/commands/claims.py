@@ -1,4 +1,4 @@
-"""tools/claims.py: what the published reports claim, judged by the records of sweeps. Needs no root."""
+"""copyscope claims: what the published reports claim, judged by the records of sweeps. Needs no root."""
 
 import argparse
 import os
@@ -16,9 +16,9 @@ from copyscope.sweep import results
 
 EXAMPLES = """\
 examples:
-  tools/claims.py results/HOST/published results/HOST/rr    judge all of it together
-  tools/claims.py                                           every sweep of this machine under results/
-  tools/claims.py DIR --json - | jq '.claims[] | {id, verdict}'
+  copyscope claims results/HOST/published results/HOST/rr   judge all of it together
+  copyscope claims                                          every sweep of this machine under results/
+  copyscope claims DIR --json - | jq '.claims[] | {id, verdict}'
 
 Which runs a claim needs is in experiments/claims.toml.
 """
@@ -46,12 +46,12 @@ def parser() -> UsageParser:
 def _claims(arguments: argparse.Namespace) -> int:
     known = claims.read(Path(arguments.claims))
     directories = [Path(name) for name in arguments.directory] or _of_this_host()
-    found = reading.load(directories, "claims", modelled=True)
+    found = reading.load(directories, modelled=True)
     records = [record for one in found for record in one.records]
     points = points_of(record for one in found for record in one.modelled)
     judged = [claims.judge_one(claim, records, points) for claim in known]
     made = claims.as_json(judged, records)
-    reading.write_beside(made, "claims.json", directories[0], arguments.out, "claims")
+    reading.write_beside(made, "claims.json", directories[0], arguments.out)
     if arguments.json != "-":
         render(made, verbose=arguments.verbose, console=make_console())
     documents.give_json(made, arguments.json)
@@ -62,8 +62,8 @@ def _of_this_host() -> list[Path]:
     host = paths.host_results(os.uname().nodename, os.uname().release)
     found = [path for path in results.find(paths.RESULTS) if path.parent == host]
     if not found:
-        raise UsageError(f"no sweep under results/{host.name}: give a DIR, or run sudo tools/sweep.py first")
+        raise UsageError(f"no sweep under results/{host.name}: give a DIR, or run sudo copyscope sweep first")
     return found
 
 
-main = entry.command("claims", parser, _claims)
+main = entry.command(parser, _claims)

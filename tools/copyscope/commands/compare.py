@@ -1,4 +1,4 @@
-"""tools/compare.py: two strategies, or one in two settings, run in turns; what the second does otherwise."""
+"""copyscope compare: two strategies, or one in two settings, run in turns; what the second does otherwise."""
 
 import argparse
 import copy
@@ -40,19 +40,19 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
-  sudo tools/compare.py one_copy zero_copy --size 256K
-  sudo tools/compare.py "one_copy --fields 1" "one_copy --fields 64" --repeat 31
-  sudo tools/compare.py one_copy zero_copy --json - | jq .verdict
-  sudo tools/compare.py one_copy one_copy        what equal runs differ by here; compare and diff know it then
+  sudo copyscope compare one_copy zero_copy --size 256K
+  sudo copyscope compare "one_copy --fields 1" "one_copy --fields 64" --repeat 31
+  sudo copyscope compare one_copy zero_copy --json - | jq .verdict
+  sudo copyscope compare one_copy one_copy       what equal runs differ by here; compare and diff know it then
 
-All other options are those of tools/profile.py, for both; by default 21 blocks of 0.5 s runs, and 21 more
+All other options are those of copyscope run, for both; by default 21 blocks of 0.5 s runs, and 21 more
 where these leave the verdict open.
 """
 FIRST_EXAMPLES = """\
 examples:
-  sudo tools/compare.py one_copy zero_copy --size 256K
-  sudo tools/compare.py "one_copy --fields 1" "one_copy --fields 64" --repeat 31
-  sudo tools/compare.py one_copy one_copy        what equal runs differ by here
+  sudo copyscope compare one_copy zero_copy --size 256K
+  sudo copyscope compare "one_copy --fields 1" "one_copy --fields 64" --repeat 31
+  sudo copyscope compare one_copy one_copy       what equal runs differ by here
 """
 COMMON = (
     *("--size", "--threads", "--repeat", "--duration", "--topology", "--json", "--markdown", "--noise"),
@@ -86,7 +86,7 @@ def parser() -> UsageParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 compared, 1 failed or invalid, 2 usage, 130 interrupted."""
-    return entry.run("compare", lambda: _compare(parser().parse_args(argv), argv))
+    return entry.run(lambda: _compare(parser().parse_args(argv), argv))
 
 
 def _compare(args: argparse.Namespace, argv: list[str]) -> int:
@@ -99,7 +99,7 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     if args.impl is not None:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
     check_form(args)
-    entry.build("compare")
+    entry.build()
     names = [args.first, args.second]
     sides = [_side(args, words) for words in names]
     entry.need_root("compare", argv)
@@ -119,11 +119,11 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         if status or equal or made["verdict"] != UNSURE:
             break
         if end != looks[-1] and not quiet:
-            entry.say("compare", f"{end} blocks leave the verdict open: {looks[-1] - end} more")
+            entry.say(f"{end} blocks leave the verdict open: {looks[-1] - end} more")
     for reason in reasons:
-        entry.say("compare", f"invalid, its block is in no number: {reason}")
+        entry.say(f"invalid, its block is in no number: {reason}")
     if len(first) < 2:
-        entry.say("compare", "fewer than two blocks are valid: see above")
+        entry.say("fewer than two blocks are valid: see above")
         return status or entry.FAILED
     made |= {"kind": "compare", "names": names}
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
@@ -181,10 +181,10 @@ class Turns:
                         self._run(index, name, repeat)
                         steps.done()
         except KeyboardInterrupt:
-            entry.say("compare", f"interrupted in block {self._block()} of {end}")
+            entry.say(f"interrupted in block {self._block()} of {end}")
             return entry.INTERRUPTED
         except (RunError, TopologyError, OSError) as error:
-            entry.say("compare", f"block {self._block()} of {end}: {error}")
+            entry.say(f"block {self._block()} of {end}: {error}")
             return entry.FAILED
         return 0
 
@@ -230,4 +230,4 @@ def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:
     saving.make_directory(target.parent)
     documents.write_json(made, target)
     told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in made["metrics"].items())
-    entry.say("compare", f"two equal runs differ by up to {told}: {target} says so to compare and diff")
+    entry.say(f"two equal runs differ by up to {told}: {target} says so to compare and diff")

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
-from copyscope import VERSION, calling
+from copyscope import VERSION, paths
 from copyscope.commands import entry
 from copyscope.commands.verbs import QUESTIONS, VERBS, WITHOUT_ROOT, find
 from copyscope.errors import UsageError
@@ -15,12 +15,14 @@ MEANT = {"profile": "run", "record": "run", "trace": "watch", "top": "watch", "p
 
 def main(argv: list[str]) -> int:
     """Exit status: the verb's; 2 if there is no such verb."""
-    return entry.run("copyscope", lambda: _verb(argv))
+    return entry.run(lambda: _verb(argv))
 
 
 def _verb(argv: list[str]) -> int:
     if not argv or (argv[0] in HELP and len(argv) == 1):
         print("\n".join(overview()))
+        if not paths.INSTALLED:
+            print("In this tree copyscope is bin/copyscope; `sudo make install` puts it on PATH.")
         return 0
     if argv[0] == "--version":
         print(f"copyscope {VERSION}")
@@ -37,7 +39,7 @@ def overview() -> list[str]:
     width = max(len(question) for question, _ in QUESTIONS.values())
     others = ", ".join(verb.name for verb in VERBS if verb.name not in QUESTIONS)
     return [
-        f"sudo {calling.FRONT} VERB OPTIONS   (without sudo: {', '.join(WITHOUT_ROOT)})",
+        f"sudo copyscope VERB OPTIONS   (without sudo: {', '.join(WITHOUT_ROOT)})",
         *(f"{question:{width}}  {verb} {words}".rstrip() for verb, (question, words) in QUESTIONS.items()),
         f"Others: {others}. VERB --help lists its options.",
     ]
@@ -46,13 +48,12 @@ def overview() -> list[str]:
 def unknown(name: str, words: Sequence[str]) -> str:
     """What is said of a verb that is none."""
     if name.startswith("-"):
-        return f"{name}: an option before the verb: {calling.FRONT} VERB {name}"
+        return f"{name}: an option before the verb: copyscope VERB {name}"
     program = next((word for word in words if not word.startswith("-")), None)
     if name == "profile" and program is not None:
-        return f"profile: no such verb: a program is watched: {calling.FRONT} watch {program}"
+        return f"profile: no such verb: a program is watched: copyscope watch {program}"
     close = difflib.get_close_matches(name[:32], [verb.name for verb in VERBS], n=1)
     meant = MEANT.get(name) or (close[0] if close else None)
     if meant is not None and find(meant) is not None:
-        return f"{name}: no such verb: did you mean {calling.FRONT} {meant}?"
-    front = calling.FRONT
-    return f"{name}: no such verb: {front} alone lists them; a program is watched: {front} watch {name}"
+        return f"{name}: no such verb: did you mean copyscope {meant}?"
+    return f"{name}: no such verb: copyscope alone lists them; a program is watched: copyscope watch {name}"

@@ -1,4 +1,4 @@
-"""tools/crosscheck.py: our instruments and other people's tools on one traffic, side by side."""
+"""copyscope crosscheck: our instruments and other people's tools on one traffic, side by side."""
 
 import secrets
 from dataclasses import replace
@@ -33,13 +33,13 @@ FREQUENCY_HZ = "997"
 EACH_S = "3"
 DESCRIPTION = (
     "Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf,"
-    " bcc); print what each counted. The options are those of tools/profile.py, but of its output; --duration"
+    " bcc); print what each counted. The options are those of copyscope run, but of its output; --duration"
     " is given in half seconds, taken in turns."
 )
 EXAMPLES = """\
 examples:
-  sudo tools/crosscheck.py zero_copy
-  sudo tools/crosscheck.py one_copy --size 4K --json -
+  sudo copyscope crosscheck zero_copy
+  sudo copyscope crosscheck one_copy --size 4K --json -
 
 exit status: 0 all that could be compared agrees, 1 something disagrees or the run failed, 2 wrong usage
 """
@@ -57,7 +57,7 @@ def parser() -> UsageParser:
 
 def main(argv: list[str]) -> int:
     """See EXAMPLES for the exit status."""
-    return entry.run("crosscheck", lambda: _crosscheck(argv))
+    return entry.run(lambda: _crosscheck(argv))
 
 
 def _crosscheck(argv: list[str]) -> int:
@@ -69,7 +69,7 @@ def _crosscheck(argv: list[str]) -> int:
         raise UsageError(
             "--sender-at, --receiver-at: other people's tools are asked on this machine alone: leave them"
         )
-    entry.build("crosscheck")
+    entry.build()
     traffic = resolve_traffic(args)
     entry.need_root("crosscheck", argv)
     keeping.check_file(args.json)
@@ -95,7 +95,7 @@ def _crosscheck(argv: list[str]) -> int:
     invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
     described = [vars(row) for row in rows]
     found = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
-    kept = args.json is None or keeping.write_json(found, args.json, "crosscheck")
+    kept = args.json is None or keeping.write_json(found, args.json)
     if args.json != "-":
         render_crosscheck(title, described, absent, invalid, make_console())
     if raw.interrupted:

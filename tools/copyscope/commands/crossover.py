@@ -1,4 +1,4 @@
-"""tools/crossover.py: runs what it needs, or reads what was run, and says where strategies overtake."""
+"""copyscope crossover: runs what it needs, or reads what was run, and says where strategies overtake."""
 
 import argparse
 import io
@@ -20,10 +20,10 @@ from copyscope.sweep.experiment import load as load_experiment
 
 EXAMPLES = """\
 examples:
-  sudo tools/crossover.py                      measure (two minutes) and say it
-  tools/crossover.py results/HOST/published    from a sweep that was run already; no root
-  tools/crossover.py DIR --json - | jq .sentence
-  tools/crossover.py results/HOST/receive --pair read,map    of any setting that differs between runs
+  sudo copyscope crossover                     measure (two minutes) and say it
+  copyscope crossover results/HOST/published   from a sweep that was run already; no root
+  copyscope crossover DIR --json - | jq .sentence
+  copyscope crossover results/HOST/receive --pair read,map   of any setting that differs between runs
 """
 OPTIONS = """
 --experiment NAME =crossover   what to run without DIR: a name from experiments/ or a TOML file; default
@@ -60,7 +60,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
         directory, status = _run(arguments)
         if status not in (0, entry.FAILED):
             return status
-    (found,) = reading.load([directory], "crossover")
+    (found,) = reading.load([directory])
     by, pairs = "impl", list(PAIRS)
     if arguments.pair is not None:
         by, asked = pair.read(arguments.pair, found.records)
@@ -70,7 +70,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
     out = None if arguments.directory is None else arguments.out
     # What advice and reports read there holds the usual pairs.
     if arguments.pair is None or out is not None:
-        reading.write_beside(made, "crossover.json", directory, out, "crossover")
+        reading.write_beside(made, "crossover.json", directory, out)
     if arguments.json != "-":
         render(made, verbose=arguments.verbose, console=make_console())
     documents.give_json(made, arguments.json)
@@ -88,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     """Run the experiment, or what is missing of it: (its directory, exit status of the sweep)."""
     experiment = load_experiment(sweep.find_experiment(arguments.experiment))
     if os.geteuid() != 0 and not experiment.elsewhere:
-        raise RunError("measuring needs root: sudo tools/crossover.py, or give the DIR of a sweep")
+        raise RunError("measuring needs root: sudo copyscope crossover, or give the DIR of a sweep")
     directory = Path(arguments.out) if arguments.out else sweep.default_directory(experiment)
     # Of `--json -` stdout is the answer's.
     alone = arguments.json == "-"
@@ -99,4 +99,4 @@ def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     return directory, status
 
 
-main = entry.command("crossover", parser, _crossover, "interrupted: the same command goes on where it was")
+main = entry.command(parser, _crossover, "interrupted: the same command goes on where it was")

@@ -1,4 +1,4 @@
-"""tools/diff.py: what two runs, or two directories of runs, differ in, and whether it is a regression."""
+"""copyscope diff: what two runs, or two directories of runs, differ in, and whether it is a regression."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope import paths, streams
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.compare import noise
@@ -18,18 +18,17 @@ from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.render.console import make_console
 from copyscope.render.difference import markdown, render
-from copyscope.start import streams
 from copyscope.sweep import results
 
 EXIT_REGRESSION, EXIT_TROUBLE, EXIT_INCONCLUSIVE = 1, 2, 3
 EXAMPLES = """\
 examples:
-  tools/diff.py before.json after.json
-  tools/diff.py results/HOST/quick /tmp/quick --strict
-  tools/diff.py old/ new/ --across kernel        the same program before and after an upgrade
-  tools/diff.py before.json after.json --markdown - >> "$GITHUB_STEP_SUMMARY"
+  copyscope diff before.json after.json
+  copyscope diff results/HOST/quick /tmp/quick --strict
+  copyscope diff old/ new/ --across kernel       the same program before and after an upgrade
+  copyscope diff before.json after.json --markdown - >> "$GITHUB_STEP_SUMMARY"
 
-A record is what `tools/profile.py --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
+A record is what `copyscope run --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
 make turns every failure of a command into its own status 2: ask for --json to tell a regression from trouble.
 """
 OPTIONS = """
@@ -88,7 +87,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 def runs_of(path: Path) -> list[store.Record]:
     """The valid runs in a file, in a directory, or of a sweep. Raises UsageError where there is none."""
     if results.has_records(path):
-        found = list(reading.load([path], "diff")[0].records)
+        found = list(reading.load([path])[0].records)
     elif path.is_dir():
         found = [record for file in reading.record_paths(path) for record in reading.runs_of(file)]
     else:
@@ -105,7 +104,7 @@ def runs_of(path: Path) -> list[store.Record]:
         if verdict["valid"]:
             valid[run["id"], run["started"], run["seed"]] = complete
         else:
-            entry.say("diff", f"invalid, in no number: {run['id']}: {verdict['reasons'][0]}")
+            entry.say(f"invalid, in no number: {run['id']}: {verdict['reasons'][0]}")
     if not valid:
         raise UsageError(f"{path}: no {'valid run' if found else 'record'} in it: measure again")
     return list(valid.values())
@@ -150,4 +149,4 @@ def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
         saving.save(Path(arguments.markdown), markdown(made).encode())
 
 
-main = entry.command("diff", parser, _diff, failed=EXIT_TROUBLE)
+main = entry.command(parser, _diff, failed=EXIT_TROUBLE)

@@ -1,4 +1,4 @@
-"""tools/doctor.py: what works on this machine, what does not, and what to do about it."""
+"""copyscope doctor: what works on this machine, what does not, and what to do about it."""
 
 import argparse
 
@@ -10,9 +10,9 @@ from copyscope.render.doctor import render
 
 EXAMPLES = """\
 examples:
-  sudo tools/doctor.py                 what is limited here, and why
-  sudo tools/doctor.py -v              every fact
-  sudo tools/doctor.py --json -        the same as data
+  sudo copyscope doctor                what is limited here, and why
+  sudo copyscope doctor -v             every fact
+  sudo copyscope doctor --json -       the same as data
 """
 OPTIONS = """
 --json FILE             write the findings as JSON to FILE (- for stdout)
@@ -39,4 +39,4 @@ def _doctor(arguments: argparse.Namespace) -> int:
     return 0 if diagnosis.works else 1
 
 
-main = entry.command("doctor", parser, _doctor)
+main = entry.command(parser, _doctor)

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from copyscope import streams
 from copyscope.files import saving
-from copyscope.start import streams
 
 
 def write_json(what: dict[str, Any], target: Path) -> None:

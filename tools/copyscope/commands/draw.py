@@ -1,4 +1,4 @@
-"""tools/draw.py: the path of a byte, or where its lines go, as an SVG, from one record. Needs no root."""
+"""copyscope draw: the path of a byte, or where its lines go, as an SVG, from one record. Needs no root."""
 
 import argparse
 import sys
@@ -18,11 +18,11 @@ from copyscope.units import format_whole_size
 USUAL_SIZE = 64 << 10
 EXAMPLES = """\
 examples:
-  tools/draw.py run.json > path.svg
-  tools/draw.py results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --out path.svg
-  tools/draw.py simulated.json --size 1M > lines.svg       of a simulated machine: where the lines go
+  copyscope draw run.json > path.svg
+  copyscope draw results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --out path.svg
+  copyscope draw simulated.json --size 1M > lines.svg      of a simulated machine: where the lines go
 
-A record is what `tools/profile.py --json run.json` or `--out DIR` keeps.
+A record is what `copyscope run --json run.json` or `--out DIR` keeps.
 """
 OPTIONS = """
 --size BYTES            of a simulated record with several sizes; default 64K, else the largest
@@ -81,4 +81,4 @@ def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
     return lines_drawing.draw(found, wanted)
 
 
-main = entry.command("draw", parser, _draw)
+main = entry.command(parser, _draw)

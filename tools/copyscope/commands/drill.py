@@ -1,4 +1,4 @@
-"""tools/drill.py: which ways to send are by reference on this kernel, by rewriting what was sent."""
+"""copyscope drill: which ways to send are by reference on this kernel, by rewriting what was sent."""
 
 import argparse
 import json
@@ -17,10 +17,10 @@ from copyscope.render.drill import drill_lines
 
 EXAMPLES = """\
 examples:
-  sudo tools/drill.py                              all ways, over lo, veth, AF_UNIX and kTLS
-  tools/drill.py                                   the same without veth
-  tools/drill.py --json before.json                keep the table of this kernel
-  tools/drill.py --expect before.json              on another one: status 1 if a way has changed
+  sudo copyscope drill                             all ways, over lo, veth, AF_UNIX and kTLS
+  copyscope drill                                  the same without veth
+  copyscope drill --json before.json               keep the table of this kernel
+  copyscope drill --expect before.json             on another one: status 1 if a way has changed
 """
 OPTIONS = """
 --json FILE             write the table as JSON to FILE (- for stdout)
@@ -55,7 +55,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     documents.give_json({"kernel": kernel, "ways": [asdict(row) for row in rows]}, arguments.json)
     changed = changes(rows, expected)
     for line in changed:
-        entry.say("drill", f"expect: {line}")
+        entry.say(f"expect: {line}")
     return entry.FAILED if changed else 0
 
 
@@ -66,12 +66,12 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
         expected = {(str(row["way"]), str(row["path"])): str(row["result"]) for row in rows}
     except OSError as error:
         raise UsageError(
-            f"--expect: {path}: {error.strerror}: name a table of tools/drill.py --json"
+            f"--expect: {path}: {error.strerror}: name a table of copyscope drill --json"
         ) from None
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise UsageError(f"--expect: {path}: not a table of tools/drill.py --json") from None
+        raise UsageError(f"--expect: {path}: not a table of copyscope drill --json") from None
     if not expected:
-        raise UsageError(f"--expect: {path}: no way is in it: name a table of tools/drill.py --json")
+        raise UsageError(f"--expect: {path}: no way is in it: name a table of copyscope drill --json")
     return expected
 
 
@@ -83,4 +83,4 @@ def check_directory(path: Path) -> None:
         raise UsageError(f"--file: {path}: {error.strerror}: name a directory to write into") from None
 
 
-main = entry.command("drill", parser, _drill)
+main = entry.command(parser, _drill)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
-from copyscope import calling
 from copyscope.arguments import UsageParser
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
@@ -29,36 +28,33 @@ NEXT_STEPS: dict[type[OSError], str] = {
 DISTURBED = "check space and permissions"
 
 
-def run(
-    command: str, job: Callable[[], int], interrupted: str = "interrupted", *, failed: int = FAILED
-) -> int:
+def run(job: Callable[[], int], interrupted: str = "interrupted", *, failed: int = FAILED) -> int:
     """The status of a job, or of what stopped it: 2 wrong usage, 130 Ctrl-C, else `failed` or its own."""
     end_in_order()
     try:
         return job()
     except UsageError as error:
-        say(command, str(error))
+        say(str(error))
         return USAGE
     except RunError as error:
-        say(command, str(error))
+        say(str(error))
         return failed if error.status == RunError.status else error.status
     except (TopologyError, RecordError) as error:
-        say(command, str(error))
+        say(str(error))
     except MemoryError:
-        say(command, "memory: there is not enough: free some, or ask for less at once")
+        say("memory: there is not enough: free some, or ask for less at once")
     except RecursionError:
-        say(command, "input: nested too deeply: not a file that copyscope wrote")
+        say("input: nested too deeply: not a file that copyscope wrote")
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        say(command, f"{where}{error.strerror or error}: {NEXT_STEPS.get(type(error), DISTURBED)}")
+        say(f"{where}{error.strerror or error}: {NEXT_STEPS.get(type(error), DISTURBED)}")
     except KeyboardInterrupt:
-        say(command, interrupted)
+        say(interrupted)
         return INTERRUPTED
     return failed
 
 
 def command(
-    name: str,
     parser: Callable[[], UsageParser],
     job: Callable[[argparse.Namespace], int],
     interrupted: str = "interrupted",
@@ -66,13 +62,15 @@ def command(
     failed: int = FAILED,
 ) -> Callable[[list[str]], int]:
     """The main() of a command: its words read, its job done; the exit status is in the help of its parser."""
-    return lambda argv: run(name, lambda: job(parser().parse_args(argv)), interrupted, failed=failed)
+    return lambda argv: run(lambda: job(parser().parse_args(argv)), interrupted, failed=failed)
 
 
-def need_root(tool: str, argv: Sequence[str]) -> None:
+def need_root(verb: str, argv: Sequence[str]) -> None:
     """Raises RunError where nothing can be measured, with the command that can."""
     if os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF and make namespaces: sudo tools/{tool}.py {shlex.join(argv)}")
+        raise RunError(
+            f"needs root to load BPF and make namespaces: sudo copyscope {verb} {shlex.join(argv)}"
+        )
     check_pid_namespace()
 
 
@@ -92,11 +90,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     of_ctrl_c(number, frame)
 
 
-def build(command: str) -> None:
+def build() -> None:
     """What is compiled is brought up to date; one line when that takes a while. Raises RunError."""
-    build_if_stale(lambda text: say(command, text))
+    build_if_stale(say)
 
 
-def say(command: str, text: str) -> None:
-    """One line on stderr, of a command as it was called."""
-    print(one_line(calling.spelled(f"{calling.name(command)}: {text}")), file=sys.stderr)
+def say(text: str) -> None:
+    """One line on stderr."""
+    print(one_line(f"copyscope: {text}"), file=sys.stderr)

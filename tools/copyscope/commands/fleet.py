@@ -1,11 +1,11 @@
-"""copyscope fleet, tools/fleet.py: one command on many hosts by ansible, a record of each, and one table."""
+"""copyscope fleet: one command on many hosts by ansible, a record of each, and one table."""
 
 import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
 
-from copyscope import calling, paths
+from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry
 from copyscope.errors import UsageError
@@ -19,10 +19,10 @@ from copyscope.render.progress import Steps
 VERBS = ("run", "watch", "advise", "doctor", "drill", "crossover")
 EXAMPLES = """\
 examples:
-  tools/fleet.py web1,web2 -- doctor
-  tools/fleet.py inventory.yml --sudo -- run --impl zero_copy --duration 3
-  tools/fleet.py inventory.yml --limit web --sudo --forks 50 -- watch nginx --duration 30
-  tools/fleet.py query fleet who-copies      what the records say; query --help lists the questions
+  copyscope fleet web1,web2 -- doctor
+  copyscope fleet inventory.yml --sudo -- run --impl zero_copy --duration 3
+  copyscope fleet inventory.yml --limit web --sudo --forks 50 -- watch nginx --duration 30
+  copyscope fleet query fleet who-copies     what the records say; query --help lists the questions
 """
 COMMON = ("--sudo", "--limit", "--forks", "--timeout", "--out", "--tree", "--quiet")
 OPTIONS = """
@@ -38,8 +38,8 @@ OPTIONS = """
 
 def parser() -> UsageParser:
     made = UsageParser(
-        prog="fleet.py",
-        usage=f"{calling.name('fleet')} [options] INVENTORY -- {{{','.join(VERBS)}}} [its words]",
+        prog="fleet",
+        usage=f"copyscope fleet [options] INVENTORY -- {{{','.join(VERBS)}}} [its words]",
         description="Runs a command of copyscope on many hosts by ansible, some at a time, keeps what each"
         " measured as OUT/host=NAME/date=DAY/TIME.json, and prints one table: a host that cannot be reached,"
         " or that fails, is a row of it. When this ends, in whatever way, what it runs over there ends, too."
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
         return fleet_query.main(argv[1:])
     at = argv.index("--") if "--" in argv else len(argv)
-    return entry.run("fleet", lambda: _fleet(parser().parse_args(argv[:at]), argv[at + 1 :]))
+    return entry.run(lambda: _fleet(parser().parse_args(argv[:at]), argv[at + 1 :]))
 
 
 def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:

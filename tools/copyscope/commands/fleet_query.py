@@ -23,10 +23,10 @@ questions:
 {ASKED}
 
 examples:
-  tools/fleet.py query fleet who-copies
-  tools/fleet.py query fleet cost-by-kernel --csv > cost.csv
-  tools/fleet.py query fleet --sql 'SELECT kernel, count(DISTINCT host) FROM runs GROUP BY ALL'
-  tools/fleet.py query fleet --sql 'DESCRIBE rows'
+  copyscope fleet query fleet who-copies
+  copyscope fleet query fleet cost-by-kernel --csv > cost.csv
+  copyscope fleet query fleet --sql 'SELECT kernel, count(DISTINCT host) FROM runs GROUP BY ALL'
+  copyscope fleet query fleet --sql 'DESCRIBE rows'
 """
 OPTIONS = """
 --sql SQL               a question of your own
@@ -36,14 +36,13 @@ OPTIONS = """
 
 def parser() -> UsageParser:
     made = UsageParser(
-        prog="fleet",
+        prog="fleet query",
         usage="%(prog)s DIR QUESTION | --sql SQL",
         description="Answers a question from the records in DIR/host=NAME/date=DAY: each becomes a Parquet"
         " file beside it, and DuckDB reads these as two tables: runs, a line for each run, and rows, a line"
         " for each row of its ledger. Exit status: 0 answered, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.prog += " query"
     made.add_argument("directory", metavar="DIR", help="what --out of fleet was")
     made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
     add(made, OPTIONS)
@@ -58,9 +57,9 @@ def _query(arguments: argparse.Namespace) -> int:
     out = Path(arguments.directory)
     kept = database.to_parquet(out)
     for said in kept.left_out[:LEFT_OUT_MAX]:
-        entry.say("fleet", f"left out: {said}")
+        entry.say(f"left out: {said}")
     if len(kept.left_out) > LEFT_OUT_MAX:
-        entry.say("fleet", f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
+        entry.say(f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
     if not kept.records:
         raise RunError(f"{out}: no records in host=NAME/date=DAY: run, watch or advise of fleet makes them")
     names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
@@ -76,7 +75,7 @@ def _query(arguments: argparse.Namespace) -> int:
     console = make_console()
     print_lines(table.lines(report_width(console)), console)
     if not lines:
-        entry.say("fleet", "no line answers that")
+        entry.say("no line answers that")
     return 0
 
 
@@ -90,4 +89,4 @@ def _shown(value: Any) -> str | None:
     return None if value is None else visible(str(value))
 
 
-main = entry.command("fleet", parser, _query)
+main = entry.command(parser, _query)

@@ -4,13 +4,13 @@ import json
 import sys
 from pathlib import Path
 
+from copyscope import streams
 from copyscope.commands.entry import say
 from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
 from copyscope.record import store
 from copyscope.record.segments import Record
-from copyscope.start import streams
 from copyscope.taxonomy.samples import folded_stacks
 
 
@@ -51,13 +51,13 @@ def keep(made: Record, samples: list[Record], directory: Path) -> bool:
             saving.save(directory / name, data)
     except OSError as error:
         # The table is still printed.
-        say("profile", f"--out: {directory}: cannot be written: {error.strerror}")
-        say("profile", rescue(files))
+        say(f"--out: {directory}: cannot be written: {error.strerror}")
+        say(rescue(files))
         return False
     return True
 
 
-def write_json(what: Record | list[Record], name: str, command: str = "profile") -> bool:
+def write_json(what: Record | list[Record], name: str) -> bool:
     """To a file, or with `-` to standard output; False: it is elsewhere, and where was said."""
     if isinstance(what, dict):
         data = store.serialise(what)
@@ -75,6 +75,6 @@ def write_json(what: Record | list[Record], name: str, command: str = "profile")
         raise lost
     except OSError as error:
         where = "standard output" if name == "-" else name
-        say(command, f"--json: {where}: cannot be written: {error.strerror}")
-        say(command, rescue({"record.json": data}))
+        say(f"--json: {where}: cannot be written: {error.strerror}")
+        say(rescue({"record.json": data}))
         return False

@@ -3,10 +3,10 @@
 import argparse
 import importlib
 import re
+import sys
 from pathlib import Path
 
-from copyscope import VERSION, calling
-from copyscope.arguments import UsageParser
+from copyscope import VERSION
 from copyscope.commands import entry
 from copyscope.commands.copyscope import overview
 from copyscope.commands.verbs import VERBS, Verb
@@ -15,12 +15,11 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def main(argv: list[str]) -> int:
-    """`manual DIRECTORY`. Exit status: 0 written, 1 failed."""
-    return entry.run("manual", lambda: _write(Path(argv[0])))
+    """`DIRECTORY`. Exit status: 0 written, 1 failed."""
+    return entry.run(lambda: _write(Path(argv[0])))
 
 
 def _write(directory: Path) -> int:
-    calling.FRONT = "copyscope"
     (directory / "copyscope.1").write_text(front_page(), encoding="utf-8")
     for verb in VERBS:
         (directory / f"copyscope-{verb.name}.1").write_text(page(verb), encoding="utf-8")
@@ -43,10 +42,10 @@ def front_page() -> str:
 
 def page(verb: Verb) -> str:
     """copyscope-VERB(1): all of its options, as --help-all lists them."""
-    parser = _parser(verb)
+    parser = verb.parser()
     lines = [*_head(f"copyscope-{verb.name}", verb.does), ".SH SYNOPSIS", ".nf"]
     lines += [escaped(" ".join(parser.format_usage().removeprefix("usage: ").split())), ".fi"]
-    lines += [".SH DESCRIPTION", escaped(calling.spelled(parser.description or ""))]
+    lines += [".SH DESCRIPTION", escaped(parser.description or "")]
     words = parser._get_formatter()
     for group in parser._action_groups:
         shown = [one for one in group._group_actions if one.help != argparse.SUPPRESS]
@@ -62,7 +61,7 @@ def page(verb: Verb) -> str:
                 f".B {escaped(f'{names} {value}'.strip())}",
                 escaped(words._expand_help(one) if one.help else ""),
             ]
-    lines += [".SH EXAMPLES AND EXIT STATUS", ".nf", escaped(calling.spelled(parser.epilog or "")), ".fi"]
+    lines += [".SH EXAMPLES AND EXIT STATUS", ".nf", escaped(parser.epilog or ""), ".fi"]
     lines += [".SH SEE ALSO", ".BR copyscope (1)"]
     return "\n".join(lines) + "\n"
 
@@ -80,11 +79,6 @@ def escaped(text: str) -> str:
     return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", "\\e").replace("-", "\\-"), flags=re.MULTILINE)
 
 
-def _parser(verb: Verb) -> UsageParser:
-    calling.as_verb(verb.name, verb.tool)
-    return verb.parser()
-
-
 def completions() -> dict[str, str]:
     """Shell -> what it reads to complete verbs and options."""
     shtab = importlib.import_module("shtab")  # only `make install` has it
@@ -92,10 +86,14 @@ def completions() -> dict[str, str]:
     whole.add_argument("--version", action="store_true", help="which copyscope this is")
     verbs = whole.add_subparsers()
     for verb in VERBS:
-        made = _parser(verb)
+        made = verb.parser()
         # Its options are those of the parser itself: nothing is written twice.
         made.add_help = False
         added = verbs.add_parser(verb.name, help=verb.does, add_help=False)
         for action in made._actions:
             added._add_action(action)
     return {shell: shtab.complete(whole, shell) for shell in SHELLS}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

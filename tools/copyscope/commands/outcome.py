@@ -10,7 +10,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from copyscope import calling
 from copyscope.commands import keeping
 from copyscope.commands.entry import say
 from copyscope.ledger.derive import derive
@@ -55,7 +54,7 @@ def stacks(raw: Raw, args: argparse.Namespace) -> Record:
         return {}
     kept = to_stacks((raw.collector or {}).get("samples", []), Taxonomy.load())
     size = len(store.serialise({"stacks": kept}))
-    say("profile", f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
+    say(f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
     return {"stacks": kept}
 
 
@@ -77,12 +76,11 @@ def report(
 
 
 def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
-    """The report. A verb says first what fits one screen: -v is all that tools/ says without, -vv with -v."""
-    level = args.verbose - calling.by_verb()
-    if level < 0:
+    """The report: what fits one screen, all tables with -v, everything with -vv."""
+    if args.verbose == 0:
         first_screen.render(made, console, explain=args.explain)
     else:
-        render(made, verbose=level > 0, explain=args.explain, console=console)
+        render(made, verbose=args.verbose > 1, explain=args.explain, console=console)
 
 
 def report_together(records: list[Record], args: argparse.Namespace) -> bool:

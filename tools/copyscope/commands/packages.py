@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
@@ -13,8 +14,8 @@ REQUIRED = ("requirements.txt", "requirements-report.txt")
 
 
 def main(argv: list[str]) -> int:
-    """`packages SITE_PACKAGES`. Exit status: 0 copied, 1 failed."""
-    return entry.run("packages", lambda: _copy(Path(argv[0])))
+    """`SITE_PACKAGES`. Exit status: 0 copied, 1 failed."""
+    return entry.run(lambda: _copy(Path(argv[0])))
 
 
 def pinned() -> list[str]:
@@ -36,3 +37,7 @@ def _copy(target: Path) -> int:
                 # With their times: bytecode is valid for a source of that time.
                 shutil.copy2(str(file.locate()), target / file)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

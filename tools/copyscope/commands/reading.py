@@ -20,7 +20,7 @@ from copyscope.sweep.results import Results
 SUFFIXES = (".json", ".json.gz", records_file.SUFFIX)
 
 
-def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -> list[Results]:
+def load(directories: Sequence[Path], *, modelled: bool = False) -> list[Results]:
     """The sweeps in some directories, of one machine. Raises UsageError; says on stderr what was left out.
 
     `modelled`: sweeps of simulated machines may be among them.
@@ -28,7 +28,7 @@ def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -
     found = [results.load(directory) for directory in directories]
     for one in found:
         if one.modelled and not modelled:
-            raise UsageError(f"{one.directory}: modelled, not measured: {command} needs measured runs")
+            raise UsageError(f"{one.directory}: modelled, not measured: give measured runs")
     measured = [one for one in found if one.records]
     first = measured[0].records[0]["machine"] if measured else {}
     for other in measured[1:]:
@@ -39,19 +39,19 @@ def load(directories: Sequence[Path], command: str, *, modelled: bool = False) -
                 f"{other.directory}: machine.{key} is {machine.get(key)!r}, of {found[0].directory} "
                 f"{first.get(key)!r}: results of two machines cannot be judged together"
             )
-    found = _each_once(found, command)
+    found = _each_once(found)
     for one in found:
         for entry in one.left_out:
-            say(command, f"left out: {entry.name}: {entry.reason}")
+            say(f"left out: {entry.name}: {entry.reason}")
         for record in one.invalid:
             why = record["verdict"]["reasons"][0]
             # Of a boot only that is left out which was counted while a check did not hold.
             what = "invalid, that point is" if "simulated" in record else "invalid,"
-            say(command, f"{what} in no number: {record['run']['id']}: {why}")
+            say(f"{what} in no number: {record['run']['id']}: {why}")
     return found
 
 
-def _each_once(found: Sequence[Results], command: str) -> list[Results]:
+def _each_once(found: Sequence[Results]) -> list[Results]:
     """A run is evidence once, however often it is reached: a directory named twice, a link, a copy."""
     first: dict[tuple[Any, ...], int] = {}
     kept = []
@@ -61,7 +61,7 @@ def _each_once(found: Sequence[Results], command: str) -> list[Results]:
         earlier = [first.setdefault(key, number) for key in keys]
         for other in sorted(set(earlier) - {number}):
             again = f"{one.directory}: {earlier.count(other)} runs of {len(keys)}"
-            say(command, f"counted once: {again} are in {found[other].directory}, too")
+            say(f"counted once: {again} are in {found[other].directory}, too")
         new = [record for record, place in zip(every, earlier, strict=True) if place == number]
         kept.append(
             replace(
@@ -105,18 +105,17 @@ def check_whole(found: Record, name: str) -> None:
         raise RunError(f"{name}: not a whole record: {problems[0]}: measure again")
 
 
-def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | None, command: str) -> None:
+def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | None) -> None:
     """Into `out`, or into the sweep's directory where that is one's own: to read is not to rewrite."""
     if out is not None:
         saving.make_directory(Path(out))
         documents.write_json(what, Path(out) / name)
     elif is_reference(directory):
-        say(command, f"{directory}: reference results: {name} was not written: --out DIR writes it")
+        say(f"{directory}: reference results: {name} was not written: --out DIR writes it")
     elif _is_ones_own(directory):
         documents.write_json(what, directory / name)
     else:
         say(
-            command,
             f"{directory}: not writable, or another user's: {name} was not written: --out DIR writes it",
         )
 

@@ -1,4 +1,4 @@
-"""tools/report.py: plots, tables and a report from the records of a sweep. Needs no root."""
+"""copyscope report: plots, tables and a report from the records of a sweep. Needs no root."""
 
 import argparse
 import gc
@@ -35,11 +35,11 @@ from copyscope.sweep.rewriting import derive_anew, rewrite, strip
 SIMULATED = ("simulated", "simulated-threads")
 EXAMPLES = """\
 examples:
-  tools/report.py results/HOST/quick      one sweep
-  tools/report.py                         every sweep of yours under results/
-  tools/report.py DIR --out /tmp/look     leave DIR as it is
-  tools/report.py DIR --derive            verdicts and ledgers by this copyscope, where an older one made them
-  tools/report.py DIR --strip             records without what is derived, to be kept for long
+  copyscope report results/HOST/quick     one sweep
+  copyscope report                        every sweep of yours under results/
+  copyscope report DIR --out /tmp/look    leave DIR as it is
+  copyscope report DIR --derive           verdicts and ledgers by this copyscope, where an older one made them
+  copyscope report DIR --strip            records without what is derived, to be kept for long
 """
 OPTIONS = """
 --out OUT               write to this directory instead of DIR (one DIR only)
@@ -83,7 +83,7 @@ def _report(arguments: argparse.Namespace) -> int:
             count, written = rewrite(directory, change)
             which = ", ".join(written[:3]) + " and others" * (len(written) > 3)
             said = f"{len(written)} of {count} records were changed"
-            entry.say("report", f"{directory}: {said}{f': {which}' if which else ''}")
+            entry.say(f"{directory}: {said}{f': {which}' if which else ''}")
         try:
             make(directory, Path(arguments.out) if arguments.out else directory)
         except (ImportError, SystemError) as error:
@@ -100,7 +100,7 @@ def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its records into `out`."""
     # The records stay to the end: nothing is worth collecting.
     gc.disable()
-    (found,) = reading.load([directory], "report", modelled=True)
+    (found,) = reading.load([directory], modelled=True)
     saving.make_directory(out / "plots")
     if found.modelled:
         _make_modelled(found, out)
@@ -137,7 +137,7 @@ def _make_modelled(found: Results, out: Path) -> None:
 
 def _examine(found: Results, rows: Sequence[Row]) -> Study:
     experiment, records = found.experiment, found.records
-    # one sweep has the runs of some claims only; tools/claims.py judges all sweeps of a host together
+    # one sweep has the runs of some claims only; copyscope claims judges all sweeps of a host together
     known = claims.read()
     judged = [claims.judge_one(claim, records) for claim in known if select(records, claim)]
     return examine(
@@ -160,7 +160,7 @@ def _simulated_beside(directory: Path) -> list[ModelPoint]:
             one for place in places if results.has_records(place) for one in results.load(place).modelled
         ]
     except UsageError as error:
-        entry.say("report", f"no answer from a model of the caches: {error}")
+        entry.say(f"no answer from a model of the caches: {error}")
         return []
     return points_of(records)
 
@@ -188,4 +188,4 @@ def _write_page(blocks: Sequence[Block], drawn_of: Subject, out: Path) -> list[s
     return list(drawings)
 
 
-main = entry.command("report", parser, _report, "interrupted: run it again, it starts anew")
+main = entry.command(parser, _report, "interrupted: run it again, it starts anew")

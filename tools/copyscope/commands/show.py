@@ -21,12 +21,12 @@ STACKS = ("folded", "flamegraph", "pprof")
 BINARY = ("pprof", "parquet")
 EXAMPLES = """\
 examples:
-  tools/show.py run.json                       one screen; -v is everything
-  tools/show.py results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --explain
-  tools/show.py simulated.json
-  tools/show.py run.json --export html --out run.html
-  tools/show.py run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
-  tools/show.py run.json --export flamegraph --out run.svg
+  copyscope show run.json                      one screen; -v is everything
+  copyscope show results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --explain
+  copyscope show simulated.json
+  copyscope show run.json --export html --out run.html
+  copyscope show run.json --export pprof > run.pb.gz && go tool pprof -http : run.pb.gz
+  copyscope show run.json --export flamegraph --out run.svg
 
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
@@ -85,7 +85,7 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     except (ValueError, OverflowError) as error:
         raise RunError(f"{arguments.record}: --export {arguments.export}: {error}: measure again") from error
     if arguments.export in STACKS and not found[0].get("stacks"):
-        entry.say("show", "no stacks in this record, one frame each: measure with --stacks")
+        entry.say("no stacks in this record, one frame each: measure with --stacks")
     if arguments.out is not None:
         saving.save(Path(arguments.out), made)
     elif sys.stdout.isatty() and arguments.export in BINARY:
@@ -103,4 +103,4 @@ def _render(record: Record, arguments: argparse.Namespace, console: Console) -> 
     outcome.show(record, arguments, render, console)
 
 
-main = entry.command("show", parser, _show)
+main = entry.command(parser, _show)

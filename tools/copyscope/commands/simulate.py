@@ -1,4 +1,4 @@
-"""tools/profile.py --simulate: the copies of strategies in a simulated machine. Needs no root."""
+"""copyscope simulate: the copies of strategies in a simulated machine. Needs no root."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def run(args: argparse.Namespace, words: Sequence[str] = ()) -> int:
     request.check(args, request.OF_COMMAND if words else request.TAKEN)
     keeping.check_file(args.json)
     # The traffic program checks its options, here as there.
-    entry.build("profile")
+    entry.build()
     wanted = request.read_command(args, words) if words else request.read(args)
     title = f"simulating {words[0] if words else units.counted(len(wanted.measured), 'measurement')}"
     with Steps(title, simulation.steps_of(wanted), quiet=args.quiet) as steps:

@@ -1,4 +1,4 @@
-"""The help of `copyscope simulate`: options of tools/profile.py, those of a simulated machine first."""
+"""The help of `copyscope simulate`: options of copyscope run, those of a simulated machine first."""
 
 import argparse
 
@@ -12,10 +12,10 @@ DESCRIPTION = (
 )
 EXAMPLES = """\
 examples:
-  tools/profile.py one_copy,zero_copy                        cache misses of each copy, three boots
-  tools/profile.py one_copy --size 1K,64K,1M --seeds 1       one boot: fewer seconds, no intervals
-  tools/profile.py zero_copy --cache genoa,llc=64M:16 --kernel 7.x
-  tools/profile.py --json run.json -- ./program ARGUMENTS    a static program, over loopback in the guest
+  copyscope simulate one_copy,zero_copy                      cache misses of each copy, three boots
+  copyscope simulate one_copy --size 1K,64K,1M --seeds 1     one boot: fewer seconds, no intervals
+  copyscope simulate zero_copy --cache genoa,llc=64M:16 --kernel 7.x
+  copyscope simulate --json run.json -- ./program ARGUMENTS  a static program, over loopback in the guest
 """
 EPILOG = f"""\
 {EXAMPLES}
@@ -29,8 +29,8 @@ COMMON = (
 
 
 def parser() -> UsageParser:
-    """For its help alone: what is typed is read by tools/profile.py's."""
-    made = arguments.parser("profile", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
+    """For its help alone: what is typed is read by copyscope run's."""
+    made = arguments.parser("simulate", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
     refused = vars(made.parse_args([])).keys() - TAKEN
     made.describe(
         **dict.fromkeys(refused, argparse.SUPPRESS), seed="of the first boot; each further one has the next"

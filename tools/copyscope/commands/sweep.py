@@ -1,4 +1,4 @@
-"""tools/sweep.py: all runs of an experiment, each once, however often it is interrupted."""
+"""copyscope sweep: all runs of an experiment, each once, however often it is interrupted."""
 
 import argparse
 import os
@@ -27,11 +27,11 @@ from copyscope.sweep.sweep import Outcome, perform
 EXPERIMENTS = paths.ROOT / "experiments"
 EPILOG = """\
 examples:
-  sudo tools/sweep.py quick                      does all of it work here? under 90 s
-  sudo tools/sweep.py published --budget 30m     then more repeats of what is noisy, for 30 min in all
-  tools/sweep.py crossover --dry-run -v          what would run, in which order (no root)
-  sudo tools/sweep.py my/sizes.toml --out results/mine
-  tools/sweep.py simulated                       boots of a simulated machine: cache misses, no root
+  sudo copyscope sweep quick                     does all of it work here? under 90 s
+  sudo copyscope sweep published --budget 30m    then more repeats of what is noisy, for 30 min in all
+  copyscope sweep crossover --dry-run -v         what would run, in which order (no root)
+  sudo copyscope sweep my/sizes.toml --out results/mine
+  copyscope sweep simulated                      boots of a simulated machine: cache misses, no root
 
 A sweep that was interrupted, by whatever, goes on when the same command is given again.
 exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
@@ -62,9 +62,7 @@ def parser() -> UsageParser:
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 all valid, 1 failed or invalid ones, 2 usage, 130 interrupted."""
-    return entry.run(
-        "sweep", lambda: _sweep(parser().parse_args(argv), argv), "interrupted before the first run"
-    )
+    return entry.run(lambda: _sweep(parser().parse_args(argv), argv), "interrupted before the first run")
 
 
 def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
@@ -75,7 +73,7 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
         experiment = replace(experiment, repeats=args.repeats)
     budget_s = None if args.budget is None else parse_time_s(args.budget, "--budget")
     directory = Path(args.out) if args.out else default_directory(experiment)
-    entry.build("sweep")
+    entry.build()
     runner = BootRunner(experiment) if experiment.simulated else Runner(experiment)
     cannot = runner.prepare(runs_of(experiment))
     here = fingerprint.describe()

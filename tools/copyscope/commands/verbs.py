@@ -4,7 +4,6 @@ import importlib
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from copyscope import calling
 from copyscope.arguments import UsageParser
 
 HELP = {"-h", "--help", "--help-all", "--version"}
@@ -15,28 +14,21 @@ class Verb:
     """A verb."""
 
     name: str
-    # The module in commands/ whose main() it calls.
-    module: str
     does: str
-    # What is put before the words of the user.
-    words: tuple[str, ...] = ()
-    # The module with its parser(), where that is another one.
+    # What gives its parser, where that is not parser() of its module.
     options: str | None = None
+    # It is another verb's module in commands/, with this word before those of the user.
+    of: tuple[str, str] | None = None
     # A first word after which the module has other options, and its own help.
     inner: str | None = None
 
-    @property
-    def tool(self) -> str:
-        """Its file in tools/, as far as it has one: to watch is what tools/profile.py does, too."""
-        return "profile" if self.module == "watch" else self.module
-
     def main(self, argv: list[str]) -> int:
         """Run it: its exit status."""
-        calling.as_verb(self.name, self.tool)
         if argv[:1] != [self.inner] and HELP & set(argv[: argv.index("--")] if "--" in argv else argv):
             self.help(argv)
-        module = importlib.import_module(f"copyscope.commands.{self.module}")
-        return int(module.main([*self.words, *argv]))
+        name, *words = self.of or (self.name,)
+        module = importlib.import_module(f"copyscope.commands.{name}")
+        return int(module.main([*words, *argv]))
 
     def help(self, argv: list[str]) -> NoReturn:
         """Print its options; where nothing is built and they cannot be read, what it does."""
@@ -48,43 +40,46 @@ class Verb:
 
     def parser(self) -> UsageParser:
         """Its options, without what only running it needs."""
-        module = importlib.import_module(f"copyscope.{self.options or f'commands.{self.module}'}")
-        return cast("UsageParser", module.parser())
+        module, _, function = (self.options or f"commands.{self.name}.parser").rpartition(".")
+        return cast("UsageParser", getattr(importlib.import_module(f"copyscope.{module}"), function)())
 
 
-PROFILE, WATCH, ADVISE = "plan.arguments", "commands.watch_arguments", ("--advise",)
 VERBS = (
     Verb(
-        "run",
-        "profile",
-        "run a send strategy, and print what is copied where, at what price",
-        options=PROFILE,
+        "run", "run a send strategy, and print what is copied where, at what price", "plan.arguments.parser"
     ),
-    Verb("watch", "watch", "watch a program that sends or receives, and print its copies", options=WATCH),
-    Verb("advise", "watch", "watch a program, and say what would make it copy less", ADVISE, WATCH),
-    Verb("crossover", "crossover", "say from which message size on one strategy is better than another"),
-    Verb("sweep", "sweep", "run every combination of an experiment, and keep each record"),
-    Verb("report", "report", "make plots, tables and a page from the records of a sweep"),
-    Verb("compare", "compare", "run two strategies in turns, and say what the second does otherwise"),
     Verb(
-        "diff",
+        "watch",
+        "watch a program that sends or receives, and print its copies",
+        "commands.watch_arguments.parser",
+    ),
+    Verb(
+        "advise",
+        "watch a program, and say what would make it copy less",
+        "commands.watch_arguments.parser_of_advise",
+        of=("watch", "--advise"),
+    ),
+    Verb("crossover", "say from which message size on one strategy is better than another"),
+    Verb("sweep", "run every combination of an experiment, and keep each record"),
+    Verb("report", "make plots, tables and a page from the records of a sweep"),
+    Verb("compare", "run two strategies in turns, and say what the second does otherwise"),
+    Verb(
         "diff",
         "say what two records, or two directories of records, differ in, and whether it is a regression",
     ),
-    Verb("show", "show", "print the screen of a run again, from its record"),
-    Verb("drill", "drill", "rewrite what was sent after the call returned, and say what arrived"),
-    Verb("fleet", "fleet", "run a verb on many hosts by ansible, and print one table", inner="query"),
-    Verb("doctor", "doctor", "try every instrument, and say what works on this machine"),
+    Verb("show", "print the screen of a run again, from its record"),
+    Verb("drill", "rewrite what was sent after the call returned, and say what arrived"),
+    Verb("fleet", "run a verb on many hosts by ansible, and print one table", inner="query"),
+    Verb("doctor", "try every instrument, and say what works on this machine"),
     Verb(
         "simulate",
-        "profile",
         "model the cache misses of each copy in QEMU; no root, no PMU",
-        ("--simulate",),
-        "commands.simulate_arguments",
+        "commands.simulate_arguments.parser",
+        of=("run", "--simulate"),
     ),
-    Verb("draw", "draw", "draw the path of a byte from a record, as an SVG"),
-    Verb("claims", "claims", "judge eighteen published claims by your records"),
-    Verb("crosscheck", "crosscheck", "count one traffic with copyscope and with other tools"),
+    Verb("draw", "draw the path of a byte from a record, as an SVG"),
+    Verb("claims", "judge eighteen published claims by your records"),
+    Verb("crosscheck", "count one traffic with copyscope and with other tools"),
 )
 # Verb -> what people ask, and the words that answer it; `copyscope` alone prints these, in this order.
 QUESTIONS = {
@@ -107,8 +102,3 @@ WITHOUT_ROOT = ("diff", "show", "fleet", "simulate")
 def find(name: str) -> Verb | None:
     """The verb of that name."""
     return next((verb for verb in VERBS if verb.name == name), None)
-
-
-def help_of(tool: str, argv: list[str]) -> None:
-    """Of a tool that cannot be loaded before something is built."""
-    next(verb for verb in VERBS if verb.module == tool).help(argv)

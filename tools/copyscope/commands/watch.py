@@ -1,4 +1,4 @@
-"""tools/profile.py --pid, --comm, --cgroup, -- COMMAND: one run beside a program."""
+"""copyscope watch and advise: one run beside a program."""
 
 import argparse
 import contextlib
@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+from copyscope import streams
 from copyscope.commands import entry, keeping, keys, outcome
 from copyscope.commands.watch_arguments import parse
 from copyscope.crossover import advice
@@ -36,7 +37,6 @@ from copyscope.run.program.command import Output
 from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
 from copyscope.run.program.watched import WatchedProgram
 from copyscope.run.session import Session, Silent
-from copyscope.start import streams
 
 # Said of a command that outlasts its measurement.
 AFTER = "waiting for its end (Ctrl-C is passed on)"
@@ -44,15 +44,14 @@ AFTER = "waiting for its end (Ctrl-C is passed on)"
 
 def main(argv: list[str]) -> int:
     """Exit status: the command's own when it is not 0, else 0 valid, 1 failed or invalid, 2 usage."""
-    return entry.run("profile", lambda: watch(argv), "interrupted before anything was measured")
+    return entry.run(lambda: _watch(argv), "interrupted before anything was measured")
 
 
-def watch(argv: list[str]) -> int:
-    """The same; errors are raised."""
+def _watch(argv: list[str]) -> int:
     args, command = parse(argv)
     if os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF: sudo tools/profile.py {' '.join(argv)}")
-    entry.build("profile")
+        raise RunError(f"needs root to load BPF: sudo copyscope watch {' '.join(argv)}")
+    entry.build()
     fingerprint.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
@@ -96,13 +95,13 @@ def watch(argv: list[str]) -> int:
             kept = outcome.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
             if command and program.raw.status is None and not args.quiet:
-                entry.say("profile", f"measured; {section['name']} goes on: {AFTER}")
+                entry.say(f"measured; {section['name']} goes on: {AFTER}")
         except RunError as error:
             if program.command is None or not program.command.released or isinstance(error, NotStartedError):
                 raise
             failed = error.status
             goes_on = program.command.poll() is None
-            entry.say("profile", f"{error}" + (f"; {section['name']} goes on: {AFTER}" if goes_on else ""))
+            entry.say(f"{error}" + (f"; {section['name']} goes on: {AFTER}" if goes_on else ""))
         finally:
             # Whatever became of the measurement and its report, the command is not ours to end.
             status = program.wait_for_command()
@@ -185,13 +184,11 @@ def add_advice(made: Record, args: argparse.Namespace) -> bool:
 
         # Where there is one of another machine or of other strategies it goes beside that.
         name = f"crossover-{here['kernel']}" if "--out" in asked else "crossover"
-        entry.say(
-            "profile", "--crossover: only that can tell: 99 short runs; Ctrl-C prints what is known without"
-        )
+        entry.say("--crossover: only that can tell: 99 short runs; Ctrl-C prints what is known without")
         try:
             crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
         except RunError as error:
-            entry.say("profile", f"--crossover: {error}; the same command goes on where it was")
+            entry.say(f"--crossover: {error}; the same command goes on where it was")
             return False
         made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
     return True
@@ -263,7 +260,7 @@ def target_section(target: Target, name: str) -> Record:
 
 
 def read_crossovers(hosts: Iterable[Path], here: Record) -> list[Record] | None:
-    """What tools/crossover.py has measured on machines of this name, the newest first; None: nothing.
+    """What copyscope crossover has measured on machines of this name, the newest first; None: nothing.
 
     Each row gets `file`, where it stands; `path`, over which it was measured; `elsewhere`, the machine that
     it was measured on, where that is not the one here.
@@ -282,7 +279,7 @@ def read_crossovers(hosts: Iterable[Path], here: Record) -> list[Record] | None:
             found.append((started, rows))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.
-            why = f"left out, not a crossover file: {error!r}: run tools/crossover.py {file.parent}"
-            entry.say("profile", f"--advise: {file}: {why}")
+            why = f"left out, not a crossover file: {error!r}: run copyscope crossover {file.parent}"
+            entry.say(f"--advise: {file}: {why}")
     found.sort(key=lambda one: one[0], reverse=True)
     return [row for _, rows in found for row in rows] or None

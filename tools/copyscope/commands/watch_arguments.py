@@ -1,9 +1,8 @@
-"""The options of tools/profile.py for a program that copyscope did not write."""
+"""The options of watch and advise: of a program that copyscope did not write."""
 
 import argparse
 from collections.abc import Sequence
 
-from copyscope import calling
 from copyscope.arguments import UsageParser, add, seconds, text
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
@@ -12,20 +11,6 @@ from copyscope.plan.options import check_instruments
 # As with perf and bpftrace: samples are what a program that sleeps often pays most for (docs/dev/notes.md).
 FREQUENCY_HZ = 99
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
-# Traffic of our own has no such options: one of them means that a program is watched.
-FOR_PROGRAMS = (
-    *("--netns", "--no-follow", "--whole", "--live", "--interval"),
-    *("--advise", "--crossover", "--no-baseline"),
-)
-EXAMPLES = """\
-examples:
-  sudo tools/profile.py --pid 4711,4712                      until Ctrl-C
-  sudo tools/profile.py --comm redis-server --duration 20 --json redis.json
-  sudo tools/profile.py --cgroup system.slice/nginx.service --live
-  sudo tools/profile.py --pid 4711 --duration 10 --advise
-  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
-  sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
-"""
 STATUS = """
 a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
 too, and ends the measurement; how long the command then takes to end is its own business. With the second
@@ -34,30 +19,23 @@ it gets SIGTERM and with the third SIGKILL, and its children with it.
 exit status: the command's when it is not 0; else 0 a valid run, 1 a failed or invalid one, 2 wrong usage;
 127 a command that is not there, 126 one that cannot be executed
 """
-FIRST_EXAMPLES = """\
+EXAMPLES = """\
 examples:
-  sudo tools/profile.py --comm nginx --duration 10           every process of that name
-  sudo tools/profile.py --pid 4711 --live                    until Ctrl-C
-  sudo tools/profile.py --pid 4711 --duration 10m -i 10      a line every ten seconds
-  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
-"""
-WATCH_EXAMPLES = """\
-examples:
-  sudo tools/profile.py nginx --duration 10                  every process of that name
-  sudo tools/profile.py 4711 --live                          until Ctrl-C
-  sudo tools/profile.py 4711 --duration 10m -i 10            a line every ten seconds
-  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+  sudo copyscope watch nginx --duration 10                   every process of that name
+  sudo copyscope watch 4711 --live                           until Ctrl-C
+  sudo copyscope watch 4711 --duration 10m -i 10             a line every ten seconds
+  sudo copyscope watch -- iperf3 -c 192.0.2.1 -t 10          runs it, as the user who called sudo
 """
 ADVICE_EXAMPLES = """\
 examples:
-  sudo tools/profile.py nginx --duration 10                  every process of that name
-  sudo tools/profile.py 4711 --duration 10 --crossover       measures what only a crossover tells, too
-  sudo tools/profile.py -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
+  sudo copyscope advise nginx --duration 10                  every process of that name
+  sudo copyscope advise 4711 --duration 10 --crossover       measures what only a crossover tells, too
+  sudo copyscope advise -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
 MORE_EXAMPLES = """\
-  sudo tools/profile.py --unit nginx.service --duration 10 --json nginx.json
-  sudo tools/profile.py --cgroup system.slice/redis.service --live
-  sudo tools/profile.py --whole --instruments functions -- curl -T file http://192.0.2.1/
+  sudo copyscope {verb} --unit nginx.service --duration 10 --json nginx.json
+  sudo copyscope {verb} --cgroup system.slice/redis.service --live
+  sudo copyscope {verb} --whole --instruments functions -- curl -T file http://192.0.2.1/
 """
 COMMON = ("--unit", "--container", "--duration", "--json", "--explain", "--verbose", "--help-all")
 WHOM_OPTIONS = """
@@ -87,11 +65,6 @@ OUTPUT_OPTIONS = """
 """
 
 
-def asks_to_watch(argv: Sequence[str]) -> bool:
-    """Whether these arguments name a program to be watched."""
-    return "--" in argv or any(word.partition("=")[0] in (*WHOM, *FOR_PROGRAMS) for word in argv)
-
-
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """(our options, the command after `--`)."""
     words = list(argv)
@@ -102,28 +75,35 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def parser() -> UsageParser:
-    description = "Watch what a program sends and receives; print its copies and what they cost."
-    common: tuple[str, ...] = ("--live", "--interval")
-    examples, epilog = FIRST_EXAMPLES, EXAMPLES
-    if calling.verb("profile") == "advise":
-        description = "Watch what a program sends and receives; say what would make it copy less, and why."
-        common, examples = ("--live", "--crossover"), ADVICE_EXAMPLES
-        epilog = ADVICE_EXAMPLES + MORE_EXAMPLES
-    elif calling.by_verb():
-        examples, epilog = WATCH_EXAMPLES, WATCH_EXAMPLES + MORE_EXAMPLES
-    else:
-        common = ("--pid", "--comm", "--advise", *common)
+    """Of watch."""
+    return _parser(
+        "watch",
+        "Watch what a program sends and receives; print its copies and what they cost.",
+        ("--live", "--interval"),
+        EXAMPLES,
+    )
+
+
+def parser_of_advise() -> UsageParser:
+    """The same options: advise is watch with --advise."""
+    return _parser(
+        "advise",
+        "Watch what a program sends and receives; say what would make it copy less, and why.",
+        ("--live", "--crossover"),
+        ADVICE_EXAMPLES,
+    )
+
+
+def _parser(verb: str, description: str, common: tuple[str, ...], examples: str) -> UsageParser:
     made = UsageParser(
-        prog="profile",
+        prog=verb,
         usage="%(prog)s [options] (NAME | PID | --unit UNIT | --container ID | -- COMMAND [ARGUMENTS])",
         description=description,
         common=(*COMMON, *common),
         examples=examples,
-        epilog=epilog + STATUS,
+        epilog=examples + MORE_EXAMPLES.format(verb=verb) + STATUS,
         allow_abbrev=False,
     )
-    if not calling.by_verb():
-        made.prog += " --pid 1"  # this is how its help is asked for
     whom = made.add_argument_group("whom")
     whom.add_argument(
         "program",
@@ -144,7 +124,8 @@ def parser() -> UsageParser:
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """(options, the command after `--`); NAME|PID is --pid if it is numbers, else --comm."""
     options, command = split(argv)
-    args = parser().parse_args(options)
+    made = parser_of_advise() if "--advise" in options else parser()
+    args = made.parse_args(options)
     check_usage(args, command)
     if args.program is not None:
         numbers = all(word.isascii() and word.isdecimal() for word in args.program.split(","))

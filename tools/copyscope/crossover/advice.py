@@ -2,7 +2,7 @@
 
 What could be saved at most is the program's own copy_in; of a program that sends with zero-copy already, what
 it pays for that. What the other way would cost is not in this record: a crossover that was measured on this
-machine and on such a path (tools/crossover.py) says so (nearest.py).
+machine and on such a path (copyscope crossover) says so (nearest.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from copyscope.record.check import WatchedRun, typed_watched
 from copyscope.units import format_size
 
 WORTH_SAYING = 0.005
-MEASURE = "sudo tools/crossover.py"
+MEASURE = "sudo copyscope crossover"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
 # The remedies that a crossover can judge, and the strategies that it names them by.

@@ -81,7 +81,7 @@ def answer(row: Row, asked: Question, run: WatchedRun) -> str:
         return (
             f"{_cannot_tell(asked)}, because it was measured on this host over {row['path']} only "
             f"({row['file']}), and this program sends over {run.raw.topology.kind}: run "
-            "tools/crossover.py with an experiment over that path."
+            "copyscope crossover with an experiment over that path."
         )
     return " ".join([_verdict(row, asked, run), *_price(row, asked, run)])
 

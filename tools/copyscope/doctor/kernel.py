@@ -91,7 +91,7 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
     else:
         advice = (
             "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
-            " tools/profile.py --simulate models the misses of each copy"
+            " copyscope simulate models the misses of each copy"
         )
         fact = "none: cycles, instructions and cache misses are neither counted nor sampled"
         yield in_kernel("PMU", "limited", fact, advice)

@@ -23,10 +23,10 @@ from typing import IO, Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from copyscope.environment import of_caller
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.fleet.answers import Answer
-from copyscope.start.environment import of_caller
 
 HERE = Path(__file__).parent
 MISSING = "ansible-core is missing: apt install ansible-core, or in a source tree make .venv/.ready-ansible"

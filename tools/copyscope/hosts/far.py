@@ -14,12 +14,12 @@ import time
 from typing import Self
 
 from copyscope.complaints import Complaints
+from copyscope.environment import of_caller
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.files.saving import invoking_ids
 from copyscope.hosts.host import SAID_MAX, Host
 from copyscope.places import OnHost
-from copyscope.start.environment import of_caller
 from copyscope.topology.workload_user import WorkloadUser, environment_of, invoking_user
 
 # There: that root's rights are to be had and the programs run; who logs in; then it waits for our end. $0

@@ -30,7 +30,7 @@ STEPS = (
     ("loss: ", f"{AGAIN} with fewer instruments (--instruments counters,sampler) or a larger --gate"),
     ("too short: ", f"{AGAIN}, longer"),
     ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
-    ("hook ", "tools/doctor.py says what this kernel allows"),
+    ("hook ", "copyscope doctor says what this kernel allows"),
 )
 OTHERWISE = f"mend what the first reason names, and {AGAIN}"
 # Of own traffic: the check that compares a hook's bytes with those of the program.

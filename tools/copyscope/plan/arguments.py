@@ -1,11 +1,10 @@
-"""The options of tools/profile.py, as people see them; options.py says what they become."""
+"""The options of copyscope run, as people see them; options.py says what they become."""
 
 import argparse
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from copyscope import calling
 from copyscope.arguments import UsageParser, add, seconds
 from copyscope.plan.arms import PLACEMENTS
 from copyscope.topology import WRITTEN
@@ -13,23 +12,17 @@ from copyscope.topology import WRITTEN
 SWITCH = ("on", "off")
 EXAMPLES = """\
 examples:
-  sudo tools/profile.py --impl zerocopy                      one profile over a veth pair, one ledger
-  sudo tools/profile.py --impl one_copy --size 1M --threads 4
-  sudo tools/profile.py --impl zerocopy --topology veth-xdp --explain
-  sudo tools/profile.py --impl zerocopy --topology nics:eth1,eth2
-  sudo tools/profile.py --impl zerocopy --receiver-at web2   from here to another machine
-  sudo tools/profile.py --impl two_copy --repeat 5 --out results/mine
-  sudo tools/profile.py --impl zerocopy --json - | jq .verdict
-  tools/profile.py --simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa    no root, no PMU
-  tools/profile.py --simulate -- ./program ARGUMENTS         a static program, over loopback in the guest
+  sudo copyscope run --impl zerocopy                         one profile over a veth pair, one ledger
+  sudo copyscope run --impl one_copy --size 1M --threads 4
+  sudo copyscope run zerocopy --topology veth-xdp --explain
+  sudo copyscope run zerocopy --topology nics:eth1,eth2
+  sudo copyscope run --impl zerocopy --receiver-at web2      from here to another machine
+  sudo copyscope run --impl two_copy --repeat 5 --out results/mine
+  sudo copyscope run --impl zerocopy --json - | jq .verdict
+  copyscope simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa             no root, no PMU
+  copyscope simulate -- ./program ARGUMENTS                  a static program, over loopback in the guest
 """
-PROGRAMS = """
-any other program (--pid, --comm, --cgroup, -- COMMAND; with them --netns, --no-follow, --whole, --live,
---advise and more: tools/profile.py --pid 1 --help):
-  sudo tools/profile.py --pid $(pidof -s nginx)              until Ctrl-C; its children are followed
-  sudo tools/profile.py --duration 10 -- iperf3 -c HOST      a command, as the user who called sudo
-  sudo tools/profile.py --cgroup system.slice/redis.service --live
-"""
+PROGRAMS = "\nany other program: copyscope watch --help\n"
 STATUS = """
 exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be written where it was to go
 (a line says where it is kept), 2 wrong usage, 130 interrupted; who stops reading the output changes none
@@ -37,8 +30,8 @@ exit status: 0 a valid run, 1 a failed or invalid one, or one that could not be 
 
 FIRST_EXAMPLES = """\
 examples:
-  sudo tools/profile.py zero_copy                            one profile over a veth pair, one ledger
-  sudo tools/profile.py one_copy --size 1M --threads 4 --json run.json
+  sudo copyscope run zero_copy                               one profile over a veth pair, one ledger
+  sudo copyscope run one_copy --size 1M --threads 4 --json run.json
 """
 COMMON = (
     *("--impl", "--size", "--threads", "--duration", "--topology", "--repeat", "--json", "--explain"),
@@ -143,13 +136,13 @@ OUTPUT = """
 
 
 @cache
-def of_profile() -> UsageParser:
-    """The parser of tools/profile.py, made once for those who read many runs: nobody adds to it."""
+def of_run() -> UsageParser:
+    """The parser of copyscope run, made once for those who read many runs: nobody adds to it."""
     return parser()
 
 
 def parser(
-    prog: str = "profile",
+    prog: str = "run",
     description: str = "Run a TCP send strategy over a path of its own; print its copies and what they cost.",
     examples: str = FIRST_EXAMPLES,
     epilog: str | None = None,
@@ -157,17 +150,16 @@ def parser(
     *,
     named: bool = True,
 ) -> UsageParser:
-    """All options of tools/profile.py. Those of the traffic are checked by the traffic program itself.
+    """All options of copyscope run. Those of the traffic are checked by the traffic program itself.
 
     `common`: those that --help lists; --help-all lists all. `named`: a strategy is also given without --impl.
     """
-    programs = f"\nany other program: {calling.FRONT} watch --help\n" if calling.by_verb() else PROGRAMS
     made = UsageParser(
         prog=prog,
         description=description,
         common=common,
         examples=examples,
-        epilog=epilog or EXAMPLES + programs + STATUS,
+        epilog=epilog or EXAMPLES + PROGRAMS + STATUS,
         allow_abbrev=False,
     )
     work = made.add_argument_group("workload")
@@ -233,8 +225,7 @@ def add_output(made: UsageParser) -> argparse._ArgumentGroup:
     """The same for both, too."""
     out = made.add_argument_group("output")
     add(out, OUTPUT)
-    first = "all tables and findings; twice: " if calling.by_verb() else ""
-    verbose = f"{first}exact bytes, hooks, checks, unattributed symbols"
+    verbose = "all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols"
     out.add_argument("-v", "--verbose", action="count", default=0, help=verbose)
     out.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return out

@@ -12,7 +12,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.places import HERE
-from copyscope.plan.arguments import SIMULATED, of_profile
+from copyscope.plan.arguments import SIMULATED, of_run
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
@@ -74,16 +74,16 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
 
 def refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
     """Raises UsageError for the first of these options that is other than profile's default."""
-    default = vars(of_profile().parse_args([]))
+    default = vars(of_run().parse_args([]))
     for name in names:
         if getattr(args, name) != default[name]:
             raise UsageError(f"--{name.replace('_', '-')}: {why}")
 
 
 def refuse_of_single_runs(args: argparse.Namespace, *more: str) -> None:
-    """What only tools/profile.py does, and `more`: of verbs that make several runs as one."""
+    """What only copyscope run does, and `more`: of verbs that make several runs as one."""
     names = ("simulate", "keep", "stacks", *more)
-    refuse(args, names, "of single runs: use tools/profile.py")
+    refuse(args, names, "of single runs: use copyscope run")
 
 
 # All plans are made before the first run; a sweep is what goes on after anything.

@@ -2,7 +2,6 @@
 
 from rich.text import Text
 
-from copyscope import calling
 from copyscope.record.segments import Record
 from copyscope.render.layout import heading, wrap
 
@@ -25,9 +24,9 @@ def advice_lines(record: Record, width: int, room: int | None = None) -> list[Te
         lines += row
     if advice["measure"]:
         command = f"to know: {advice['measure']} (two minutes), or --crossover with this"
-        lines += wrap(calling.spelled(command), width, indent=2)
+        lines += wrap(command, width, indent=2)
     lines += wrap("why:", width)
-    reasons = [wrap(calling.spelled(f"- {one}"), width, indent=2) for one in advice["reasons"]]
+    reasons = [wrap(f"- {one}", width, indent=2) for one in advice["reasons"]]
     whole = sum(map(len, reasons))
     left = whole if room is None else max(LEAST, room - len(lines))
     # The last line is for how many more there are.

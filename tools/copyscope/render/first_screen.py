@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope import calling, units
+from copyscope import units
 from copyscope.escaping import one_line
 from copyscope.grouping import grouped
 from copyscope.ledger import overhead
@@ -127,7 +127,7 @@ def _verdict(record: Record, width: int) -> list[Text]:
     also = f" (and {more} more: -v)" if more else ""
     lines = wrap(f"INVALID RUN: {verdict['reasons'][0]}{also}", width, indent=2, style="bold red")
     if verdict.get("next"):
-        lines += wrap(calling.spelled(f"next: {verdict['next']}"), width, indent=2, style="red")
+        lines += wrap(f"next: {verdict['next']}", width, indent=2, style="red")
     return lines
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from copyscope import calling
 from copyscope.compare import estimates
 from copyscope.compare.estimates import SAME, Estimate
 from copyscope.compare.metrics import METRICS
@@ -45,7 +44,7 @@ def result_lines(rows: Sequence[Row], directory: str, console: Console) -> list[
 
 def next_lines(directory: str, width: int) -> list[Text]:
     """The command that makes more of it."""
-    return wrap(calling.spelled(f"next: tools/report.py {visible(directory)}"), width, indent=2)
+    return wrap(f"next: copyscope report {visible(directory)}", width, indent=2)
 
 
 def _table(panel: Panel, axis: Axis, metric: str, width: int, *, plain: bool) -> list[Text]:

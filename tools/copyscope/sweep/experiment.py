@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.places import HERE
-from copyscope.plan.arguments import of_profile
+from copyscope.plan.arguments import of_run
 from copyscope.record import store
 from copyscope.sweep.experiment_file import (
     BYTES,
@@ -163,9 +163,9 @@ def block(experiment: Experiment, points: Iterable[Factors], repeat: int, first_
 
 
 def arguments(experiment: Experiment, factors: Factors) -> argparse.Namespace:
-    """The options of tools/profile.py for a point: its defaults, what is fixed, what is varied."""
+    """The options of copyscope run for a point: its defaults, what is fixed, what is varied."""
     duration = {} if experiment.duration_s is None else {"duration": experiment.duration_s}
-    return of_profile().parse_args(as_options({**duration, **experiment.fixed, **factors}))
+    return of_run().parse_args(as_options({**duration, **experiment.fixed, **factors}))
 
 
 def run_s(experiment: Experiment) -> float:

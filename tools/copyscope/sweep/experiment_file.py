@@ -17,7 +17,7 @@ from copyscope.arguments import DIGITS_MAX
 from copyscope.errors import UsageError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
-from copyscope.plan.arguments import of_profile
+from copyscope.plan.arguments import of_run
 from copyscope.plan.arms import parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.plan.schedule import DURATION_MIN_S
@@ -50,7 +50,7 @@ TOP: dict[str, tuple[type | tuple[type, ...], str]] = {
     "exclude": (list, "tables: [[exclude]]"),
 }
 OPTIONAL = ("fixed", "exclude", "duration_s")
-# Options of tools/profile.py that say how it is used and not what is measured.
+# Options of copyscope run that say how it is used and not what is measured.
 NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
 # Of a simulated machine the repeats are boots with other seeds.
 AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed", "seeds": "repeats"}
@@ -275,7 +275,7 @@ def check_points(source: Source, points: Iterable[Mapping[str, Scalar]], fixed: 
 
 
 def as_options(settings: Mapping[str, Scalar]) -> list[str]:
-    """The words of the command line of tools/profile.py that mean these settings."""
+    """The words of the command line of copyscope run that mean these settings."""
     words = []
     for key, value in settings.items():
         option = f"--{key.replace('_', '-')}"
@@ -309,7 +309,7 @@ def _check_key(source: Source, where: KeyPath) -> None:
     if key in NOT_MEASURED:
         raise source.error(where, "not a setting of an experiment")
     if key not in known:
-        raise source.error(where, f"no such option of tools/profile.py{_nearest(key, known)}")
+        raise source.error(where, f"no such option of copyscope run{_nearest(key, known)}")
     if key == "simulate" and where[0] != "fixed":
         raise source.error(where, "belongs in [fixed]: what is modelled and what is measured are not mixed")
 
@@ -345,7 +345,7 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
         raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
     try:
         check = request.check if "simulate" in source.beside else check_usage
-        check(of_profile().parse_args(as_options({**source.beside, key: made})))
+        check(of_run().parse_args(as_options({**source.beside, key: made})))
     except UsageError as error:
         reason = re.sub(r"^(argument )?--[\w-]+: | \([\w ]+ --help lists the options\)$", "", str(error))
         raise source.error(where, reason, value) from None
@@ -354,8 +354,8 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    """The options of tools/profile.py under their keys, with their defaults."""
-    return vars(of_profile().parse_args([]))
+    """The options of copyscope run under their keys, with their defaults."""
+    return vars(of_run().parse_args([]))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""One run of a sweep, through the same code as tools/profile.py."""
+"""One run of a sweep, through the same code as copyscope run."""
 
 import argparse
 from collections.abc import Iterable

@@ -4,7 +4,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from copyscope import VERSION, calling, units
+from copyscope import VERSION, units
 from copyscope.record.segments import Record
 from copyscope.render import first_screen, terminal, watch
 from copyscope.render.console import make_console
@@ -194,4 +194,4 @@ def _text(record: Record) -> str:
     console = make_console(stream)
     render = watch.render if record.get("target") else terminal.render
     render(record, verbose=True, explain=True, console=console)
-    return calling.spelled(stream.getvalue())
+    return stream.getvalue()

@@ -60,7 +60,7 @@ def document(study: Study) -> list[Block]:
         Heading(2, "Files beside this page", "files"),
         Code(FILES),
         Paragraph(
-            "Made from records.jsonl.gz by tools/report.py; the same records give the same bytes."
+            "Made from records.jsonl.gz by copyscope report; the same records give the same bytes."
             " See docs/reference/results.md."
         ),
     ]
@@ -136,7 +136,7 @@ def _claims(study: Study) -> list[Block]:
     if study.judgements:
         blocks.append(claims_table(study))
     others = f"{study.elsewhere} claims need runs that this sweep does not have."
-    return [*blocks, Paragraph(f"{others} All sweeps of a machine are judged together by tools/claims.py.")]
+    return [*blocks, Paragraph(f"{others} All sweeps of a machine are judged together by copyscope claims.")]
 
 
 def _methods(study: Study) -> list[Block]:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from copyscope.environment import of_caller
 from copyscope.errors import NotStartedError
-from copyscope.start.environment import of_caller
 from copyscope.topology import environment_of, invoking_user
 
 # Where a command prints: as we do, to our stderr (stdout is taken), or into a file (the screen is taken).

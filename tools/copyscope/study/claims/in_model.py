@@ -195,7 +195,7 @@ def _row(what: str, point: ModelPoint, found: Estimate) -> Row:
 
 
 def _nothing() -> Finding:
-    return Finding(UNDETERMINED, "not simulated: run tools/sweep.py simulated", [])
+    return Finding(UNDETERMINED, "not simulated: run copyscope sweep simulated", [])
 
 
 JUDGES: dict[str, Judge] = {

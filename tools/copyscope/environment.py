@@ -1,10 +1,10 @@
 """The environment of root's programs: what the caller's says of programs, libraries and Python stays outside.
 
 sudo does most of this; `sudo -E`, a shell of root's and a container do not. A command that is watched is the
-caller's, and gets the caller's environment back. The standard library only (see launch.py).
+caller's, and gets the caller's environment back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What says how something looks, who called, and where files go.
@@ -16,6 +16,13 @@ KEPT_PREFIXES = ("LC_", "COPYSCOPE_")
 # Under this prefix a variable waits for the command that it is given back to.
 CALLERS = "COPYSCOPE_CALLERS_"
 SIZES = ("COLUMNS", "LINES")
+
+
+def clean(environment: MutableMapping[str, str], *, is_root: bool) -> None:
+    """From here on: root's programs get root's, anybody else's what they were called with."""
+    found = without_odd_sizes(of_caller(environment))
+    environment.clear()
+    environment.update(for_root(found) if is_root else found)
 
 
 def for_root(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """What root runs and imports here belongs to root or to whoever called sudo, and nobody else may write it.
 
-Under sudo a tree that a third user may write in would be that user's way to root. Looked at before anything
-of it is run or imported but this module and launch.py; so the standard library only, and without pathlib.
+Under sudo a tree that a third user may write in would be that user's way to root. bin/copyscope runs this by
+the system's Python before the environment's, and before anything else of the package; so the standard library
+only, and without pathlib, which takes as long as Python itself.
 """
 # ruff: noqa: PTH110, PTH116, PTH118, PTH120
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 
 # All of ours that is run, compiled, imported or read to say what is run.
@@ -99,3 +101,9 @@ def _is_private_group(gid: int, users: set[int]) -> bool:
     except KeyError:
         return False
     return group.gr_name in names and set(group.gr_mem) <= {group.gr_name}
+
+
+if __name__ == "__main__":
+    danger = find_danger(sys.argv[1])
+    if danger is not None:
+        sys.exit("copyscope: " + "".join(one if one.isprintable() else "?" for one in danger))

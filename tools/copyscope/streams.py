@@ -70,11 +70,11 @@ def is_utf8(stream: TextIO) -> bool:
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def end(command: str, status: int) -> int:
+def end(status: int) -> int:
     """The exit status of a command that ends with `status`, once its output is out."""
     lost = incomplete(sys.stdout)
     if lost is None:
         return status
-    why = f"{command}: standard output: {lost.strerror}: what was printed is not complete there"
+    why = f"copyscope: standard output: {lost.strerror}: what was printed is not complete there"
     print(one_line(why), file=sys.stderr)
     return status or 1

@@ -1,15 +1,15 @@
-"""tools/profile.py: one run or several of one strategy, and the ledger."""
+"""copyscope run: one run or several of one strategy, and the ledger."""
 
 import argparse
 import contextlib
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from typing import NoReturn
 
-from copyscope import calling
 from copyscope.commands import entry, keeping
-from copyscope.commands.watch_arguments import asks_to_watch, split
+from copyscope.commands.watch_arguments import WHOM, split
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.hosts import hosts_of
@@ -26,17 +26,15 @@ from copyscope.run.session import Session
 
 def main(argv: list[str]) -> int:
     """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
-    return entry.run("profile", lambda: _choose(argv), "interrupted before anything was measured")
+    return entry.run(lambda: _choose(argv), "interrupted before anything was measured")
 
 
 def _choose(argv: list[str]) -> int:
     options, command = split(argv)
-    if asks_to_watch(argv) and "--simulate" not in options:
-        from copyscope.commands import watch  # noqa: PLC0415 (40 ms before the first packet)
-
-        return watch.watch(argv)
     known = parser()
     args, more = known.parse_known_args(options)
+    if (command and not args.simulate) or any(word.partition("=")[0] in WHOM for word in more):
+        raise UsageError(f"a program is watched: sudo copyscope watch {shlex.join(argv)}")
     if more and not more[0].startswith("-"):
         words = [args.impl, *more]
         if args.simulate:
@@ -45,7 +43,7 @@ def _choose(argv: list[str]) -> int:
     elif more:
         known.error(f"unrecognized arguments: {' '.join(more)}")
     if args.simulate:
-        from copyscope.commands import simulate  # noqa: PLC0415 (as above)
+        from copyscope.commands import simulate  # noqa: PLC0415 (40 ms before the first packet)
 
         return simulate.run(args, command)
     return _profile(args, argv)
@@ -55,14 +53,14 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     instruments = check_usage(args)
     if "," in args.impl:
         _one_strategy(*args.impl.split(","))
-    entry.build("profile")
+    entry.build()
     # Which processors another machine has is not known here.
     try:
         traffic = resolve_traffic(args, pinned=not on_hosts(args))
     except UsageError:
         if shutil.which(args.impl) is None:
             raise
-        watch_it = f"sudo {calling.FRONT} watch {args.impl}"
+        watch_it = f"sudo copyscope watch {args.impl}"
         raise UsageError(f"{args.impl}: not a strategy but a program: it is watched: {watch_it}") from None
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
@@ -72,7 +70,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     ]
     hosts = hosts_of(args.sender_at, args.receiver_at, args.tree) if on_hosts(args) else None
     if hosts is None or any(host.near for host in hosts.values()):
-        entry.need_root("profile", argv)
+        entry.need_root("run", argv)
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
     workload = workload_section(args, traffic.resolved)
@@ -120,7 +118,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
 
 def _one_strategy(first: str, second: str, *_: str) -> NoReturn:
     both = f"{first} {second}"
-    raise UsageError(f"{both}: a run has one strategy: sudo tools/compare.py {both} runs two in turns")
+    raise UsageError(f"{both}: a run has one strategy: sudo copyscope compare {both} runs two in turns")
 
 
 @contextlib.contextmanager
