@@ -116,7 +116,7 @@ deps-test:
 	$(Q)tools/deps.sh run test
 
 deps-kernels:
-	$(Q)tools/deps.sh run test kernels $(if $(KERNELS),$(if $(findstring riscv64,$(KERNELS)),riscv64),riscv64)
+	$(Q)tools/deps.sh run test kernels
 
 profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)bin/copyscope run --impl $(IMPL) $(PROFILE_ARGS)

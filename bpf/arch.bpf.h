@@ -2,7 +2,7 @@
 /*
  * arch.bpf.h - where each architecture keeps a syscall's number and arguments, and its count of preemption.
  *
- * The first argument's own register holds the return value at sys_exit; orig_x0 and orig_a0 still hold the argument.
+ * The first argument's own register holds the return value at sys_exit; orig_x0 still holds the argument.
  * Only numbers that programs compare at their hottest place are here; the others come from the collector (call_of_nr).
  */
 #ifndef COPYSCOPE_ARCH_BPF_H
@@ -23,14 +23,6 @@
 #define REG_FOURTH regs[3]
 #define REG_FIFTH regs[4]
 #define TASK_PREEMPT_COUNT thread_info.preempt.count
-#elif defined(__TARGET_ARCH_riscv)
-#define REG_SYSCALL a7
-#define REG_FIRST orig_a0
-#define REG_SECOND a1
-#define REG_THIRD a2
-#define REG_FOURTH a3
-#define REG_FIFTH a4
-#define TASK_PREEMPT_COUNT thread_info.preempt_count
 #else
 #error "this architecture: registers of system calls not known: add a block to bpf/arch.bpf.h"
 #endif

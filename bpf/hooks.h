@@ -151,7 +151,7 @@
 	FUNCTION(uring_send_zc, "io_send_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(uring_sendmsg_zc, "io_sendmsg_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "")
 
-#define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name "|__riscv_sys_" name
+#define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name
 
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"

@@ -52,8 +52,6 @@ consumers | its packages                 | npm                  | npm           
 consumers | building pprof               | go                   | golang-go        | golang
 distributions | roots of other Debians  | debootstrap         | debootstrap      | debootstrap
 distributions | their clones            | git                 | git              | git
-riscv64 | a third processor                | qemu-system-riscv64  | qemu-system-misc | qemu-system-riscv-core
-riscv64 | building for that                | !have_riscv64_cc     | gcc-riscv64-linux-gnu libc6-dev-riscv64-cross | gcc-riscv64-linux-gnu
 kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
 kernels | modules of the guests             | depmod               | kmod             | kmod
 kernels | first file system of a guest      | cpio                 | cpio             | cpio
@@ -67,14 +65,13 @@ export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [riscv64] [consumers] [distributions] [programs] [simulate]
+		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [consumers] [distributions] [programs] [simulate]
 
 		Installs missing packages with apt-get or dnf (as root).
 
 		  run        what building and profiling need (the default)
 		  test       what the tests need besides
 		  kernels    what tests on other kernels need besides (make check-kernels)
-		  riscv64    what a guest with a riscv64 processor needs besides these
 		  consumers  what pages and exports are opened with (make check-consumers)
 		  distributions  what roots of other distributions need (make check-distributions)
 		  simulate   the machine that is simulated with --simulate
@@ -128,16 +125,8 @@ have_sanitizers() { # gcc prints a path only for a library that it has
 	done
 }
 
-links_for() { # the compiler alone has no C library
-	echo 'int main(void) { return 0; }' | "$1-linux-gnu-gcc" -static -x c - -o /dev/null
-}
-
-have_arm64_cc() {
-	links_for aarch64
-}
-
-have_riscv64_cc() {
-	links_for riscv64
+have_arm64_cc() { # the compiler alone has no C library
+	echo 'int main(void) { return 0; }' | aarch64-linux-gnu-gcc -static -x c - -o /dev/null
 }
 
 have_chromium() {
@@ -213,7 +202,7 @@ groups=()
 dry_run=
 for argument in "$@"; do
 	case $argument in
-	run | test | kernels | riscv64 | consumers | distributions | programs | simulate) groups+=("$argument") ;;
+	run | test | kernels | consumers | distributions | programs | simulate) groups+=("$argument") ;;
 	--dry-run) dry_run=yes ;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;

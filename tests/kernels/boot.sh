@@ -38,13 +38,8 @@ arm64)
 	busybox=$tree/bin/busybox
 	cwd=/
 	;;
-riscv64)
-	qemu=(qemu-system-riscv64 -M virt -smp 1 -accel tcg -cpu "rv64,sscofpmf=true" -icount "shift=0,sleep=off")
-	busybox=$tree/bin/busybox
-	cwd=/
-	;;
 *)
-	echo "boot: COPYSCOPE_GUEST_ARCH: $COPYSCOPE_GUEST_ARCH: use amd64, arm64 or riscv64" >&2
+	echo "boot: COPYSCOPE_GUEST_ARCH: $COPYSCOPE_GUEST_ARCH: use amd64 or arm64" >&2
 	exit 98
 	;;
 esac

@@ -113,7 +113,7 @@ OVERVIEW = """\
 
 `make check-kernels` boots the newest kernel of each Debian suite in QEMU and runs this tree's live tests
 inside. This table is made from what came of it (`results/kernels/`). The emulator of x86-64 has no PMU; that
-of arm64 counts cycles and instructions, that of riscv64 misses of the TLB, too.
+of arm64 counts cycles and instructions.
 
 """
 COLUMNS = """
@@ -137,8 +137,8 @@ The table of what works where is in [reference/kernels.md](../reference/kernels.
 in QEMU and runs the live tests inside, unchanged (`tests/kernels/matrix.py`). The results
 are in `results/kernels/NAME.json`, the output of `copyscope doctor` in `NAME.doctor.txt` beside it;
 this page is made from those files. The emulator of x86-64 has no PMU. That of arm64 counts cycles and
-instructions, that of riscv64 misses of the TLB as well. The guests of these two have no Python: they run the
-programs, `tests/kernels/cross/test_cross.py` judges the output outside, and doctor is not asked.
+instructions; its guest has no Python: it runs the programs, `tests/kernels/cross/test_cross.py` judges the
+output outside, and doctor is not asked.
 
     make check-kernels                        all kernels, all live tests
     make check-kernels KERNELS="6.1 7.x"      some of them; the other rows stay as they are
@@ -148,7 +148,7 @@ programs, `tests/kernels/cross/test_cross.py` judges the output outside, and doc
     make check-kernels MATRIX=--page          both pages again, of what is kept; nothing is run
     COPYSCOPE_ACCEL=kvm make check-kernels    with KVM, where it works
 
-CI (`.ci/run`) runs `--least` on five kernels, all but riscv64. The times in reference/kernels.md are those of
+CI (`.ci/run`) runs `--least` on all five kernels. The times in reference/kernels.md are those of
 the longer runs that are kept.
 
 One kernel by hand, with this machine's files, read-only (writes go to memory), and without a network:
@@ -159,7 +159,7 @@ One kernel by hand, with this machine's files, read-only (writes go to memory), 
     $run 'modprobe veth; copyscope run --impl zerocopy --duration 2'
     $run 'modprobe veth; .venv/bin/python3 -P -B -m pytest tests/live/test_functions.py'
 
-arm64 by hand (riscv64 likewise), once `make check-kernels KERNELS=6.12-arm64` has built its programs:
+arm64 by hand, once `make check-kernels KERNELS=6.12-arm64` has built its programs:
 
     export COPYSCOPE_GUEST_ARCH=arm64 COPYSCOPE_GUEST_TREE=$PWD/.output/arm64/tree
     tests/kernels/boot.sh $(tests/kernels/fetch.sh trixie arm64) '/guest/collector --probe --functions'
@@ -218,8 +218,8 @@ Not there, and why:
 ## Figures
 
 Of the runs of the survey (messages of 1 MiB, each call timed, one processor): self times over inclusive time.
-Of arm64 and riscv64: counters per copy against those of the sender's threads from outside, which is
-perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf in those guests.
+Of arm64: counters per copy against those of the sender's threads from outside, which is
+perf_event_open(2) by `tests/kernels/cross/thread_counter.c`; there is no perf in that guest.
 
 {bullets(figures)}
 ## What doctor says

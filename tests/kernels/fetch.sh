@@ -36,7 +36,7 @@ apt=(apt-get -qq -o "Dir::Etc::SourceList=$here/sources.list" -o Dir::Etc::Sourc
 cache_of=(apt-cache "${apt[@]:2}")
 
 "${apt[@]}" update || die "$mirror: no package lists"
-[ "$arch" = amd64 ] || [ "$arch" = arm64 ] || [ "$arch" = riscv64 ] || die "no such architecture"
+[ "$arch" = amd64 ] || [ "$arch" = arm64 ] || die "no such architecture"
 
 depends() { "${cache_of[@]}" depends --no-recommends --no-suggests "$1" | sed -n 's/^ *Depends: //p'; }
 

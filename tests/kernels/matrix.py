@@ -68,14 +68,12 @@ KERNELS = (
     Kernel("6.12", "trixie"),
     Kernel("7.x", "sid"),
     Kernel("6.12-arm64", "trixie", "arm64"),
-    Kernel("6.12-riscv64", "trixie", "riscv64"),
 )
 # Static libraries and busybox for guests of another architecture, and where they come from: the oldest suite
-# that has libbpf 1.x, so that its C library is not newer than the one that they are linked with; riscv64 is a
-# part of Debian since trixie.
+# that has libbpf 1.x, so that its C library is not newer than the one that they are linked with.
 LIBRARIES = ("libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
-LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES), "riscv64": ("trixie", *LIBRARIES, "libzstd-dev")}
-EMULATORS = {"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64"}
+LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES)}
+EMULATORS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ OUTPUT := .output/$(ARCH)
 TREE := $(OUTPUT)/tree
 HERE := tests/kernels/cross
 TRIPLE := $(if $(filter arm64,$(ARCH)),aarch64,$(ARCH))-linux-gnu
-BPF_ARCH := $(if $(filter riscv64,$(ARCH)),riscv,$(ARCH))
+BPF_ARCH := $(ARCH)
 LIBRARIES := $(abspath $(SYSROOT))/usr/lib/$(TRIPLE)
 CC := $(TRIPLE)-gcc
 # The headers are the host's own (libbpf's and jansson's are the same for all), the libraries are the other's; the C
@@ -14,13 +14,6 @@ CC := $(TRIPLE)-gcc
 CROSS_CFLAGS := -O2 -g -std=gnu11 -Wall -Wextra -Werror -isystem $(abspath $(SYSROOT))/usr/include
 LDFLAGS := -static -L$(LIBRARIES)
 COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -pthread
-ifeq ($(ARCH),riscv64)
-# Debian's oldest riscv64 libraries are newer than the cross C library: since glibc 2.38 C23's names of these are others.
-LDFLAGS += $(foreach name,strtol strtoul strtoll strtoull strtoimax strtoumax,-Wl,--defsym=__isoc23_$(name)=$(name)) \
-	$(foreach name,sscanf fscanf,-Wl,--defsym=__isoc23_$(name)=__isoc99_$(name))
-BRIDGE := $(OUTPUT)/search_tree.o
-COLLECTOR_LIBS := -lbpf -lelf $(abspath $(BRIDGE)) -lz -lzstd -ljansson -pthread
-endif
 PROGRAMS := $(OUTPUT)/collector $(OUTPUT)/traffic
 
 .PHONY: tree programs
@@ -33,7 +26,7 @@ tree: programs $(OUTPUT)/thread_counter
 	@ln -sf ../../bin/busybox $(TREE)/usr/bin/env
 	@install -m 755 $(PROGRAMS) $(OUTPUT)/thread_counter $(HERE)/inside $(TREE)/guest
 
-programs: $(OUTPUT)/vmlinux.btf $(BRIDGE)
+programs: $(OUTPUT)/vmlinux.btf
 	@$(MAKE) --no-print-directory OUTPUT=$(OUTPUT) BPF_ARCH=$(BPF_ARCH) VMLINUX_BTF=$(OUTPUT)/vmlinux.btf \
 		CC=$(CC) URING=no CFLAGS="$(CROSS_CFLAGS)" LDFLAGS="$(LDFLAGS)" \
 		COLLECTOR_LIBS="$(COLLECTOR_LIBS)" $(PROGRAMS)
@@ -42,10 +35,6 @@ $(OUTPUT)/vmlinux.btf: $(KERNEL)/vmlinuz $(HERE)/btf.py
 	@mkdir -p $(@D)
 	@rm -f $(OUTPUT)/vmlinux.h
 	@python3 $(HERE)/btf.py $< $@
-
-$(OUTPUT)/search_tree.o: $(HERE)/search_tree.c
-	@mkdir -p $(@D)
-	@$(CC) $(CROSS_CFLAGS) -c $< -o $@
 
 $(OUTPUT)/thread_counter: $(HERE)/thread_counter.c
 	@mkdir -p $(@D)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * thread_counter PID [EVENT...] - counts what the sending threads of a process do in kernel mode, as
- * `perf stat -e cycles:k` would: all of the events below, or those named.
+ * thread_counter PID - counts what the sending threads of a process do in kernel mode, as
+ * `perf stat -e cycles:k` would: the events below.
  *
  * The main thread of the traffic program takes commands and writes reports, and moves no data: it is left out.
  * A second opinion for the counters per copy: it knows nothing of BPF. Driven by lines on standard input: `on`, `off`;
@@ -10,7 +10,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +33,12 @@ static const struct {
 	{ "raw_0x03", PERF_TYPE_RAW, 0x03 },
 	{ "raw_0x37", PERF_TYPE_RAW, 0x37 },
 	{ "LLC-load-misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
-	{ "dTLB-load-misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_DTLB) },
-	{ "iTLB-load-misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_ITLB) },
 };
 
 #define EVENTS_CNT (sizeof(events) / sizeof(*events))
 
 static int fds[THREADS_MAX][EVENTS_CNT];
 static int errors[EVENTS_CNT];
-static bool wanted[EVENTS_CNT];
 static int threads;
 
 static int open_event(int event, int tid)
@@ -74,9 +70,7 @@ static int open_threads(const char *pid, int main_tid)
 		if (tid <= 0 || tid == main_tid)
 			continue;
 		for (unsigned int event = 0; event < EVENTS_CNT; event++) {
-			fds[threads][event] = wanted[event] ? open_event(event, tid) : -1;
-			if (!wanted[event])
-				continue;
+			fds[threads][event] = open_event(event, tid);
 			if (fds[threads][event] < 0)
 				errors[event] = errno;
 		}
@@ -100,8 +94,6 @@ static void print_all(void)
 	for (unsigned int event = 0; event < EVENTS_CNT; event++) {
 		__u64 sum = 0, value;
 
-		if (!wanted[event])
-			continue;
 		if (errors[event]) {
 			printf(", \"%s\": null", events[event].name);
 			continue;
@@ -114,27 +106,13 @@ static void print_all(void)
 	printf("}\n");
 }
 
-/* False when one of the names is none of ours. */
-static bool choose_events(char **names, int count)
-{
-	int found = 0;
-
-	for (unsigned int event = 0; event < EVENTS_CNT; event++) {
-		wanted[event] = !count;
-		for (int i = 0; i < count; i++)
-			if (!strcmp(names[i], events[event].name))
-				wanted[event] = ++found;
-	}
-	return found == count;
-}
-
 int main(int argc, char **argv)
 {
 	char line[16];
 	int err;
 
-	if (argc < 2 || !choose_events(argv + 2, argc - 2)) {
-		fprintf(stderr, "usage: thread_counter PID [EVENT...]\n");
+	if (argc != 2) {
+		fprintf(stderr, "usage: thread_counter PID\n");
 		return 2;
 	}
 	err = open_threads(argv[1], atoi(argv[1]));
