@@ -46,7 +46,7 @@ AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
 
-artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.ready $(OUTPUT)/.bytecode
+artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.package .venv/.ready $(OUTPUT)/.bytecode
 
 include src/traffic/traffic.mk
 include src/collector/collector.mk
