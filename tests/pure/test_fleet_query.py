@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,14 @@ def test_a_record_that_was_replaced_is_read_anew(tmp_path: Path, capsys: pytest.
     path.write_bytes(store.serialise(other))
     os.utime(path, ns=(path.stat().st_mtime_ns + 10**9,) * 2)
     assert query(capsys, tmp_path, "--sql", "SELECT kernel FROM runs") == [{"kernel": "6.12.0"}]
+
+
+def test_an_answer_is_all_that_is_said(tmp_path: Path) -> None:
+    """DuckDB names what is left of it when Python ends: a process of its own."""
+    put(tmp_path, "a", own("6.1.0", "e1000", 1.0))
+    words = [sys.executable, "-Im", "copyscope", "fleet", "query", str(tmp_path), "cost-by-kernel"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "") and "6.1.0" in done.stdout
 
 
 def test_wrong_usage_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

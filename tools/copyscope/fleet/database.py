@@ -4,6 +4,8 @@ A record is another machine's word, or was put there by somebody's script: one t
 and named. DuckDB and pyarrow are a requirements file of their own; a fleet is asked without them.
 """
 
+import atexit
+import gc
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,6 +90,8 @@ def ask(out: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         import duckdb  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise RunError(f"{error.name} {MISSING}") from error
+    # At the end DuckDB names on stderr what was not collected, and __main__ has taken all from the collector.
+    atexit.register(gc.unfreeze)
     # Nothing is fetched from anywhere.
     settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     with duckdb.connect(":memory:", config=settings) as database:
