@@ -19,11 +19,6 @@
 #define STACK_DEPTH 127
 /* Distinct stacks of one segment; the collector drains the map between segments. */
 #define STACKS_MAX 16384
-/*
- * The bursts in which a side is sampled are dealt out to so many groups, in turn. Samples of one burst are neighbours, those of
- * different groups are not: how much groups differ says how far a share may be off.
- */
-#define BURST_GROUPS 8
 /* Threads of both targets that may be inside a syscall at once. */
 #define TASKS_MAX 8192
 /* Syscall numbers of every supported architecture are below this. */
@@ -192,10 +187,14 @@ struct handled_packet {
 };
 _Static_assert(sizeof(struct handled_packet) == 16, "handled_packet");
 
+#define WEIGHT_UNIT 1024
+
 struct stack_cell {
 	__u64 samples;
 	/* Sum of the sample periods, in the event's own unit (ns for cpu-clock). */
 	__u64 weight;
+	/* Sum of their squares, in units of WEIGHT_UNIT squared: in ns or cycles 64 bits would not do. */
+	__u64 weight_squared;
 	__u32 side;
 	__u32 event;
 	__u32 depth;
@@ -204,11 +203,9 @@ struct stack_cell {
 	/* Of a watched program in user mode (depth 0): its process, and in frames[0] the address; else 0. */
 	__u32 user_pid;
 	__u32 pad;
-	/* Of the samples: those that were taken in a burst of their side, by its group. */
-	__u32 of_group[BURST_GROUPS];
 	__u64 frames[STACK_DEPTH];
 };
-_Static_assert(sizeof(struct stack_cell) == 40 + 4 * BURST_GROUPS + 8 * STACK_DEPTH, "stack_cell");
+_Static_assert(sizeof(struct stack_cell) == 48 + 8 * STACK_DEPTH, "stack_cell");
 
 #include "abi_functions.h"
 #include "abi_watch.h"

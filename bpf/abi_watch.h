@@ -134,24 +134,6 @@ struct zerocopy_socket {
 };
 _Static_assert(sizeof(struct zerocopy_socket) == 8, "zerocopy_socket");
 
-/* Which threads are noted that begin: timers are opened one after the other, and a thread inherits that of the one that started it. */
-enum births_wanted {
-	BIRTHS_NONE,
-	BIRTHS_UNTIMED,
-	BIRTHS_ALL,
-};
-
-/* Whether a thread that began has inherited a timer. */
-enum birth {
-	BIRTH_UNTIMED,
-	BIRTH_TIMED,
-};
-
-/* Between two readings. */
-#define BIRTHS_MAX 4096
-/* So many events of perf are looked at, of which one may be the timer. */
-#define EVENTS_LOOKED 64
-
 /* Totals of a watched program that are no bytes. */
 enum watch_total {
 	WATCH_FORKS,

@@ -39,7 +39,7 @@ struct flow_map {
 };
 extern struct flow_map flows SEC(".maps");
 
-/* Set while the sampler asks whose packet is handled: while its timers for all other tasks are armed. */
+/* Set while the sampler is open, which asks whose packet is handled. */
 extern __u32 packets_wanted;
 
 static __always_inline __u64 mix(__u64 value)

@@ -4,7 +4,7 @@
  *
  * Of our own traffic: the packet came out of a device of one of its namespaces, which no other program is in. Of a watched program:
  * its headers are those of one of its connections. The sampler reads the answer where it interrupts a task (sampler.bpf.c).
- * This runs for each packet of the machine: so little before the first test, and nothing but while the sampler looks.
+ * This runs for each packet of the machine, while the sampler is open.
  */
 #include "flow.bpf.h"
 
@@ -23,8 +23,6 @@ int BPF_PROG(on_packet_owner, struct sk_buff *skb)
 	__u32 zero = 0, netns;
 	bool mine;
 
-	if (!packets_wanted)
-		return 0;
 	netns = skb->dev->nd_net.net->ns.inum;
 	if (watch_mode == WATCH_NOBODY)
 		mine = netns == traffic_netns[SIDE_SENDER] || netns == traffic_netns[SIDE_RECEIVER];

@@ -4,23 +4,19 @@
  *
  * An object of its own (collector.mk) without CO-RE relocations, so that it loads on kernels without BTF, where nothing
  * else does.
- * Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU do protocol work for
+ * One event per CPU interrupts whoever runs. Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU do protocol work for
  * both sides. User space drops what holds no softirq frame.
  */
 /* The context of a program is no structure of the kernel that could change: no relocations for it. */
 #define BPF_NO_PRESERVE_ACCESS_INDEX
 #include "target.bpf.h"
 
-#include "bounded.bpf.h"
 #include "map.bpf.h"
 
 MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 
-/* Samples taken so far, so that the collector knows how many fell into one burst. */
-__u64 samples_of_side[SIDE_OTHER + 1];
-
-/* The group of a side's burst, from 1 on; 0 of a side whose timers are armed all the time. Written while they are not armed. */
-__u32 burst_group[SIDE_OTHER + 1];
+/* Samples taken so far: of none there is nothing to read. */
+__u64 samples_taken;
 
 /* A stack does not fit on the BPF stack (512 bytes). */
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
@@ -74,8 +70,7 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
-	__u64 period = ctx->sample_period;
-	__u32 group;
+	__u64 period = ctx->sample_period, units = period / WEIGHT_UNIT;
 	__u64 hash;
 	long bytes;
 
@@ -91,7 +86,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	}
 	cell->depth = bytes < 0 ? 0 : bytes / sizeof(__u64);
 	cell->side = current_side();
-	add_atomic(&samples_of_side[CLAMPED(cell->side, SIDE_OTHER + 1)], 1);
+	add_atomic(&samples_taken, 1);
 	cell->event = event;
 	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->user_pid = user_pid(cell, event);
@@ -99,9 +94,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);
 	cell->samples = 1;
 	cell->weight = period;
-	group = burst_group[CLAMPED(cell->side, SIDE_OTHER + 1)];
-	for (__u32 i = 0; i < BURST_GROUPS; i++)
-		cell->of_group[i] = group == i + 1;
+	cell->weight_squared = units * units;
 
 	hash = hash_stack(cell);
 	seen = bpf_map_lookup_elem(&stacks, &hash);
@@ -117,30 +110,14 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	}
 	add_atomic(&seen->samples, 1);
 	add_atomic(&seen->weight, period);
-	if (group)
-		add_atomic(&seen->of_group[BOUNDED(group - 1, BURST_GROUPS)], 1);
+	add_atomic(&seen->weight_squared, units * units);
 	return 0;
 }
 
-/* On the events of the targets' threads. */
 SEC("perf_event")
 int on_cpu_clock(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_CPU_CLOCK);
-}
-
-/* On one event per CPU: all other tasks. */
-SEC("perf_event")
-int on_cpu_clock_elsewhere(struct bpf_perf_event_data *ctx)
-{
-	return current_side() == SIDE_OTHER ? sample(ctx, SAMPLE_CPU_CLOCK) : 0;
-}
-
-/* On one event per CPU: the targets, where no timer is on their threads. */
-SEC("perf_event")
-int on_cpu_clock_of_targets(struct bpf_perf_event_data *ctx)
-{
-	return current_side() == SIDE_OTHER ? 0 : sample(ctx, SAMPLE_CPU_CLOCK);
 }
 
 SEC("perf_event")

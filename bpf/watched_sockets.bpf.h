@@ -73,9 +73,8 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 	__u64 key = (__u64)sk;
 
 	cell = bpf_map_lookup_elem(&socket_cells, &key);
-	if (!cell || packets_wanted)
-		remember_flow(sk, PROTOCOL_TCP);
 	if (!cell) {
+		remember_flow(sk, PROTOCOL_TCP);
 		/* Nothing would remove it again. */
 		if (BPF_CORE_READ(sk, __sk_common.skc_state) == TCP_CLOSE)
 			return;

@@ -20,7 +20,6 @@
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
-#include "sampling/bursts.h"
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
@@ -125,6 +124,13 @@ static void note_open(struct collector *collector, const char *instrument)
 	snprintf(collector->open + used, sizeof(collector->open) - used, "%s%s,", used ? "" : ",", instrument);
 }
 
+/* Sampling, and with it who asks whose packets the CPUs handle. */
+static void note_sampling(struct collector *collector, bool on)
+{
+	collector->sampling = on;
+	probes__skeleton(collector->probes)->bss->packets_wanted = on;
+}
+
 static int close_all(struct collector *collector)
 {
 	bool away = probes__skeleton(collector->probes)->bss->volume_away;
@@ -137,23 +143,9 @@ static int close_all(struct collector *collector)
 	collector->hooking = false;
 	if (collector->sampling) {
 		err = sampler__disable(collector->sampler);
-		collector->sampling = false;
+		note_sampling(collector, false);
 	}
 	return probes__detach(collector->probes) ?: err;
-}
-
-static int watch_packets(void *probes, bool on)
-{
-	return probes__watch_packets(probes, on);
-}
-
-static int open_sampler(struct collector *collector)
-{
-	const struct packet_watch packets = { collector->probes, watch_packets };
-	const struct watched_map *watched = collector->watch.mode == WATCH_NOBODY ? NULL : &collector->watched.map;
-
-	return sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz, watched,
-			     collector->timers, &packets);
 }
 
 static int open_one(struct collector *collector, const char *instrument)
@@ -169,11 +161,11 @@ static int open_one(struct collector *collector, const char *instrument)
 	/* It must be known to work before anything is sampled. */
 	err = probes__attach(collector->probes, "sampler");
 	if (!err && !collector->sampler)
-		err = open_sampler(collector);
+		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz);
 	if (err)
 		return err;
-	collector->sampling = true;
-	return sampler__enable(collector->sampler, true);
+	note_sampling(collector, true);
+	return sampler__enable(collector->sampler);
 }
 
 /* What the watched program moved so far, and when that was read. */
@@ -230,11 +222,9 @@ static int do_open(struct collector *collector, const char *arguments)
 static void drain_samples(struct collector *collector, uint64_t kept)
 {
 	const struct sampling *skel = collector->sampler_skel;
-	uint64_t taken = 0;
+	uint64_t taken = skel->bss->samples_taken;
 	int err;
 
-	for (int side = 0; side < SIDES; side++)
-		taken += skel->bss->samples_of_side[side];
 	if (!collector->sampler || taken - collector->drained <= kept)
 		return;
 	err = stacks__drain(collector->stacks, bpf_map__fd(skel->maps.stacks), collector->ksyms);
@@ -279,29 +269,6 @@ static int do_spare(struct collector *collector, const char *arguments)
 	return say(json_pack("{s:s, s:b}", "event", "spare", "away", away));
 }
 
-static const char *const timers_names[] = {
-	[TIMERS_OF_BURSTS] = "bursts",
-	[TIMERS_OF_THREADS] = "threads",
-	[TIMERS_OF_CPUS] = "cpus",
-};
-
-/* Whose timers sample a watched program from now on. */
-static int do_timers(struct collector *collector, const char *arguments)
-{
-	enum timers timers = 0;
-
-	while (timers <= TIMERS_OF_CPUS && strcmp(arguments, timers_names[timers]))
-		timers++;
-	if (collector->watch.mode == WATCH_NOBODY || timers > TIMERS_OF_CPUS)
-		return refuse("timers", "expected, with --watch: bursts|threads|cpus");
-	if (collector->sampling)
-		return refuse("timers", "the sampler is open: close it first");
-	collector->timers = timers;
-	if (collector->sampler)
-		sampler__choose(collector->sampler, timers);
-	return say(json_pack("{s:s, s:s}", "event", "timers", "timers", timers_names[timers]));
-}
-
 static int do_gate(struct collector *collector, const char *arguments)
 {
 	unsigned long one_in;
@@ -340,14 +307,10 @@ static int do_peers(struct collector *collector, const char *arguments)
 
 static json_t *samples_json(struct collector *collector, bool news)
 {
-	double scales[SIDES] = {};
-
 	drain_samples(collector, 0);
-	for (int side = 0; collector->sampler && side < SIDES; side++)
-		scales[side] = sampler__scale(collector->sampler, side);
 	if (!collector->ksyms)
 		return json_array();
-	return stacks__json(collector->stacks, collector->ksyms, scales, news);
+	return stacks__json(collector->stacks, collector->ksyms, news);
 }
 
 /* After all else was read: a count that could not be is a loss. */
@@ -360,7 +323,6 @@ static json_t *losses(const struct collector *collector)
 	if (unread)
 		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
 	json_object_set_new(loss, "cells_unread", json_integer(unread));
-	json_object_set_new(loss, "samples_threads_untimed", sampler__loss_json(collector->sampler));
 	return loss;
 }
 
@@ -414,7 +376,6 @@ static const struct command {
 	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },
 	{ "spare", do_spare, false },
-	{ "timers", do_timers, false },
 	{ "report", do_report, true },
 };
 
@@ -465,7 +426,8 @@ int commands__serve(struct collector *collector)
 
 int commands__probe(struct collector *collector)
 {
-	json_t *sampler = open_sampler(collector) ? json_null() : sampler__json(collector->sampler);
+	int err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz);
+	json_t *sampler = err ? json_null() : sampler__json(collector->sampler);
 
 	probes__attach(collector->probes, "bytes");
 	probes__attach(collector->probes, "calls");

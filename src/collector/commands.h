@@ -26,8 +26,6 @@ struct collector {
 	struct watched watched;
 	unsigned int frequency_hz;
 	bool sampling;
-	/* How a watched program is sampled (sampler.h). */
-	enum timers timers;
 	/* Function hooks are attached. */
 	bool hooking;
 	/* The instruments that are open, as ",watch,calls,". */

@@ -58,7 +58,7 @@ enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPT
        OPTION_COUNT_RETURNS, OPTION_COUNT_TIMED, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
-	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU on average (default 199)", 0 },
+	{ "frequency", 'F', "HZ", 0, "Samples per second of each CPU (default 199)", 0 },
 	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
 	{ "count-returns", OPTION_COUNT_RETURNS, NULL, 0,
 	  "Count calls where they return, not at the socket: sendfile(2) passes it in pieces", 0 },
@@ -188,7 +188,6 @@ static const struct argp argp = {
 	       "                               packets, shape\n"
 	       "  close                        detach all but watch and volume, drain the samples\n"
 	       "  spare on|off                 whether close detaches volume, too, from now on\n"
-	       "  timers cpus|threads          whose timers sample a watched program from now on\n"
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples since this was asked last\n"
@@ -228,7 +227,7 @@ static void raise_limits(void)
 	/* Kernels before 5.11 charge maps to it; failing is fine where memcg accounts for them. */
 	if (setrlimit(RLIMIT_MEMLOCK, &unlimited))
 		raise_to_hard(RLIMIT_MEMLOCK);
-	/* A timer for each thread of a program that may have many. */
+	/* An event for each CPU, and each hook. */
 	raise_to_hard(RLIMIT_NOFILE);
 }
 
@@ -271,8 +270,6 @@ static struct watched_map watched_map(const struct collector *collector)
 	return (struct watched_map){
 		.fd = bpf_map__fd(collector->sampler_skel->maps.watched),
 		.changes = { &collector->sampler_skel->bss->watched_changes, &skel->bss->watched_changes },
-		.births = { bpf_map__fd(skel->maps.births), &skel->bss->births_wanted, &skel->bss->births_noted,
-			    &skel->bss->births_lost },
 	};
 }
 

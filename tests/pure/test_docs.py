@@ -47,18 +47,12 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
             thread |= {"sndbuf_bytes": 1, "rcvbuf_bytes": 1, "congestion_control": "cubic"}
         for counter in raw["counters"][side].values():
             counter["parts"] = [PART]
-    in_bursts(raw)
     raw["topology"]["route_congestion_control"] = "cubic"
     raw["traffic"]["sender"]["ring"] = {"bytes": 1_048_576, "huge_bytes": None}
     raw["traffic"]["receiver"] |= {"replies": 0, "impl": None}
     verify = {"checked_bytes": 1, "wrong_bytes": 0, "first_wrong_offset": None}
     raw["traffic"]["receiver"]["verify"] = verify
     raw["run"]["segments"][0]["receiver"] |= {"verify": verify, "replies": 0}
-
-
-def in_bursts(raw: dict[str, Any]) -> None:
-    for row in raw["samples"]:
-        row["samples_of_group"] = [row["samples"], *[0] * 7]
 
 
 def full_records() -> list[dict[str, Any]]:
@@ -102,8 +96,6 @@ def full_records() -> list[dict[str, Any]]:
     spared = derive(watched_record(receives=4096, spared=True))
     unsampled = watched_record() | {"samples": []}
     unsampled["workload"] = unsampled["workload"] | {"command": ["nginx", "-t"]}
-    burst = {"period_ns": 1, "armed_ns": 1, "cpu_ns": None, "count": 1, "samples": 1, "samples_squared": 1}
-    unsampled["sampler"]["bursts"] = {"target": burst, "other": burst}
     crossover = {
         "pair": ["one_copy", "zero_copy"],
         "threads": 1,
@@ -125,7 +117,6 @@ def full_records() -> list[dict[str, Any]]:
     copying = derive(watched_record())
     copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
     hooked = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls", "functions")))
-    in_bursts(hooked)
     calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
     return [derive(raw) for raw in [*raws, calls_only, hooked, watched_record()]] + [
         *(real if "simulated" in real else derive(real) for real in real_records()),

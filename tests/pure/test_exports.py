@@ -44,7 +44,8 @@ STACKS = [
 @pytest.fixture(scope="module")
 def record() -> Record:
     samples = [
-        {"side": side, "event": "cpu-clock", "frames": frames, "samples": count, "weight": count * 250_000}
+        {"side": side, "event": "cpu-clock", "frames": frames}
+        | {"samples": count, "weight": count * 250_000, "weight_squared": count * 250_000.0**2}
         for side, frames, count in STACKS
     ]
     raw = raw_record("one_copy")

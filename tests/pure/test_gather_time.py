@@ -31,7 +31,6 @@ def run_with(samples: int, user: int, gather_share: float) -> Record:
         row = {**like, "kind": kind, "samples": count, "weight": count * cpu_ns // samples}
         rows += [row] if count else []
     made["samples"] = rows
-    made["sampler"] = {**RAW["sampler"], "bursts": None}
     made["run"]["segments"] = [timed(segment, cpu_ns * gather_share) for segment in RAW["run"]["segments"]]
     return made
 

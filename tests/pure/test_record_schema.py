@@ -37,7 +37,7 @@ PLAIN = frozenset((
     "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
     "bytes_zero_copy", "processes", "births", "unseen", "untold", "forks", "exits", "status", "packets",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
-    "api", "vcpus", "requests", "enters", "tls_records", "by_cpus",
+    "api", "vcpus", "requests", "enters", "tls_records",
 ))  # fmt: skip
 
 

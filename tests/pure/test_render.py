@@ -107,17 +107,6 @@ def broken_counts() -> Record:
     return derive(raw)
 
 
-def half_seen_record() -> Record:
-    """A receiver that sleeps every 9 us, of which the sampler saw half."""
-    raw = raw_record("one_copy")
-    for segment in raw["run"]["segments"]:
-        segment["receiver"]["voluntary_switches"] = 20_000
-    for row in raw["samples"]:
-        if row["side"] == "receiver":
-            row |= {"samples": row["samples"] // 2, "weight": row["weight"] // 2}
-    return derive(raw)
-
-
 def lines_of(text: str, label: str) -> list[str]:
     """A labelled finding with the lines that hang under it."""
     lines = text.splitlines()
@@ -151,14 +140,6 @@ def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
         "cpu-clock at 4,000 Hz on average; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: "
         in text
     )
-
-
-def test_says_how_much_of_a_side_the_sampler_saw() -> None:
-    text = " ".join(report(half_seen_record()).split())
-    receiver = text[text.index("receiver: rows add up to") :]
-    seen = "1,079 samples; the sampler saw 50 % of it: bursts of 9.00 us"
-    assert receiver.startswith(f"receiver: rows add up to 540 ms of 540 ms CPU time, {seen}")
-    assert "the sampler saw" not in report(RECORDS["one_copy"]())
 
 
 @pytest.mark.parametrize(

@@ -37,58 +37,6 @@ def test_wilson_refuses_what_is_no_share(hits: int, total: int) -> None:
         stats.wilson(hits, total)
 
 
-def _in_groups(generator: random.Random, alike: float) -> tuple[list[float], list[float]]:
-    """40 bursts of 50 samples, a third of them hits, dealt out to 8 groups: hits and samples of each.
-
-    In the part `alike` of the bursts all samples are of one kind, in the others each is of its own.
-    """
-    hits = [0.0] * 8
-    for burst in range(40):
-        same = generator.random() < alike
-        kind = generator.random() < 1 / 3
-        hits[burst % 8] += 50 * kind if same else sum(generator.random() < 1 / 3 for _ in range(50))
-    return hits, [250.0] * 8
-
-
-@pytest.mark.parametrize(("alike", "alone"), [(0.0, 0.98), (0.3, 0.75), (1.0, 0.4)])
-def test_an_interval_of_neighbours_holds_the_share(alike: float, alone: float) -> None:
-    """About 95 % of 400 hold the share; of Wilson's interval by itself at most the part `alone` does."""
-    generator = random.Random(11)
-    held = by_itself = 0
-    for _ in range(400):
-        hits, totals = _in_groups(generator, alike)
-        as_one = stats.design_effect([hits], totals)
-        found = stats.wilson(sum(hits) / as_one, sum(totals) / as_one)
-        plain = stats.wilson(sum(hits), sum(totals))
-        held += found.low <= 1 / 3 <= found.high
-        by_itself += plain.low <= 1 / 3 <= plain.high
-    assert held >= 0.93 * 400
-    assert by_itself <= alone * 400
-
-
-def test_independent_samples_count_nearly_one_each() -> None:
-    generator = random.Random(12)
-    effects = sorted(
-        stats.design_effect([hits], sizes) for hits, sizes in (_in_groups(generator, 0) for _ in range(200))
-    )
-    # Student's t with 7 degrees of freedom over the normal quantile, squared, is 1.46
-    assert 1.0 <= statistics.fmean(effects) <= 2.0
-
-
-def test_design_effect_of_known_groups() -> None:
-    """Half of eight equal groups are hits: variance between groups 8/7 x 200, of 80 independent ones 20."""
-    hits = [10.0, 0.0] * 4
-    few = (2.3646 / 1.959964) ** 2
-    assert stats.design_effect([hits], [10.0] * 8) == pytest.approx(8 / 7 * 200 / 20 * few, rel=1e-4)
-    # Two categories together: the second is as frequent in each group, and adds chance only.
-    assert stats.design_effect([hits, [5.0] * 8], [20.0] * 8) == pytest.approx(
-        8 / 7 * 200 / 60 * few, rel=1e-4
-    )
-    assert stats.design_effect([[0.0] * 8], [10.0] * 8) == 1.0
-    with pytest.raises(ValueError, match="at least two groups"):
-        stats.design_effect([[1.0]], [10.0])
-
-
 @pytest.mark.parametrize(
     ("count", "low", "high"),
     # Garwood's exact limits; the approximation is good to 1 % from 5 on, to 0.1 at 0

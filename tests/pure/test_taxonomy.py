@@ -197,6 +197,7 @@ def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) 
         "frames": frames.split(),
         "samples": samples,
         "weight": samples * 10,
+        "weight_squared": samples * 100.0,
     }
 
 
@@ -210,23 +211,6 @@ def test_leaves_out_what_is_not_of_this_run() -> None:
     rows = to_record(samples, TAXONOMY)
     assert [(row["side"], row["category"]) for row in rows] == [("other", "tcp_ip"), ("sender", "user")]
     assert sum(row["samples"] for row in rows) == 6
-
-
-SWITCH = "finish_task_switch.isra.0 __schedule schedule schedule_timeout wait_woken sk_wait_data"
-
-
-@pytest.mark.parametrize(
-    ("side", "event", "frames", "category"),
-    [
-        ("receiver", "cpu-clock", SWITCH, "instruments"),
-        # an interrupt of the hardware needs no timer, and timers of a CPU are not armed at switches
-        ("receiver", "cycles", SWITCH, "wakeup_sched"),
-        ("receiver", "cpu-clock", SWITCH.partition(" ")[2], "wakeup_sched"),
-    ],
-)
-def test_a_switch_with_a_timer_is_arming_it(side: str, event: str, frames: str, category: str) -> None:
-    (row,) = to_record([_sample(side, frames) | {"event": event}], TAXONOMY)
-    assert row["category"] == category
 
 
 KSOFTIRQD = "net_rx_action handle_softirqs run_ksoftirqd kthread"
@@ -266,6 +250,7 @@ samples_ = st.lists(
             "frames": st.lists(names, max_size=8),
             "samples": st.integers(1, 9),
             "weight": st.integers(1, 999),
+            "weight_squared": st.just(1.0),
         }
     ),
     max_size=30,

@@ -63,6 +63,7 @@ def address_of(function: str) -> int:
 
 def sample(pid: int, address: int, count: int = 1) -> Record:
     row: Record = {"side": "target", "event": "cpu-clock", "frames": [], "samples": count, "weight": count}
+    row["weight_squared"] = float(count)
     return row | {"pid": pid, "address": address}
 
 

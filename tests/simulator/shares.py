@@ -13,7 +13,6 @@ from typing import Any
 from copyscope import stats
 from copyscope.simulate.output import Fire, Stack
 from copyscope.simulate.symbols import frames
-from copyscope.taxonomy.samples import by_own_timer
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 SIDES = ("sender", "receiver")
@@ -38,7 +37,7 @@ class Classifier:
 
     def row(self, side: str, addresses: tuple[str, ...]) -> Key:
         kind = self.taxonomy.classify(frames(addresses, self.names) if addresses else ())
-        return side, str(kind.context), by_own_timer(kind)
+        return side, str(kind.context), kind.category
 
     def leaf(self, addresses: tuple[str, ...]) -> str:
         return next(iter(frames(addresses, self.names)), "user mode") if addresses else "user mode"
@@ -81,7 +80,7 @@ def sampled(samples: Iterable[Mapping[str, Any]], taxonomy: Taxonomy) -> Counter
     for row in samples:
         if row["side"] in SIDES and row["event"] == "cpu-clock":
             kind = taxonomy.classify(row["frames"])
-            found[row["side"], str(kind.context), by_own_timer(kind)] += row["samples"]
+            found[row["side"], str(kind.context), kind.category] += row["samples"]
     return found
 
 

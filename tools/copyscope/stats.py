@@ -9,7 +9,7 @@ for the median of a few and of more repeats.
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median
 
@@ -37,8 +37,8 @@ def normal_quantile(level: float = LEVEL) -> float:
     return NormalDist().inv_cdf(0.5 + level / 2)
 
 
-def wilson(hits: float, total: float, level: float = LEVEL, *, as_one: float = 1.0) -> Interval:
-    """Interval of the share hits/total (0..1), where so many of the samples count `as_one` (design_effect()).
+def wilson(hits: float, total: float, level: float = LEVEL) -> Interval:
+    """Interval of the share hits/total (0..1).
 
     Raises ValueError for total 0 or hits outside 0..total.
     """
@@ -46,7 +46,6 @@ def wilson(hits: float, total: float, level: float = LEVEL, *, as_one: float = 1
         raise ValueError(f"wilson: {hits} of {total}: not a share of a positive count: check the samples")
     z = normal_quantile(level)
     share = hits / total
-    total /= as_one
     scale = 1 + z * z / total
     centre = (share + z * z / (2 * total)) / scale
     half = z / scale * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
@@ -55,36 +54,8 @@ def wilson(hits: float, total: float, level: float = LEVEL, *, as_one: float = 1
     return Interval(low, high, level)
 
 
-def design_effect(
-    categories: Iterable[Sequence[float]], totals: Sequence[float], level: float = LEVEL
-) -> float:
-    """How many of the samples say as much as one that is independent of all others; at least 1.
-
-    Samples that were taken together resemble each other. So they were dealt out, all of one time together,
-    to groups: `totals` has the samples of each, and each of `categories` its own part of them. How much its
-    share differs between groups is its variance (the ratio estimator of random groups: Wolter, Introduction
-    to Variance Estimation, chapter 2); several categories are taken together (Rao and Scott 1981).
-    As few groups tell it, Student's t stands in for the normal quantile (Korn and Graubard 1998).
-    Raises ValueError for fewer than two groups.
-    """
-    groups, total = len(totals), sum(totals)
-    if groups < 2 or total <= 0:
-        raise ValueError(
-            f"design effect: {total} samples in {groups} groups: at least two groups with samples"
-        )
-    found = of_independent = 0.0
-    for hits in categories:
-        share = sum(hits) / total
-        found += sum((hit - share * size) ** 2 for hit, size in zip(hits, totals, strict=True))
-        of_independent += share * (1 - share) * total
-    if of_independent <= 0:
-        return 1.0
-    few = student(level, groups - 1) / normal_quantile(level)
-    return max(1.0, groups / (groups - 1) * found / of_independent * few**2)
-
-
 def poisson(count: float, level: float = LEVEL) -> Interval:
-    """Interval of the mean of a count (events), which may be of clusters and so no whole number.
+    """Interval of the mean of a count (events).
 
     Raises ValueError for a negative count.
     """

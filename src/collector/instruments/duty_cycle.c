@@ -8,7 +8,7 @@
 
 #include <bpf/libbpf.h>
 
-#include "sampling/resting_thread.h"
+#include "instruments/resting_thread.h"
 
 /*
  * Opening and closing take 0.5 to 0.9 ms of CPU time each, while the text of the kernel is patched on all CPUs: about a

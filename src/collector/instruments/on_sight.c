@@ -10,7 +10,7 @@
 #include <copyscope.skel.h>
 
 #include "kernel/clock.h"
-#include "sampling/resting_thread.h"
+#include "instruments/resting_thread.h"
 
 /* What is spliced meanwhile is counted as lost; to look fifty times a second takes a thousandth of a CPU. */
 #define LOOK_NS 20000000ULL

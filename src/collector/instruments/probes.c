@@ -81,12 +81,6 @@ static bool is_in_cycle(const struct probes *probes, enum hook_id id)
 	return id != HOOK_syscall_exit || probes->skel->rodata->count_timed_only || counts_at_socket(probes);
 }
 
-/* Whoever opens its instrument only tries it. */
-static bool comes_and_goes(const struct probes *probes, enum hook_id id)
-{
-	return id == HOOK_packet_owner || is_in_cycle(probes, id);
-}
-
 /* Begins to attach those that are in one, if any; 0 or a negative errno. */
 static int start_cycle(struct probes *probes)
 {
@@ -105,17 +99,6 @@ static void drop(struct probes *probes)
 {
 	copyscope__destroy(probes->skel);
 	probes->skel = NULL;
-}
-
-static int find_program_id(const struct bpf_program *program, __u32 *id)
-{
-	struct bpf_prog_info info = {};
-	__u32 length = sizeof(info);
-
-	if (bpf_obj_get_info_by_fd(bpf_program__fd(program), &info, &length))
-		return -errno;
-	*id = info.id;
-	return 0;
 }
 
 /* Everything that is READY, or only one hook or function of it (tracepoints__prepare(), functions__prepare()). */
@@ -139,8 +122,6 @@ static int load(struct probes *probes, int only, int only_function)
 	skel->rodata->count_timed_only = probes->timed_only;
 	skel->rodata->sends_in_pieces = probes->calls.count_returns;
 	skel->rodata->count_at_socket = counts_at_socket(probes);
-	if (!err && probes->watch)
-		err = find_program_id(probes->sampling->progs.on_cpu_clock, &skel->rodata->timer_program);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
@@ -253,7 +234,7 @@ static int attach_one(struct probes *probes, enum hook_id id)
 {
 	struct hook *hook = &probes->hooks[id];
 
-	if (hook->link || (hook->state == STATE_ATTACHED && comes_and_goes(probes, id)))
+	if (hook->link || (hook->state == STATE_ATTACHED && is_in_cycle(probes, id)))
 		return 0;
 	if (on_sight__waits(id, probes->hooks, probes->skel))
 		return on_sight__start(&probes->on_sight, id, probes->hooks, probes->skel);
@@ -262,7 +243,7 @@ static int attach_one(struct probes *probes, enum hook_id id)
 		return -errno;
 	hook->since_ns = now_ns();
 	hook->state = STATE_ATTACHED;
-	if (comes_and_goes(probes, id)) {
+	if (is_in_cycle(probes, id)) {
 		bpf_link__destroy(hook->link);
 		hook->link = NULL;
 	}
@@ -294,27 +275,6 @@ int probes__attach(struct probes *probes, const char *instrument)
 		}
 	}
 	return strcmp(instrument, "calls") ? 0 : start_cycle(probes);
-}
-
-int probes__watch_packets(struct probes *probes, bool on)
-{
-	struct hook *hook = &probes->hooks[HOOK_packet_owner];
-	int err;
-
-	probes->skel->bss->packets_wanted = on;
-	if (!on) {
-		err = bpf_link__destroy(hook->link);
-		hook->link = NULL;
-		return err;
-	}
-	if (hook->state != STATE_ATTACHED)
-		return 0;
-	/* Which packet a CPU handled last time says nothing of now. */
-	err = maps__zero(probes->skel->maps.handled_packets);
-	if (err)
-		return err;
-	hook->link = bpf_program__attach(tracepoints__program(probes->skel, HOOK_packet_owner));
-	return hook->link ? 0 : -errno;
 }
 
 /* Of the links that come and go the one that was made last; HOOK_CNT when there is none. */

@@ -42,11 +42,6 @@ int probes__open(struct probes **probes, const struct calls_options *calls, cons
 struct copyscope *probes__skeleton(struct probes *probes);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
-/*
- * Whether it is asked whose packets the CPUs handle, by a hook at each packet of the machine: attached then only (after
- * the instrument "sampler" was). 0 or -errno.
- */
-int probes__watch_packets(struct probes *probes, bool on);
 /* Detaches all but what stays (watch__keeps()); clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
 /* Whether bytes that a watched program takes by mapping or splice(2) are counted now. */

@@ -14,19 +14,10 @@
 
 #include "abi.h"
 
-/* The map of threads that began (their number -> enum birth), and what goes with it (bpf/watch.bpf.c). */
-struct births_map {
-	int fd;
-	volatile __u32 *wanted;
-	const volatile __u32 *noted;
-	const volatile __u32 *lost;
-};
-
 /* The map (tgid -> enum watched_by), and how often each of the two objects that write to it has changed it. */
 struct watched_map {
 	int fd;
 	const volatile __u32 *changes[2];
-	struct births_map births;
 };
 
 struct watched_process {

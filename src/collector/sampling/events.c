@@ -9,7 +9,7 @@
 
 #include <bpf/libbpf.h>
 
-int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu)
+int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, int cpu)
 {
 	struct event *event = malloc(sizeof(*event));
 	int fd, err;
@@ -18,7 +18,7 @@ int events__add(struct events *events, struct perf_event_attr attr, struct bpf_p
 		return -ENOMEM;
 	attr.size = sizeof(attr);
 	attr.disabled = 1;
-	fd = syscall(SYS_perf_event_open, &attr, pid, cpu, -1, PERF_FLAG_FD_CLOEXEC);
+	fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 	if (fd < 0) {
 		err = -errno;
 		free(event);
@@ -34,7 +34,6 @@ int events__add(struct events *events, struct perf_event_attr attr, struct bpf_p
 	/* Attaching enables. */
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
 	events->first = event;
-	events->count++;
 	return 0;
 }
 
@@ -43,23 +42,6 @@ int events__switch(const struct events *events, unsigned long request)
 	for (const struct event *event = events->first; event; event = event->next)
 		if (ioctl(event->fd, request, 0))
 			return -errno;
-	return 0;
-}
-
-int events__read(const struct events *events, uint64_t *sum)
-{
-	uint64_t value;
-
-	*sum = 0;
-	for (const struct event *event = events->first; event; event = event->next) {
-		ssize_t got = read(event->fd, &value, sizeof(value));
-
-		/* A thread that ended leaves its count to be read, and an end of file where it was in error. */
-		if (got < 0)
-			return -errno;
-		if (got == sizeof(value))
-			*sum += value;
-	}
 	return 0;
 }
 
@@ -73,5 +55,4 @@ void events__close(struct events *events)
 		bpf_link__destroy(event->link);
 		free(event);
 	}
-	events->count = 0;
 }

@@ -4,7 +4,6 @@
 #define COLLECTOR_EVENTS_H
 
 #include <linux/perf_event.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 struct bpf_link;
@@ -18,18 +17,12 @@ struct event {
 
 struct events {
 	struct event *first;
-	int count;
 };
 
-/*
- * Opens one event (pid -1: whatever runs on the cpu; cpu -1: the task wherever it runs), attaches the program and
- * leaves it disabled. Returns 0 or -errno.
- */
-int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, pid_t pid, int cpu);
+/* Opens one event of whatever runs on the CPU, attaches the program and leaves it disabled. Returns 0 or -errno. */
+int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, int cpu);
 /* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
 int events__switch(const struct events *events, unsigned long request);
-/* What all of them counted so far, with the children that inherited them; 0 or -errno. */
-int events__read(const struct events *events, uint64_t *sum);
 void events__close(struct events *events);
 
 #endif

@@ -17,7 +17,7 @@ enum { EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
 struct tally {
 	uint64_t samples;
 	uint64_t weight;
-	uint64_t of_group[BURST_GROUPS];
+	double weight_squared;
 };
 
 struct row {
@@ -62,17 +62,16 @@ static void add(struct tally *into, const struct tally *part)
 {
 	into->samples += part->samples;
 	into->weight += part->weight;
-	for (int i = 0; i < BURST_GROUPS; i++)
-		into->of_group[i] += part->of_group[i];
+	into->weight_squared += part->weight_squared;
 }
 
 static struct tally less(const struct tally *taken, const struct tally *told)
 {
-	struct tally rest = { .samples = taken->samples - told->samples, .weight = taken->weight - told->weight };
-
-	for (int i = 0; i < BURST_GROUPS; i++)
-		rest.of_group[i] = taken->of_group[i] - told->of_group[i];
-	return rest;
+	return (struct tally){
+		.samples = taken->samples - told->samples,
+		.weight = taken->weight - told->weight,
+		.weight_squared = taken->weight_squared - told->weight_squared,
+	};
 }
 
 static void merge(struct stacks *stacks)
@@ -112,11 +111,9 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 		stacks->capacity = capacity;
 	}
 	row = &stacks->rows[stacks->count];
-	*row = (struct row){ .taken = { .samples = cell->samples, .weight = cell->weight },
+	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * WEIGHT_UNIT * WEIGHT_UNIT },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
-	for (int i = 0; i < BURST_GROUPS; i++)
-		row->taken.of_group[i] = cell->of_group[i];
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
@@ -155,36 +152,19 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return 0;
 }
 
-/* NULL of samples that were not taken in bursts. */
-static json_t *groups_json(const struct tally *tally)
+static json_t *row_json(const struct row *row, const struct tally *tally, const struct ksyms *ksyms)
 {
-	json_t *array = json_array();
-	uint64_t in_bursts = 0;
-
-	for (int i = 0; i < BURST_GROUPS; i++) {
-		in_bursts += tally->of_group[i];
-		json_array_append_new(array, json_integer((json_int_t)tally->of_group[i]));
-	}
-	if (in_bursts)
-		return array;
-	json_decref(array);
-	return NULL;
-}
-
-static json_t *row_json(const struct row *row, const struct tally *tally, const struct ksyms *ksyms, const double *scales)
-{
-	double scaled = tally->weight * (row->key[EVENT] == SAMPLE_CPU_CLOCK ? scales[row->key[SIDE]] : 1);
 	json_t *frames = json_array(), *made;
 
 	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-	made = json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:o*}",
+	made = json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:f}",
 			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
 			 "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)tally->samples,
-			 "weight", (json_int_t)(scaled + 0.5),
-			 "samples_of_group", groups_json(tally));
+			 "weight", (json_int_t)tally->weight,
+			 "weight_squared", tally->weight_squared);
 	if (made && row->key[USER_PID]) {
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
@@ -192,7 +172,7 @@ static json_t *row_json(const struct row *row, const struct tally *tally, const 
 	return made;
 }
 
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales, bool news)
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, bool news)
 {
 	json_t *array = json_array();
 
@@ -206,7 +186,7 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const dou
 			row->told = row->taken;
 		}
 		if (tally.samples || !news)
-			json_array_append_new(array, row_json(row, &tally, ksyms, scales));
+			json_array_append_new(array, row_json(row, &tally, ksyms));
 	}
 	return array;
 }

@@ -19,12 +19,11 @@ int stacks__new(struct stacks **stacks);
  */
 int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
 /*
- * [{side, event, frames[leaf..root], samples, weight}], in a fixed order; samples_of_group, where bursts took them; where a watched program was in user mode
- * `frames` is empty, and `pid` and `address` say in which process and where. The weight of cpu-clock samples is multiplied
- * by the scale of their side (see sampler__scale()). NULL: out of memory. `news`: only of what came since this was asked last,
- * because on a busy machine thousands of stacks do not come again.
+ * [{side, event, frames[leaf..root], samples, weight, weight_squared}], in a fixed order; where a watched program was in user mode
+ * `frames` is empty, and `pid` and `address` say in which process and where. NULL: out of memory. `news`: only of what came since
+ * this was asked last, because on a busy machine thousands of stacks do not come again.
  */
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const double *scales, bool news);
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, bool news);
 void stacks__free(struct stacks *stacks);
 
 #endif

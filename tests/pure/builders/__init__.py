@@ -144,7 +144,7 @@ def raw_record(
         "calls": kernel_calls([s for s in segments if "calls" in s["arm"]], 1 if fixed_messages else GATE),
         "functions": None,
         "hooks": hooks(impl),
-        "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed), samples, PERIOD_NS)
+        "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed))
         if probed
         else NO_SAMPLER,
         "samples": samples,
@@ -166,7 +166,7 @@ def quiet_machine(segments: list[Record]) -> Record:
 LOSSES = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
 # of a run without samples, and of a collector that gave no report
 NO_SAMPLER: Record = {
-    **{"events": [], "frequency_hz": 4000, "enabled_ns": 0, "bursts": None, "taxonomy_version": "1"},
+    **{"events": [], "frequency_hz": 4000, "enabled_ns": 0, "taxonomy_version": "1"},
 }
 COLLECTOR_DIED: Record = {
     **{"bytes": [], "calls": [], "functions": None, "hooks": [], "samples": [], "loss": {}},

@@ -105,11 +105,10 @@ def _row(side: str, event: str, share: Share, samples: int, period: int) -> dict
         "tie": "packet" if side == "other" else "process",
         "samples": samples,
         "weight": weight,
+        "weight_squared": weight**2 / samples if samples else 0.0,
     }
 
 
-TIMER_NS = 100_000  # the period of an armed timer
-BURST_NS = 5_000_000
 # name and unit of everything that the sampler tries
 EVENTS = (
     ("cpu-clock", "ns"),
@@ -119,27 +118,8 @@ EVENTS = (
 )
 
 
-def sampler(
-    events: list[str], enabled_ns: int, samples: list[dict[str, Any]], worth_ns: int
-) -> dict[str, Any]:
-    """The `sampler` section: timers in bursts, or counters all the time; one sample stands for `worth_ns`."""
-    timers = "cpu-clock" in events
-    armed_ns = enabled_ns * TIMER_NS // worth_ns
-    count = max(1, armed_ns // BURST_NS)
-    sides = {}
-    for side in ("sender", "receiver", "other"):
-        taken = sum(row["samples"] for row in samples if row["side"] == side)
-        # as many in each burst, give or take chance
-        sides[side] = {
-            "period_ns": TIMER_NS,
-            "armed_ns": armed_ns,
-            "cpu_ns": None,
-            "difference_us_squared": None,
-            "count": count,
-            "by_cpus": 0,
-            "samples": taken,
-            "samples_squared": taken * taken // count + taken,
-        }
+def sampler(events: list[str], enabled_ns: int) -> dict[str, Any]:
+    """The `sampler` section."""
     rows: list[dict[str, Any]] = []
     for name, unit in EVENTS:
         why_not = "this machine has no such event (no PMU?)"
@@ -151,8 +131,7 @@ def sampler(
     return {
         "events": rows,
         "frequency_hz": 4000,
-        "enabled_ns": enabled_ns if timers else 0,
-        "bursts": sides if timers and enabled_ns else None,
+        "enabled_ns": enabled_ns,
         "taxonomy_version": "1",
     }
 

@@ -291,12 +291,12 @@ def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
             "events": [{"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}],
             "frequency_hz": 199,
             "enabled_ns": blocks * SEGMENT_NS,
-            "bursts": None,
         },
         "samples": [
             {
-                **{"side": "target", "event": "cpu-clock", "frames": list(frames)},
-                **{"samples": n, "weight": n * SAMPLE_NS, **({} if frames else OWN_CODE)},
+                **{"side": "target", "event": "cpu-clock", "frames": list(frames), "samples": n},
+                **{"weight": n * SAMPLE_NS, "weight_squared": float(n * SAMPLE_NS**2)},
+                **({} if frames else OWN_CODE),
             }
             for frames, n in parts
         ],

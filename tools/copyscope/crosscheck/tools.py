@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 from copyscope.crosscheck.peer import Peer, Quantities, Watched
-from copyscope.taxonomy.samples import by_own_timer
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 SENDING = ("sendto", "sendmsg")
@@ -99,7 +98,7 @@ class PerfRecord(Peer):
             argv, cwd=watched.directory, capture_output=True, text=True, errors="replace", check=True
         ).stdout
         taxonomy = Taxonomy.load()
-        found = Counter(by_own_timer(taxonomy.classify(stack)) for stack in kernel_stacks(shown))
+        found = Counter(taxonomy.classify(stack).category for stack in kernel_stacks(shown))
         return {f"samples:{category}": float(count) for category, count in found.items()}
 
 

@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from copyscope import stats
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
-from copyscope.ledger.attribution import as_one, side_times
+from copyscope.ledger.attribution import interval_of, side_times
 from copyscope.ledger.headline import percent
 from copyscope.ledger.program.headline import WORTH_SAYING, file_read_share
-from copyscope.ledger.rows import key_of
 from copyscope.record.check import WatchedRun
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.units import format_size
@@ -184,16 +182,15 @@ def _of_rows(run: WatchedRun, rows: Sequence[AccountRow | StageRow]) -> Share | 
     shares = [row.share for row in own if row.share is not None]
     if not own or len(shares) < len(own):
         return None
-    return _interval(run, sum(shares), own)
+    return _interval(run, sum(shares))
 
 
-def _interval(run: WatchedRun, share: float, rows: Sequence[AccountRow | StageRow] = ()) -> Share | None:
-    """A sum of shares with the interval that so many samples give it; `rows`: those that it is of."""
+def _interval(run: WatchedRun, share: float) -> Share | None:
+    """A sum of shares with the interval that so many samples give it."""
     time = side_times(run.raw)["target"]
-    samples = time.weights.all_samples
-    if not samples:
+    if not time.weights.all_samples:
         return None
-    found = stats.wilson(min(1.0, share) * samples, samples, as_one=as_one(time, map(key_of, rows)))
+    found = interval_of(time, share)
     return {"share": share, "low": found.low, "high": found.high}
 
 

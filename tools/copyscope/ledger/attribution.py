@@ -6,20 +6,18 @@ how it divides. So no error of the sampling rate enters, and the identity betwee
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-
-from msgspec import UNSET
+from dataclasses import dataclass, replace
 
 from copyscope import stats
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
 from copyscope.record.hooks import WORKS, find
-from copyscope.record.instruments import Burst, Hook, Sample, Sampler
+from copyscope.record.instruments import Hook, Sample
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.sections import Interval
 from copyscope.record.segments import processes, why_no_ledger, why_undivided
-from copyscope.taxonomy.events import ARMED_IN, EVENT_COLUMNS, TIME_EVENTS, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, TIME_EVENTS, event_name
 
 SIDES = ("sender", "receiver", "other")
 # How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
@@ -27,8 +25,6 @@ TIES = ("packet", "batch")
 OWNER_HOOK = "packet_owner"
 
 OWN_RULE = "on packets that came out of devices of its own network namespaces"
-# Fewer groups of bursts say too little of how much they differ.
-GROUPS_AT_LEAST = 4
 WATCHED_RULE = "on packets of its connections"
 
 Key = tuple[str, str, str]  # kind, category, context
@@ -40,8 +36,8 @@ class Weights:
 
     samples: dict[Key, int]
     weight: dict[Key, float]
-    # Of a side that is sampled in bursts: its samples by group of bursts.
-    groups: dict[Key, list[float]] = field(default_factory=dict)
+    # Sum of the squares of all weights.
+    squared: float
 
     @property
     def all_samples(self) -> int:
@@ -50,6 +46,16 @@ class Weights:
     @property
     def all_weight(self) -> float:
         return sum(self.weight.values())
+
+    @property
+    def effective_samples(self) -> float:
+        """How many samples of equal weight say as much: (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965).
+
+        A cycle counter that is asked for a frequency changes its period all the time, a timer does not.
+        """
+        if not self.squared:
+            return float(self.all_samples)
+        return min(float(self.all_samples), self.all_weight**2 / self.squared)
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,6 @@ class SideTime:
     event: str | None
     scale_ns: float | None
     reason: str | None
-    # How many samples may be of one and the same piece of work: all that are taken in one burst.
-    cluster: float = 1.0
 
     @property
     def cpu_ns(self) -> float | None:
@@ -79,51 +83,21 @@ def tied(rows: Iterable[Sample]) -> list[Sample]:
     return [row for row in rows if is_tied(row)]
 
 
-def burst_of(sampler: Sampler, side: str) -> Burst | None:
-    """The bursts of a side's timers; None where these are armed all the time."""
-    return (sampler.bursts or {}).get(side)
-
-
-def weights_of(
-    sampler: Sampler,
-    rows: Iterable[Sample],
-    side: str,
-    names: Sequence[str],
-    *,
-    mine: bool = True,
-    as_sampled: bool = False,
-) -> Weights:
+def weights_of(rows: Iterable[Sample], side: str, names: Sequence[str], *, mine: bool = True) -> Weights:
     """The samples of one side whose event has one of the names, added up.
 
-    mine: those that are known to be of this run, or those that are not. as_sampled: all that were taken;
-    else what the timers of a side cost counts only for as long as they were armed.
+    mine: those that are known to be of this run, or those that are not.
     """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
-    groups: dict[Key, list[float]] = {}
+    squared = 0.0
     for row in rows:
         if row.side == side and is_tied(row) == mine and event_name(row.event) in names:
             key = (row.kind, row.category, row.context)
-            part = 1.0 if as_sampled else _lasting_part(sampler, row)
-            samples[key] += round(row.samples * part)
-            weight[key] += row.weight * part
-            if row.samples_of_group is not UNSET:
-                so_far = groups.get(key) or [0.0] * len(row.samples_of_group)
-                groups[key] = [a + b * part for a, b in zip(so_far, row.samples_of_group, strict=True)]
-    return Weights(dict(samples), dict(weight), groups)
-
-
-def _lasting_part(sampler: Sampler, row: Sample) -> float:
-    """The part of a row of samples that there is in the whole of the segments.
-
-    A side that sleeps all the time is sampled in bursts, and a weight stands for all of its time. But at each
-    switch in a burst its timers are armed anew; outside of bursts they are not.
-    """
-    bursts = burst_of(sampler, row.side)
-    enabled_ns = sampler.enabled_ns_of(row.side)
-    if not bursts or not enabled_ns or (row.category, row.symbol) != ("instruments", ARMED_IN):
-        return 1.0
-    return min(1.0, bursts.armed_ns / enabled_ns)
+            samples[key] += row.samples
+            weight[key] += row.weight
+            squared += row.squared
+    return Weights(dict(samples), dict(weight), squared)
 
 
 def time_event(rows: Iterable[Sample]) -> tuple[str, ...] | None:
@@ -143,51 +117,34 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
     """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
     names = time_event(raw.samples)
     if names is None:
-        unknown = SideTime(Weights({}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
+        unknown = SideTime(Weights({}, {}, 0.0), None, None, why_undivided(raw) or why_unsampled(raw))
         return dict.fromkeys((*processes(raw), "other"), unknown)
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
     for side in processes(raw):
-        weights = weights_of(raw.sampler, raw.samples, side, names)
+        weights = weights_of(raw.samples, side, names)
         base = clocked(weights, raw, side)
         reason = why_no_time(raw, side) or why_undivided(raw)
         if base <= 0 and not reason:
             reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
         cpu_ns = cpu_time(raw, side).ns
         scale_ns = None if reason else cpu_ns / base
-        times[side] = SideTime(weights, names[0], scale_ns, reason, cluster_of(raw.sampler, side))
+        times[side] = SideTime(weights, names[0], scale_ns, reason)
         if not reason:
             covered, exact = covered + base, exact + cpu_ns
-    weights = weights_of(raw.sampler, raw.samples, "other", names)
+    weights = weights_of(raw.samples, "other", names)
     if "cpu-clock" in names:
-        return times | {"other": SideTime(weights, names[0], 1.0, None, cluster_of_others(raw.sampler))}
+        return times | {"other": SideTime(weights, names[0], 1.0, None)}
     scale = exact / covered if covered > 0 else None
     reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
     return times | {"other": SideTime(weights, names[0], scale, reason)}
-
-
-def cluster_of(sampler: Sampler, side: str) -> float:
-    """How many samples of a side are in one burst, as one of these samples sees it; 1 without bursts."""
-    bursts = burst_of(sampler, side)
-    return max(1.0, bursts.samples_squared / bursts.samples) if bursts and bursts.samples else 1.0
-
-
-def cluster_of_others(sampler: Sampler) -> float:
-    """Samples of one CPU in one burst of the timers for everybody else; 1 where these are armed all the time.
-
-    Softirq work on the time of others comes in runs of milliseconds, so a burst sees one of them or none.
-    """
-    bursts = burst_of(sampler, "other")
-    if not bursts or not bursts.count or 2 * bursts.armed_ns > sampler.enabled_ns_of("other"):
-        return 1.0
-    return max(1.0, bursts.armed_ns / bursts.count / bursts.period_ns)
 
 
 def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide, Elsewhere]:
     """Softirq work on the time of others: what is tied to this run, and what is not."""
     other = times["other"]
     names = time_event(raw.samples) or ()
-    untied = replace(other, weights=weights_of(raw.sampler, raw.samples, "other", names, mine=False))
+    untied = replace(other, weights=weights_of(raw.samples, "other", names, mine=False))
     rule = WATCHED_RULE if isinstance(raw, RawProgramRun) else OWN_RULE
     cause = why_untied(find(raw.hooks, OWNER_HOOK))
     return OtherSide(*_beside(other), rule), Elsewhere(*_beside(untied), cause)
@@ -224,46 +181,29 @@ def why_unsampled(raw: Measured) -> str:
 def interval(time: SideTime, side: str, key: Key) -> Interval | None:
     """95 % interval of a row's CPU time in ns: that of its share of the side's samples.
 
-    The `other` side has no known total, its rows are counts (Poisson) of clusters of samples.
+    The `other` side has no known total, its rows are counts (Poisson).
     """
     all_samples = time.weights.all_samples
     if time.cpu_ns is None or all_samples == 0:
         return None
     if side == "other":
         samples = time.weights.samples.get(key, 0)
-        found = stats.poisson(samples / time.cluster).scaled(time.cpu_ns * time.cluster / all_samples)
+        found = stats.poisson(samples).scaled(time.cpu_ns / all_samples)
     else:
         found = share_of(time, (key,)).scaled(time.cpu_ns)
     return Interval(round(found.low), round(found.high), found.level)
 
 
 def share_of(time: SideTime, keys: Iterable[Key], level: float = stats.LEVEL) -> stats.Interval:
-    """The share (0..1) that some rows have of a side's samples: Wilson's interval of independent samples.
-
-    Samples of one burst are not independent: so many of them count as one as the groups of bursts show. Where
-    bursts were too few for that, all of a burst do.
-    """
-    wanted = list(keys)
-    hits = sum(time.weights.samples.get(key, 0) for key in wanted)
-    return stats.wilson(hits, time.weights.all_samples, level, as_one=as_one(time, wanted, level))
+    """The share (0..1) that some rows have of a side's samples: Wilson's interval, of the weights."""
+    weight = sum(time.weights.weight.get(key, 0.0) for key in keys)
+    return interval_of(time, weight / time.weights.all_weight, level)
 
 
-def as_one(time: SideTime, keys: Iterable[Key] = (), level: float = stats.LEVEL) -> float:
-    """How many samples count as one in the interval of a share that some rows have of a side; at least 1."""
-    groups = time.weights.groups
-    if not groups:
-        return 1.0
-    totals = [sum(of) for of in zip(*groups.values(), strict=True)]
-    taken = [number for number, total in enumerate(totals) if total]
-    if len(taken) < GROUPS_AT_LEAST:
-        return time.cluster
-    of_all = {key: [of[number] for number in taken] for key, of in groups.items()}
-    of_keys = [of_all[key] for key in keys if key in of_all]
-    # Rows that have none of the samples, or all, say nothing of how alike neighbours are: the others do.
-    known = 0 < len(of_keys) < len(of_all)
-    parts = [[sum(of) for of in zip(*of_keys, strict=True)]] if known else list(of_all.values())
-    found = stats.design_effect(parts, [totals[number] for number in taken], level)
-    return min(found, time.cluster)
+def interval_of(time: SideTime, share: float, level: float = stats.LEVEL) -> stats.Interval:
+    """Wilson's interval of a share of a side's samples."""
+    samples = time.weights.effective_samples
+    return stats.wilson(min(1.0, share) * samples, samples, level)
 
 
 def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
@@ -280,7 +220,7 @@ def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float 
         return None, f"{names[0]}: not counted in this run"
     if counter.value is None:
         return None, counter.reason or f"{names[0]}: {counter.status}"
-    weights = weights_of(raw.sampler, raw.samples, side, names)
+    weights = weights_of(raw.samples, side, names)
     if weights.all_weight <= 0:
         return None, f"{names[0]}: counted for the {side} as a whole, not sampled: it cannot be divided"
     return round(weights.weight.get(key, 0.0) / weights.all_weight * counter.value), None

@@ -27,16 +27,6 @@ class CpuTime:
     switches: int
     departures: int
 
-    @property
-    def burst_ns(self) -> float:
-        """Mean time on the CPU between two sleeps."""
-        return self.ns / max(1, self.switches)
-
-    @property
-    def stay_ns(self) -> float:
-        """Mean time on the CPU before it leaves it."""
-        return self.ns / max(1, self.departures)
-
 
 def cpu_time(raw: Measured, side: str) -> CpuTime:
     """The CPU time of a side, with where it comes from."""

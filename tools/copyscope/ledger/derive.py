@@ -16,7 +16,7 @@ from copyscope.ledger.functions import exact_rows, zerocopy_life
 from copyscope.ledger.identities import own, program
 from copyscope.ledger.identities.balance import check, excused
 from copyscope.ledger.identities.functions import function_identities
-from copyscope.ledger.identities.time import sampled_share, time_identities
+from copyscope.ledger.identities.time import time_identities
 from copyscope.ledger.limit import find_limit, find_program_limit, on_cpu_share
 from copyscope.ledger.losses import losses
 from copyscope.ledger.machine_state import machine_state
@@ -198,8 +198,6 @@ def _side(raw: Raw, side: str, time: SideTime, absent: str | None) -> dict[str, 
     row: dict[str, Any] = {
         "cpu_ns": round(spent_ns(raw, side, time)),
         "cpu_source": spent.source,
-        "burst_ns": round(spent.burst_ns),
-        "sampled_share": None,
         "samples": time.weights.all_samples,
         "unattributed_share": None,
     }
@@ -207,16 +205,11 @@ def _side(raw: Raw, side: str, time: SideTime, absent: str | None) -> dict[str, 
     if time.cpu_ns:
         nameless = sum(w for (_, category, _), w in time.weights.weight.items() if category == "unattributed")
         row["unattributed_share"] = round(nameless / time.weights.all_weight, 6)
-        row["sampled_share"] = sampled_share(raw, side, time)
-        if row["sampled_share"] is None:
-            reasons["sampled_share"] = "no counter to compare the samples with"
     else:
-        reasons = dict.fromkeys(
-            ("unattributed_share", "sampled_share"), time.reason or "no CPU time was sampled"
-        )
+        reasons["unattributed_share"] = time.reason or "no CPU time was sampled"
     if absent:
-        row |= dict.fromkeys(("cpu_ns", "burst_ns"))
-        reasons |= dict.fromkeys(("cpu_ns", "burst_ns"), absent)
+        row["cpu_ns"] = None
+        reasons["cpu_ns"] = absent
     return row | {"reasons": reasons}
 
 

@@ -94,7 +94,7 @@ def assemble(
     taxonomy = Taxonomy.load()
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
     calls = told_by_programs(collector.get("calls", []), segments)
-    no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0, "bursts": None}
+    no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0}
     record = {
         "schema": 1,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},

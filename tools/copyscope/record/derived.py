@@ -198,8 +198,6 @@ class SideTime(Explained):
 
     cpu_ns: float | None
     cpu_source: str
-    burst_ns: float | None
-    sampled_share: float | None
     samples: int | None
     unattributed_share: float | None
 

@@ -282,54 +282,18 @@ class Hook(Section):
     side: str | UnsetType = UNSET
 
 
-class Burst(Section):
-    """The bursts in which the timers of one side were armed.
-
-    period_ns: time between two samples while armed
-    armed_ns: how long this side's timers were armed; its weights are scaled by enabled / armed
-    count: in how many bursts; of `other`, series of eight
-    samples: samples of the side, all its bursts together
-    samples_squared: sum of the squares of its samples per burst: how much bursts differ
-    cpu_ns: CPU time of the side's threads while they were armed, by the timers' own clocks, or where
-        timers of the CPUs sampled, by the CPU clock of its processes; null: it could not be read
-    difference_us_squared: sum over the bursts of the square of samples x period less `cpu_ns`: how far
-        chance leads the two apart in one burst; null: it could not be read
-    """
-
-    period_ns: int
-    armed_ns: int
-    count: int
-    samples: int
-    samples_squared: int
-    cpu_ns: int | UnsetType | None = UNSET
-    # Over the bursts, of samples x period less cpu_ns.
-    difference_us_squared: int | UnsetType | None = UNSET
-    # In how many of them timers of the CPUs took the samples of a watched program.
-    by_cpus: int | UnsetType = UNSET
-
-
 class Sampler(Section):
     """What was sampled, and how often.
 
-    frequency_hz: wanted samples per second and CPU, on average
+    frequency_hz: wanted samples per second of each CPU
     taxonomy_version: version of the rules that gave each stack its account or stage
-    enabled_ns: time of the `ledger` segments in which timers took turns being armed; 0 with hardware
-        counters or without a sampler
-    bursts: the bursts in which timers were armed
+    enabled_ns: for how long events sampled in `ledger` segments; 0 without a sampler
     """
 
     events: list[Event]
     frequency_hz: float
     taxonomy_version: str
     enabled_ns: int
-    bursts: dict[str, Burst] | None
-    # Of runs on two hosts: each side's; of everybody else both together.
-    sides_enabled_ns: dict[str, int] | UnsetType = UNSET
-
-    def enabled_ns_of(self, side: str) -> int:
-        """For how long the timers of a side were to be armed."""
-        sides = {} if self.sides_enabled_ns is UNSET else self.sides_enabled_ns
-        return sides.get(side, self.enabled_ns)
 
 
 class Sampled(Section):
@@ -340,14 +304,13 @@ class Sampled(Section):
     context: `user`, `process` (a system call) or `softirq`
     kind: `account` or `stage`
     category: which account or stage
-    weight: what they stand for: the sum of their periods, of timers times enabled / armed
+    weight: what they stand for: the sum of their periods
+    weight_squared: the sum of the squares of their periods; where these differ, as those of a cycle
+        counter do, fewer samples count in the interval. Older records do not have it
     tie: how it is known to be of this run: `process` (on the time of one of its processes), `packet`
         (softirq work on the time of others while a packet of this run was handled), `batch` (network
         work around packets, after one of this run on that CPU, at most a tick before). Rows of `other`
         without are in `sides.elsewhere` and in no sum
-    samples_of_group: of these, where the side's timers are armed in bursts: how many each group of
-        bursts has. The bursts of a side are dealt out to 8 groups in turn; how much these differ says
-        how far a share may be off
     """
 
     side: str
@@ -358,8 +321,15 @@ class Sampled(Section):
     samples: int
     weight: float
     tie: str | UnsetType | None = UNSET
-    # Those that were taken in bursts: by group of bursts.
-    samples_of_group: list[int] | UnsetType = UNSET
+    # Older records do not have it.
+    weight_squared: float | UnsetType = UNSET
+
+    @property
+    def squared(self) -> float:
+        """The sum of the squares of the samples' weights; where it is not known as if all were alike."""
+        if self.weight_squared is UNSET:
+            return self.weight**2 / self.samples if self.samples else 0.0
+        return self.weight_squared
 
 
 class Sample(Sampled, kw_only=True):

@@ -12,7 +12,6 @@ from copyscope.render.layout import Table, heading, wrap
 from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples, why_no_time
 
 BAR_WIDTH = 10
-WELL_SEEN = 0.90  # within 10 % nothing is said: that is what chance does
 LEDGER_ROW = "copy ledger"  # the rows of the table above, in one
 
 Row = Mapping[str, Any]
@@ -114,7 +113,6 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
         text = f"{side}: rows add up to {added} of {units.format_ns(values['cpu_ns'])} CPU time"
         if values["samples"]:
             text += f", {units.format_count(values['samples'])} samples"
-        text += _unseen(values)
         if side == "other":
             text += f" (softirq work on the time of others, {values.get('rule', 'of the whole machine')})"
         lines += wrap(text, width, indent=2, style="dim")
@@ -130,15 +128,6 @@ def _elsewhere_lines(elsewhere: Row | None, width: int) -> list[Text]:
         f"yours, and in no other figure ({elsewhere['cause']})"
     )
     return wrap(text, width, indent=2, style="dim")
-
-
-def _unseen(values: Row) -> str:
-    """That the sampler missed a part of a side's time or added to it; how long it runs before it sleeps."""
-    share = values.get("sampled_share")
-    if share is None or WELL_SEEN <= share <= 2 - WELL_SEEN:
-        return ""
-    bursts = f": bursts of {units.format_ns(values['burst_ns'])}" if values["burst_ns"] else ""
-    return f"; the sampler saw {share * 100:.0f} % of it{bursts}"
 
 
 def _stage_detail_lines(record: Row, width: int) -> list[Text]:

@@ -14,9 +14,6 @@ EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
 # cpu-clock is charged to where they come on again
 TIME_EVENTS = (EVENT_COLUMNS["cycles"], ("cpu-clock", "task-clock"))
 
-# Where a thread's own timer is armed, at each switch (samples.py).
-ARMED_IN = "finish_task_switch"
-
 
 def event_name(name: str) -> str:
     """`cpu_core/cycles/u` and `cycles:k` are both `cycles`: without the counting unit and the modifiers."""

@@ -4,13 +4,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from copyscope.taxonomy.events import ARMED_IN, TIME_EVENTS
+from copyscope.taxonomy.events import TIME_EVENTS
 from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
-# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight; of the side
-# `other` whose packet the CPU handled last (owner); of a watched program in user mode what code that was
-# (run/program/user_code.py): code, build_id, unknown and, if it copies, its function as `copy`
+# one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight, and the sum
+# of the squared weights; of the side `other` whose packet the CPU handled last (owner); of a watched program
+# in user mode what code that was (run/program/user_code.py): code, build_id, unknown and, if it copies, its
+# function as `copy`
 Sample = Mapping[str, Any]
+# What is added up of samples that are alike in all else.
+SUMS = ("samples", "weight", "weight_squared")
 
 # What handles one packet: below it the packet that was handled last is this one.
 ONE_PACKET = "__netif_receive_skb"
@@ -46,32 +49,22 @@ def _added(
     samples: Iterable[Sample], taxonomy: Taxonomy, last: Callable[[Sample, Classification], str], name: str
 ) -> list[dict[str, Any]]:
     """Samples and weights of what is alike in all keys, of which the last is given."""
-    sums: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])
-    groups: dict[tuple[str, ...], list[int]] = {}
+    sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0, 0.0])
     for sample in samples:
         found = user_copy(sample) or taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
-        own = sample["side"] != "other" and sample["event"] == "cpu-clock"
-        category = by_own_timer(found) if own else found.category
-        decided = (found.kind, category, last(sample, found))
+        decided = (found.kind, found.category, last(sample, found))
         key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
-        sums[key][0] += int(sample["samples"])
-        sums[key][1] += int(sample["weight"])
-        if "samples_of_group" in sample:
-            groups[key] = added(groups.get(key), sample["samples_of_group"])
+        for at, name_of_sum in enumerate(SUMS):
+            sums[key][at] += sample[name_of_sum]
     names = ("side", "context", "event", "kind", "category", name)
     return [
         dict(zip(names, key[:-1], strict=True))
-        | {"tie": key[-1] or None, "samples": count, "weight": weight}
-        | ({"samples_of_group": groups[key]} if key in groups else {})
-        for key, (count, weight) in sorted(sums.items())
+        | {"tie": key[-1] or None}
+        | dict(zip(SUMS, added, strict=True))
+        for key, added in sorted(sums.items())
     ]
-
-
-def added(into: Sequence[int] | None, part: Sequence[int]) -> list[int]:
-    """Samples by group of bursts (bpf/abi.h, BURST_GROUPS), added up; None where there are none so far."""
-    return list(part) if into is None else [a + b for a, b in zip(into, part, strict=True)]
 
 
 def user_copy(sample: Sample) -> Classification | None:
@@ -100,16 +93,6 @@ def _folded(sample: Sample) -> str:
     """`root;...;leaf`."""
     own = [USER_SYMBOL, *filter(None, [sample.get("copy")])]
     return ";".join(list(reversed(sample["frames"])) or own)
-
-
-def by_own_timer(found: Classification) -> str:
-    """The category of a stack that a timer of the thread itself took.
-
-    perf starts the timer when the thread is switched in, with interrupts off, and setting the CPU's takes
-    longer than a switch: what falls due meanwhile comes when they are on again, at the end of this function.
-    """
-    armed = found.symbol == ARMED_IN and found.context == "process"
-    return "instruments" if armed else found.category
 
 
 def tie_of(sample: Sample) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 from copyscope.ledger.derive import derive
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.program.connections import Connections
-from copyscope.taxonomy.samples import added
+from copyscope.taxonomy.samples import SUMS
 
 Record = dict[str, Any]
 
@@ -75,8 +75,6 @@ def add_samples(parts: Iterable[list[Record]]) -> list[Record]:
         if not into:
             into.update(row)
             continue
-        into["samples"] += row["samples"]
-        into["weight"] += row["weight"]
-        if "samples_of_group" in row:
-            into["samples_of_group"] = added(into.get("samples_of_group"), row["samples_of_group"])
+        for name in SUMS:
+            into[name] += row[name]
     return list(sums.values())

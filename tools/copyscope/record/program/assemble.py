@@ -14,9 +14,6 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
     """To a raw record of record/assemble.py; `raw` is a run/program/seen.py."""
     last = raw.segments[-1]["marks"][3]["target"] if raw.segments else NOTHING_YET
     own_cpu_ns = raw.loads[1]["own_ns"] - raw.loads[0]["own_ns"] if len(raw.loads) == 2 else None
-    bursts = record["sampler"].get("bursts")
-    if bursts is not None:
-        bursts = {side: row for side, row in bursts.items() if side != "receiver"}
     return record | {
         "target": {
             **target,
@@ -34,7 +31,6 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
         "shapes": shape_rows(raw.segments),
         "connections": raw.connections.rows(),
         "pace": pace_section(raw.segments, raw.before, raw.after, raw.connections.ours, own_cpu_ns),
-        "sampler": {**record["sampler"], "bursts": bursts},
         "user_code": user_code((raw.collector or {}).get("samples", [])),
         "bytes": [row for row in record["bytes"] if row["side"] == "target"],
     }

@@ -20,7 +20,6 @@ from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import pace, path, processes
 from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts
-from copyscope.run.program.busy_cpus import BusyCpus
 from copyscope.run.program.command import HeldCommand, Output
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.followed import Followed
@@ -28,7 +27,6 @@ from copyscope.run.program.seen import Seen
 from copyscope.run.program.spared import Spared
 from copyscope.run.program.stop import Stop
 from copyscope.run.program.target import Target
-from copyscope.run.program.timers import Timers
 from copyscope.run.program.user_code import UserCode
 from copyscope.run.session import Mark, Subject
 
@@ -78,7 +76,6 @@ class WatchedProgram(Subject):
         self._counts = BriefCounts()
         # When perf began to count in this segment, and what had been used by then.
         self._counting: tuple[float, processes.Use] | None = None
-        self._busy, self._timers = BusyCpus(), Timers()
         self._lengths = Lengths()
         self._bound: Bound
         self._began: Message
@@ -130,9 +127,7 @@ class WatchedProgram(Subject):
     def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
         collector.expect("symbols", ASK_S)
-        self._choose_timers()
         self.raw.before = self._unwatched()
-        self._choose_timers()
         self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
         self._spared = Spared(
@@ -148,10 +143,6 @@ class WatchedProgram(Subject):
         self._followed.find(self._volume())
         self._followed.find(self._volume())
         self._followed.cpu.read(self._followed.pids, fresh=False)
-        if any("sampler" in probes for probes in plan.probes.values()):
-            # Children inherit the timers that are there when they are made: so they must be, from the start.
-            collector.ask("open sampler", "opened", ASK_S)
-            collector.ask("close", "closed", ASK_S)
         assert self.raw.machine is not None  # prepare() has described it
         processes.put_memlock(self.raw.machine, self._followed.pids)
         self._describe()
@@ -197,20 +188,12 @@ class WatchedProgram(Subject):
         used = processes.Use(*(end[key] - begin[key] for key in keys))
         if "ledger" in segment.arm:
             self._counts.add(used)
-        self._timers.add(used, measured_s)
         self._lengths.add(pace.calls(begin, end), measured_s)
         self._spared.consider(begin, end)
-        self._choose_timers()
         forget(self.raw.segments, self.raw.sums)
         self._bound.add(segment.arm, measured_s, time.monotonic() - began_s)
         if (late := self._bound.over()) is not None:
             self._stop.because(late)
-
-    def _choose_timers(self) -> None:
-        """Whose timers sample the program."""
-        changed = self._timers.choose(busy=self._busy.look(self._followed.pids))
-        if changed is not None:
-            self.session.collector.ask(f"timers {changed}", "timers", ASK_S)
 
     def probes(self, arm: str) -> tuple[str, ...]:
         return self._spared.probes(arm)
