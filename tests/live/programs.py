@@ -127,7 +127,7 @@ def watch(*options: str, check: int | None = 0) -> Record:
 
 def wrong(record: Record) -> list[str]:
     """What speaks against the run. In a guest the sampled time does not: its host stops it for longer than a
-    burst of the sampler lasts, and nothing is sampled meanwhile."""
+    period of the sampler, and nothing is sampled meanwhile."""
     reasons: list[str] = record["verdict"]["reasons"]
     return [reason for reason in reasons if SLOW == 1 or not reason.startswith("identity target_time")]
 

@@ -34,5 +34,5 @@ def test_samples_are_told_once() -> None:
         report = collector.ask("report", "report", 30 * SLOW)
     finally:
         collector.end()
-    # Samples come in bursts: one round may have none.
+    assert min(told) > 0
     assert sum(told) == count(report["samples"]) > 0

@@ -22,7 +22,7 @@ NICS = os.environ.get("COPYSCOPE_NICS", "")
 OPTIONS = ("--topology", f"nics:{NICS}", "--duration", "3")
 # Of a packet with the MTU of 1500, and more than all of its headers.
 PAYLOAD_BYTES, HEADERS_BYTES = 1448, 128
-# What an emulated guest cannot do in time: the bursts of its sampler.
+# What an emulated guest cannot do in time: its sampler's interrupts.
 TOO_SLOW_FOR = ("sender_time", "receiver_time")
 pytestmark = [
     pytest.mark.live,

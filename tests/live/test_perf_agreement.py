@@ -15,9 +15,8 @@ from profiling import RUN, SLOW, child_named, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
-# Standard errors; perf's samples are spread over the run, ours come in bursts: neighbours are alike.
+# Standard errors.
 SIGMAS = 3.5
-DESIGN_EFFECT = 2.0
 # A guest takes few of the samples that it was asked for.
 STRETCH = max(1.0, SLOW / 2)
 # What the kernel needs to take a sample of perf's, and ours: not the same code, so not compared.
@@ -83,7 +82,5 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     for category in set(left) | set(right):
         a, b = left.get(category, 0.0), right.get(category, 0.0)
         pooled = (a + b) / 2
-        error = math.sqrt(
-            DESIGN_EFFECT * pooled * (1 - pooled) * (1 / sum(mine.values()) + 1 / sum(theirs.values()))
-        )
+        error = math.sqrt(pooled * (1 - pooled) * (1 / sum(mine.values()) + 1 / sum(theirs.values())))
         assert abs(a - b) <= SIGMAS * error + 0.01, f"{category}: {a:.3f} here, {b:.3f} by perf record"

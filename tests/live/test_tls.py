@@ -12,7 +12,7 @@ from profiling import SLOW, broken_identities, is_root, profile
 RECORD_BYTES, OVERHEAD_BYTES = 16_384, 22
 BY_WHOLE_RECORDS = ("one_copy", "sendfile", "sendfile --via splice", "vmsplice")
 IN_RING = ("uring_send", "uring_send --issue async")
-# What an emulated guest cannot do in time: the bursts of its sampler.
+# What an emulated guest cannot do in time: its sampler's interrupts.
 TOO_SLOW_FOR = ("sender_time", "receiver_time")
 
 

@@ -117,12 +117,15 @@ def test_packets_of_a_namespace_are_whose_processes_are_in_it() -> None:
     assert "target" not in theirs and "others" in theirs
 
 
-def test_the_trial_of_the_timers_is_in_no_segment() -> None:
-    """Each stack of the report was taken while the timers were armed in a segment, no more and no less."""
+def test_every_cpu_is_sampled_as_often_as_asked() -> None:
+    """Whoever runs there, nobody too."""
     report = report_of()
-    taken = sum(row["samples"] for row in report["samples"] if row["event"] == "cpu-clock")
-    bursts = report["sampler"]["bursts"]
-    assert taken == (bursts["other"]["samples"] if bursts else 0)
+    if {row["event"] for row in report["samples"]} != {"cpu-clock"}:
+        pytest.skip("cycles are sampled, which stand still in idle")
+    taken = sum(row["samples"] for row in report["samples"])
+    due = report["sampler"]["enabled_ns"] / 1e9 * report["sampler"]["frequency_hz"] * (os.cpu_count() or 1)
+    # An emulated processor stands still at times, and a hypervisor takes slices.
+    assert (0.8 if SLOW == 1 else 0.1) * due < taken < 1.02 * due + 1
 
 
 def test_who_does_nothing_beside_zero_copy_has_no_softirq_work() -> None:

@@ -190,9 +190,6 @@ class SideTime(Explained):
     cpu_ns: CPU time in the `ledger` segments; of `other`, softirq work on the time of others that is
         known to be of this run; of `elsewhere`, what is not: it is in no sum, share or metric
     cpu_source: `task-clock` (perf) or `CPU clock` (the process's own, where task-clock was not counted)
-    burst_ns: CPU time per voluntary switch: how long it runs before it sleeps
-    sampled_share: what the samples stand for, over the CPU time of the same moments
-        (`sampler.bursts.cpu_ns`; without it over all CPU time): about 1 when the sampler saw all of it
     unattributed_share: part of the time that no rule names
     """
 
