@@ -1,4 +1,4 @@
-"""The table that is printed, docs/reference/kernels.md and docs/dev/kernels.md: made of outcomes only."""
+"""The table that is printed, docs/reference/kernels.md and results/kernels/README.md: outcomes only."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,12 +126,12 @@ COLUMNS = """
   of losses.
 - *s*: from power-on to power-off; *CPU s*: what the emulator used meanwhile.
 
-Each hook of each kernel, failures and losses are in the [log](../dev/kernels.md).
+Each hook of each kernel, failures and losses are in the [log](../../results/kernels/README.md).
 """
 HEAD = """\
 # Kernels: the log of the last runs
 
-The table of what works where is in [reference/kernels.md](../reference/kernels.md).
+The table of what works where is in [reference/kernels.md](../../docs/reference/kernels.md).
 
 `make check-kernels` downloads the newest kernel of each Debian suite (`tests/kernels/fetch.sh`), boots it
 in QEMU and runs the live tests inside, unchanged (`tests/kernels/matrix.py`). The results
@@ -176,7 +176,7 @@ def overview(outcomes: Sequence[Outcome]) -> str:
 
 
 def log(outcomes: Sequence[Outcome], left_out: Mapping[str, str]) -> str:
-    """docs/dev/kernels.md: everything else."""
+    """results/kernels/README.md: everything else."""
     made = [
         f"{one.name}: {kernel_of(one)} ({one.suite}), {one.made}, {one.processors} CPU, {one.emulator}, "
         + ("all live tests" if one.extent == "all" else f"the tests of --{one.extent}")

@@ -8,7 +8,7 @@
     make check-kernels MATRIX=--page              the pages of what is kept; runs nothing
 
 Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
-is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels, and docs/*/kernels.md and
+is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels; docs/reference/kernels.md and
 docs/reference/ways.md are made from that. A kernel that cannot be downloaded, does not boot, fails one test
 or has a way to send that is not what it was fails the whole run.
 """
@@ -269,7 +269,7 @@ def pages() -> dict[Path, str]:
     outcomes = [Outcome.read(path) for path in kept if path.exists()]
     return {
         DOCS / "reference" / "kernels.md": overview(outcomes),
-        DOCS / "dev" / "kernels.md": log(outcomes, LEFT_OUT),
+        RESULTS / "README.md": log(outcomes, LEFT_OUT),
         DOCS / "reference" / "ways.md": ways_page(),
     }
 
@@ -281,8 +281,10 @@ def main(arguments: Sequence[str]) -> int:
     # for it, and its sampler then misses what it should see.
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
-    parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/*/kernels.md")
-    parser.add_argument("--page", action="store_true", help="docs/*/kernels.md of what is kept; run nothing")
+    parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/reference")
+    parser.add_argument(
+        "--page", action="store_true", help="docs/reference and the log of what is kept; run nothing"
+    )
     parser.add_argument(
         "--only", action="append", metavar="TEST", help="these tests again, into what is kept"
     )

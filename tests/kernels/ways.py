@@ -1,7 +1,7 @@
 """docs/reference/ways.md, made of results/kernels/ways: what the drill found on each kernel."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,9 @@ after all; of sendfile, splice and vmsplice nothing does.
 COPIERS = """\
 ## The function that copied
 
-What copied within the call or later, and the function for which. Where the kernel has kprobes, what
-copies is hooked while the way sends three times: calls. Where nothing can be hooked (`_copy_from_iter` is
-in lib/, which is built without ftrace; this 6.18 has no kprobes), a timer takes kernel stacks while the way
-sends again and again, until 20 of them are in a copy, or for 0.4 s and 100 sends: samples. An empty cell:
-nothing was copied, or no function of the kernel was seen that copied.
+What copied within the call or later, and the function for which. What has kprobes is hooked; elsewhere
+(`_copy_from_iter` is in lib/, without ftrace; this 6.18 has no kprobes) a timer takes kernel stacks. An empty
+cell: nothing was copied, or no function of the kernel was seen that copied.
 
 """
 FOOT = """\
@@ -96,10 +94,7 @@ def ways_page() -> str:
         }
         ways = dict.fromkeys(way for found in rows.values() for way in found)
         text += f"## {title}\n\n| way | " + " | ".join(rows) + " |\n" + "|---" * (len(rows) + 1) + "|\n"
-        for way in ways:
-            text += (
-                f"| {way} | " + " | ".join(found.get(way, "not tried") for found in rows.values()) + " |\n"
-            )
+        text += alike({way: [found.get(way, "not tried") for found in rows.values()] for way in ways})
         text += "\n"
     return text + copiers_table(tables) + FOOT
 
@@ -110,14 +105,24 @@ def copiers_table(tables: Sequence[dict[str, Any]]) -> str:
     for table in tables:
         for row in table["ways"]:
             if copier := row.get("copied_by"):
-                seen = "samples" if copier["seen_by"] == "samples" else "calls"
-                said = f"`{copier['function']}` in `{copier['within']}`, {copier['count']} {seen}"
+                said = f"`{copier['function']}` in `{copier['within']}`"
                 found.setdefault((row["path"], row["way"]), {})[table["kernel"]] = said
     kernels = [table["kernel"] for table in tables]
     text = COPIERS + "| path | way | " + " | ".join(kernels) + " |\n" + "|---" * (len(kernels) + 2) + "|\n"
-    for (path, way), cells in sorted(found.items(), key=lambda item: list(PATHS).index(item[0][0])):
-        text += f"| {path} | {way} | " + " | ".join(cells.get(kernel, "") for kernel in kernels) + " |\n"
+    for path in PATHS:
+        cells = {
+            way: [row.get(kernel, "") for kernel in kernels] for (at, way), row in found.items() if at == path
+        }
+        text += alike(cells, f"| {path} ")
     return text + "\n"
+
+
+def alike(rows: Mapping[str, Sequence[str]], before: str = "") -> str:
+    """Lines of a table: ways of which each kernel says the same are one."""
+    ways: dict[tuple[str, ...], list[str]] = {}
+    for way, cells in rows.items():
+        ways.setdefault(tuple(cells), []).append(way)
+    return "".join(f"{before}| {'; '.join(same)} | {' | '.join(cells)} |\n" for cells, same in ways.items())
 
 
 def cell(row: dict[str, Any]) -> str:

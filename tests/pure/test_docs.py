@@ -138,7 +138,12 @@ def real_records() -> list[dict[str, Any]]:
 
 RECORDS = full_records()
 
-PAGES = sorted([*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md"), DOCS.parent / "experiments" / "README.md"])
+ROOT = DOCS.parent
+PAGES = sorted(
+    path
+    for place in (".", "docs", "experiments", "results")
+    for path in (ROOT / place).glob("**/*.md" if place in ("docs", "results") else "*.md")
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS.parent)))
