@@ -198,7 +198,7 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
         check=None,
     )
     names = {row["name"] for row in record["identities"] if row["holds"]}
-    assert {"functions_deferred", "functions_owner", "functions_copied", "functions_completions"} <= names
+    assert {"functions_deferred", "functions_completions"} <= names
     functions = record["functions"]
     assert {row["how"] for row in record["hooks"] if row["id"].startswith("zerocopy_") and row["how"]} == {
         kind

@@ -16,7 +16,7 @@ BTF = Path("/sys/kernel/btf")
 KPROBES = Path("/sys/bus/event_source/devices/kprobe")
 NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
 # What only a hook could have counted.
-HOOKED = ("sent_bytes", "sent_split", "received_bytes", "received_split", "sent_calls", "timed_calls")
+HOOKED = ("sent_bytes", "referenced_bytes", "received_bytes", "received_split", "sent_calls", "timed_calls")
 
 
 def without(hidden: Path, *argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:

@@ -290,7 +290,7 @@ def test_a_hook_blind_for_zero_copy_takes_the_programs_count() -> None:
     assert home(full, "copy_in")["bytes"] == 0
     assert home(full, "copy_in")["bytes_method"] == "derived"
     blind = {i["name"] for i in full["identities"] if i["holds"] is None}
-    assert blind == {"sent_split", "referenced_split", "zerocopy_calls"}
+    assert blind == {"referenced_bytes", "zerocopy_calls"}
     assert store.validate(full) == []
 
 

@@ -33,9 +33,10 @@ Record = dict[str, Any]
 
 
 def broken_record() -> Record:
-    """The kernel saw one byte less than the program sent, and one stack found no room."""
+    """The kernel saw one byte less than the program sent, and one call less; one stack found no room."""
     raw = raw_record("one_copy")
     raw["bytes"][0]["bytes"] -= 1
+    raw["bytes"][0]["calls"] -= 1
     raw["loss"] = {"samples_stack_map_full": {"count": 1, "of": 2_000, "share": 0.0005}}
     return derive(raw)
 

@@ -318,4 +318,4 @@ def checked_again(full: Record, gather_ns: float | None = 0) -> list[Identity]:
     raw, made = convert(full, RawRun), convert(full, Derived)
     times, sides = side_times(raw), structs.asdict(made.sides)
     of_time = time_identities(raw, times, sides, [*made.ledger, *made.stages], gather_ns)
-    return check(BALANCES, Books(raw, made.ledger)) + of_time
+    return check(BALANCES, Books(raw)) + of_time

@@ -26,7 +26,7 @@ from copyscope.ledger.program import headline as program_headline
 from copyscope.ledger.program import user_copies
 from copyscope.ledger.program.attached_effect import attached_effect
 from copyscope.ledger.program.traffic_profile import portrait
-from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
+from copyscope.ledger.rows import cell, ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.verdict import find_verdict
 from copyscope.ledger.zerocopy_cause import find_cause
 from copyscope.record.check import typed
@@ -111,7 +111,7 @@ def derive_own(raw: RawRun) -> Derived:
         overhead=cost,
         **_concluded(
             raw,
-            check(own.BALANCES, own.Books(raw, ledger)) + of_time,
+            check(own.BALANCES, own.Books(raw)) + of_time,
             sides.other.cpu_ns,
             (sentence, find_limit(raw)),
         ),
@@ -247,7 +247,7 @@ def own_zerocopy(raw: RawRun, ledger: Sequence[AccountRow]) -> Zerocopy | None:
         return None
     keys = ("sends", "completions", "copied", "bytes_sent", "bytes_copied", "enobufs", "notifications")
     totals = {key: zerocopy_total(segments, key) or 0 for key in keys}
-    silent = own.cell(ledger, "silent") or 0
+    silent = cell(ledger, "silent") or 0
     absent = why_no_ledger(raw.run)
     return Zerocopy(
         **totals,
@@ -263,7 +263,7 @@ def program_zerocopy(raw: RawProgramRun, ledger: Sequence[AccountRow]) -> Progra
     totals: dict[str, Any] = dict(program_flows.zerocopy_totals(raw))
     if not totals["sends"]:
         return None
-    silent = own.cell(ledger, "silent") or 0
+    silent = cell(ledger, "silent") or 0
     cause = find_cause(raw.topology, totals["copied"], silent)
     blind = None if totals["completions"] else program_flows.why_no_completions(raw.hooks)
     if blind:

@@ -8,7 +8,8 @@ from copyscope.ledger import overhead
 from copyscope.ledger.attribution import tied
 from copyscope.ledger.cpu_time import cpu_time
 from copyscope.ledger.flows import encrypts
-from copyscope.ledger.identities.own import Books, cell
+from copyscope.ledger.identities.own import Books
+from copyscope.ledger.rows import cell
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
 from copyscope.record.instruments import Sample
@@ -109,7 +110,7 @@ def _spliced(story: Story) -> tuple[str, float | None]:
 
 
 def _plain(story: Story) -> tuple[str, float | None]:
-    if not Books(story.raw, story.ledger).sends:
+    if not Books(story.raw).sends:
         messages, spent_ns = total(_probed(story.raw), "sender", "messages"), cpu_time(story.raw, "sender").ns
         cost = f", {spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
         return f"nothing was sent: this is the price of the loop and the clock{cost}", None

@@ -1,6 +1,6 @@
 """The rows of the ledger and of the stages: bytes from flows, time and events from attribution."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from copyscope.ledger.attribution import Key, SideTime, event_value, interval
@@ -202,3 +202,9 @@ def silent_high_ns(times: Mapping[str, SideTime]) -> float:
 def delivered_kib(raw: Measured) -> float:
     """Payload that arrived in the ledger segments, in KiB (1024 B)."""
     return delivered_bytes(select(raw.run.segments, "ledger")) / 1024
+
+
+def cell(ledger: Iterable[AccountRow], account: str) -> int | None:
+    """Sum of an account's known bytes over its rows; None when its home row does not know."""
+    values = [row.bytes for row in ledger if row.account == account and row.bytes is not None]
+    return sum(values) if values else None

@@ -13,7 +13,7 @@ from copyscope.ledger.identities.program import edges, largest, under_way
 from copyscope.ledger.program.flows import zerocopy_totals
 from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
-from copyscope.record.instruments import CountedEvent, FunctionCell, FunctionRoot, Functions, Hook
+from copyscope.record.instruments import Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, dropped, urgent, volume
 from copyscope.record.raw import RawRun, Segment
@@ -42,8 +42,6 @@ RECORD_HOOKS = ("copy_in_record", "pin_record")
 OF_REQUESTS = "the hooks follow the ubuf_info of MSG_ZEROCOPY, not io_uring's"
 # Calls whose charges do not add up are left out and counted (bpf/call_stack.bpf.h): what differs is a fault.
 SELF_TOLERANCE = 0.01
-# Of rare events (page faults) one percent is less than one.
-COUNT_TOLERANCE = 2
 
 
 def function_identities(raw: RawRun | RawProgramRun) -> list[Identity]:
@@ -72,7 +70,7 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
         _bytes(raw.hooks, functions, "pin", referenced, "bytes sent by reference", ids=pins),
         _bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
         _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
-        *_own_zerocopy(raw, functions, again),
+        *_own_zerocopy(raw, functions),
         *_taken(raw.hooks, functions, segments),
     ]
 
@@ -151,27 +149,18 @@ def _bytes(
     return compare(name, text, counted, expected, "bytes", tolerance=tolerance)
 
 
-def _own_zerocopy(raw: RawRun, functions: Functions, again: int) -> list[Identity]:
-    """The owner of each deferred byte and the flag of each completion, against what the program was told."""
+def _own_zerocopy(raw: RawRun, functions: Functions) -> list[Identity]:
+    """The sends that the kernel gave back, against what the program was told."""
     segments = select(raw.run.segments, ARM)
     completions = zerocopy_total(segments, "completions")
     if completions is None:
         return []
-    owned = "functions_owner", "deferred copies of the sender's memory = bytes of sends reported copied"
-    copied = "functions_copied", "copied sends by the kernel's notifications = sends reported copied"
     ended = "functions_completions", "sends in the kernel's notifications = completions read"
     requests = sent_by_ring(segments)
     if functions.owners is None or requests:
         reason = OF_REQUESTS if requests else f"its hooks: {_why_none(raw.hooks)}"
-        in_units = ((owned, "bytes"), (copied, "sends"), (ended, "sends"))
-        return [unchecked(*said, unit, reason) for said, unit in in_units]
-    owned_bytes, kernel_copied, kernel_all = _kernel_zerocopy(functions, "sender")
-    told_bytes, told = (zerocopy_total(segments, key) or 0 for key in ("bytes_copied", "copied"))
-    return [
-        compare(*owned, owned_bytes, told_bytes, "bytes", tolerance=again),
-        compare(*copied, kernel_copied, told, "sends"),
-        compare(*ended, kernel_all, completions, "sends"),
-    ]
+        return [unchecked(*ended, "sends", reason)]
+    return [compare(*ended, _kernel_zerocopy(functions, "sender")[1], completions, "sends")]
 
 
 def _program_zerocopy(
@@ -189,7 +178,7 @@ def _program_zerocopy(
     if reason is not None:
         return [unchecked(*owned, "bytes", reason), unchecked(*ended, "sends", reason)]
     open_sends = total(segments, "target", "open_zerocopy_sends")
-    owned_bytes, _, notified = _kernel_zerocopy(functions, "target")
+    owned_bytes, notified = _kernel_zerocopy(functions, "target")
     seen = totals["completions"] + totals["unseen"]
     # Every thread may be inside one send, which the hooks count and the sockets do not yet, or the reverse.
     edge_sends = total(segments, "target", "edge_send_calls") + under_way(segments, 1)
@@ -209,38 +198,23 @@ def _why_none(hooks: Iterable[Hook]) -> str:
     return (hook.reason if hook else None) or "none"
 
 
-def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int, int]:
-    """(bytes of a side's memory that were copied later, its sends that were copied, all given back)."""
+def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int]:
+    """(bytes of a side's memory that were copied later, its sends that were given back)."""
     owned = added([row for row in functions.owners or [] if row.owner_side == side], "bytes")
     ended = [row for row in functions.completions or [] if row.side == side]
-    copied = added(ended, "copied")
-    return owned, copied, copied + added(ended, "zerocopied")
+    return owned, added(ended, "copied") + added(ended, "zerocopied")
 
 
 def self_identities(functions: Functions) -> list[Identity]:
-    """Self times against inclusive time, of each process's side."""
+    """Self times against inclusive time, both of the timed calls of each process's side."""
     found = []
     for root in functions.roots:
         if root.inclusive_ns and root.side != "other":
-            cells = [cell for cell in functions.cells if cell.side == root.side]
-            found += _self_identities(root, cells, functions.events)
-    return found
-
-
-def _self_identities(
-    root: FunctionRoot, cells: list[FunctionCell], events: list[CountedEvent]
-) -> list[Identity]:
-    """Self times against inclusive time, both of the timed calls of one side; and so for each counter."""
-    pairs = [("self", "self times", "ns", added(cells, "self_ns"), root.inclusive_ns)]
-    for event in (event for event in events if event.name in root.counters):
-        part = sum(cell.counters[event.name] for cell in cells)
-        pairs.append((event.name, f"{event.name}, self", event.unit, part, root.counters[event.name]))
-    found = []
-    for name, what, unit, parts, inclusive in pairs:
-        text = f"{root.side}: {what}, of all functions = of the roots from entry to exit (timed calls)"
-        said = f"functions_{root.side}_{name}", text
-        tolerance = max(COUNT_TOLERANCE, round(SELF_TOLERANCE * inclusive))
-        found.append(compare(*said, parts, inclusive, unit, tolerance=tolerance))
+            parts = sum(cell.self_ns for cell in functions.cells if cell.side == root.side)
+            what = f"{root.side}: self times of all functions = time from entry to exit of the roots"
+            tolerance = round(SELF_TOLERANCE * root.inclusive_ns)
+            said = f"functions_{root.side}_self", f"{what} (timed calls)"
+            found.append(compare(*said, parts, root.inclusive_ns, "ns", tolerance=tolerance))
     return found
 
 
