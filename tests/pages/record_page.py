@@ -48,6 +48,8 @@ SCALARS = {
     shapes.NoneType: "null",
     shapes.AnyType: "any",
 }
+# Of what stands at many places the first ones are named.
+PLACES_MAX = 3
 PLAIN = {"integer", "number", "string"}
 _MEANING = re.compile(r"(\w+): (.*)", re.DOTALL)
 
@@ -105,7 +107,8 @@ def meanings(struct: type[Section]) -> dict[str, str]:
 
 def _section(struct: type[Section], where: list[str]) -> str:
     summary = inspect.cleandoc(struct.__dict__.get("__doc__") or "").partition("\n")[0]
-    at = f"At {', '.join(f'`{path}`' for path in where)}." if any(where) else ""
+    paths = [f"`{path}`" for path in where[:PLACES_MAX]] + ["..."] * (len(where) > PLACES_MAX)
+    at = f"At {', '.join(paths)}." if any(where) else ""
     bases = [f"[{base.__name__}](#{base.__name__.lower()})" for base in _bases(struct)]
     also = f"It has the keys of {' and '.join(bases)}, too." if bases else ""
     head = " ".join(part for part in (summary, at, also) if part)

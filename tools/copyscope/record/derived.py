@@ -12,9 +12,8 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
 class Throughput(Explained):
     """Goodput with nothing attached, and with the ledger's instruments.
 
-    unprobed: goodput with nothing attached: 10^9 bit of delivered payload per second, all such segments
-        together
-    probed: the same with the ledger's instruments attached
+    unprobed: goodput with nothing attached, all such segments together
+    probed: with the ledger's instruments
     """
 
     unprobed: float | None
@@ -24,10 +23,7 @@ class Throughput(Explained):
 class Loss(Section):
     """What an instrument lost, and of how many.
 
-    count: what an instrument lost; anything above 0 is printed; null: this kernel does not count it
-    of: of so many (losses)
-    share: the lost part
-    reason: why there is no count; only there where it is null
+    count: null: this kernel does not count it
     """
 
     count: int | None
@@ -39,11 +35,9 @@ class Loss(Section):
 class MachineState(MachineLoad, kw_only=True):
     """What other programs and the hypervisor took, and whether that matters.
 
-    others_ns: what is left of `busy_ns` without the sides, copyscope, and the softirq work of the side
-        `other`; null: one of these is not known
-    spread_share: standard deviation of their goodput over its mean
-    sentence: what is said near the top of the screen, with what to do (a busy machine); null: it does
-        not matter
+    others_ns: `busy_ns` without the sides, copyscope, and the softirq work of `other`
+    spread_share: of goodput without instruments: standard deviation over mean
+    sentence: what the screen says; null: nothing to say
     """
 
     others_ns: int | None
@@ -56,13 +50,7 @@ class MachineState(MachineLoad, kw_only=True):
 class Cost(Explained):
     """CPU time of one row of the ledger, and what was counted in it.
 
-    side: `sender`, `receiver` or `other`
-    context: `user`, `process` or `softirq`
-    cpu_ns: CPU time in the `ledger` segments
-    ns_per_kib: the same per 1024 bytes of payload delivered in these segments
-    share: part of the side's CPU time
-    l1d_misses: loads that missed the first data cache
-    llc_misses: loads that missed the last cache
+    ns_per_kib: per 1024 bytes delivered in these segments
     method: how the time was found: `sampled`, `exact`,
     """
 
@@ -80,10 +68,7 @@ class Cost(Explained):
 
 
 class SampledCost(Cost):
-    """What it costs, by samples.
-
-    samples: stacks behind the row; null: not sampled
-    """
+    """What it costs, by samples."""
 
     samples: int | None
 
@@ -91,13 +76,10 @@ class SampledCost(Cost):
 class AccountRow(SampledCost):
     """An account of the ledger: a copy, or what stands for one.
 
-    bytes: payload that this account handled in the `ledger` segments; null: no bytes are counted for
-        this row
-    bytes_method: how the bytes were found; null: `bytes` is null
-    bytes_by: who counted them: `program` (what its calls returned, what its completions said), or
-        `kernel`: a hook in these very segments; null: `bytes` is null
-    calls_method: `exact`; `scaled`: copies to the receiver's memory, which no program sees, as many for
-        each byte as in the `bytes` segments; null: `calls` is null
+    bytes: in the `ledger` segments; null: on another row, or none are counted
+    bytes_method: how they were found
+    bytes_by: who counted them: `program` or `kernel`
+    calls_method: `exact`, or `scaled` from the `bytes` segments
     """
 
     NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method"))
@@ -118,7 +100,7 @@ class StageRow(SampledCost):
 class ExactRow(Cost):
     """A function category as its hooks measured it.
 
-    ledger_name: the account or stage of the ledger that it belongs to
+    ledger_name: the account or stage that it belongs to
     """
 
     category: str
@@ -135,12 +117,7 @@ class ExactRow(Cost):
 
 
 class CopyRun(Section):
-    """On whose time an owner's copies ran.
-
-    side: on whose time
-    calls: of the owner's copies
-    bytes: of the owner's bytes
-    """
+    """On whose time an owner's copies ran."""
 
     side: str
     context: str | None
@@ -149,11 +126,7 @@ class CopyRun(Section):
 
 
 class OwnerLife(Section):
-    """Deferred copies of one owner's memory.
-
-    owner_side: whose memory the deferred copies copied
-    calls: all of them
-    """
+    """Deferred copies of one owner's memory."""
 
     owner_side: str | None
     calls: int
@@ -164,8 +137,7 @@ class OwnerLife(Section):
 class Notified(Section):
     """Zero-copy sends of one side, and how late they were reported.
 
-    p50_ns: quantiles of the latency, as "at most": the upper end of their bucket; 0 by the return of
-        the send; null: no notifications
+    p50_ns: "at most": the upper end of the bucket; 0 by the return of the send
     """
 
     side: str
@@ -187,10 +159,8 @@ class ZerocopyLife(Section):
 class SideTime(Explained):
     """CPU time of one side in the ledger segments.
 
-    cpu_ns: CPU time in the `ledger` segments; of `other`, softirq work on the time of others that is
-        known to be of this run; of `elsewhere`, what is not: it is in no sum, share or metric
-    cpu_source: `task-clock` (perf) or `CPU clock` (the process's own, where task-clock was not counted)
-    unattributed_share: part of the time that no rule names
+    cpu_ns: in the `ledger` segments
+    cpu_source: `task-clock` (perf) or `CPU clock` (the process's own)
     """
 
     cpu_ns: float | None
@@ -202,8 +172,7 @@ class SideTime(Explained):
 class TrafficSide(SideTime):
     """CPU time of one program of ours.
 
-    user_ns: the part in user mode, from getrusage(2)
-    on_cpu_share_of_wall: CPU time over wall time, per thread; near 1 means: this side was the limit
+    on_cpu_share_of_wall: per thread; near 1: this side was the limit
     """
 
     user_ns: int | None
@@ -211,12 +180,7 @@ class TrafficSide(SideTime):
 
 
 class OtherSide(Explained):
-    """Softirq work on the time of others that is known to be of this run.
-
-    cpu_ns: CPU time in the `ledger` segments; of `other`, softirq work on the time of others that is
-        known to be of this run; of `elsewhere`, what is not: it is in no sum, share or metric
-    rule: by which rule it is known to be of this run
-    """
+    """Softirq work on the time of others that is known to be of this run."""
 
     cpu_ns: float | None
     samples: int | None
@@ -226,9 +190,7 @@ class OtherSide(Explained):
 class Elsewhere(Explained):
     """Softirq work of which nothing says whose it is: in no sum.
 
-    cpu_ns: CPU time in the `ledger` segments; of `other`, softirq work on the time of others that is
-        known to be of this run; of `elsewhere`, what is not: it is in no sum, share or metric
-    cause: whose it may be, or why nothing says whose it is
+    cause: whose it may be
     """
 
     cpu_ns: float | None
@@ -255,18 +217,9 @@ class Cause(Section):
 class Zerocopy(Section):
     """What became of the zero-copy sends.
 
-    sends: successful sends with MSG_ZEROCOPY or SEND_ZC
-    completions: sends reported complete; null: of a watched program: `zerocopy.reason`
-    copied: of these, with the flag that says they were copied
-    bytes_silent: payload of the `ledger` segments that was copied without the flag; null: no `ledger`
-        segment
-    bytes_zero_copy: what remains of the `ledger` segments: sent without a copy on this machine, as far
-        as can be seen; null: no `ledger` segment
-    enobufs: sends refused with ENOBUFS and repeated
-    notifications: messages on the error queue; of io_uring one for each send; null: of a watched
-        program: `zerocopy.reason`
-    max_in_flight: the most sends that waited for completion at once
-    cause: why it was copied
+    copied: of these, with the flag
+    bytes_silent: copied without the flag, in the `ledger` segments
+    bytes_zero_copy: sent without a copy, as far as can be seen, in the `ledger` segments
     """
 
     sends: int
@@ -285,8 +238,6 @@ class Zerocopy(Section):
 class Identity(Reasoned):
     """Two independent numbers that must agree.
 
-    what: what must equal what
-    tolerance: largest difference allowed
     holds: false makes the run invalid
     """
 
@@ -303,8 +254,7 @@ class Identity(Reasoned):
 class Ratio(Reasoned):
     """Goodput with instruments over goodput without.
 
-    ratio: goodput with the ledger's instruments over goodput without, paired by block
-    low: lower end of its interval
+    ratio: goodput with instruments over goodput without, paired by block
     level: how often such intervals hold the true ratio
     """
 
@@ -319,7 +269,6 @@ class ArmEffect(Ratio):
     """The same for one arm.
 
     effect: goodput lost: 1 - ratio; null: no ratio
-    pairs: blocks that hold both arms
     """
 
     effect: float | None
@@ -337,9 +286,7 @@ class Overhead(Ratio):
 class Limit(Section):
     """What kept goodput from being higher.
 
-    who: `sender`, `receiver`, `path` or `unknown`: what kept goodput from being higher; of a watched
-        program `target` or `peer` in place of the first two
-    evidence: what says so
+    who: `sender`, `receiver`, `path`, `target`, `peer` or `unknown`
     """
 
     who: str
@@ -363,7 +310,7 @@ class Judged(Section):
 class Verdict(Judged, kw_only=True):
     """And its result in one sentence.
 
-    next: what to do after a run that is not valid; empty for a valid one
+    next: what to do after an invalid run
     """
 
     sentence: str
@@ -374,11 +321,7 @@ class Verdict(Judged, kw_only=True):
 class Concluded(Section):
     """The sections that both kinds of run have.
 
-    tx_bytes: payload sent in all segments but the warm-up, as in every "all segments" below
-    rx_bytes: payload received in all segments
-    messages: messages sent in all segments
-    zerocopy_life: from `functions.owners`, `functions.completions` and `functions.completion_latency`;
-        null: no function was hooked, or not these
+    tx_bytes: in all segments but the warm-up
     """
 
     PROCESSES: ClassVar[tuple[str, ...]]
@@ -416,11 +359,7 @@ class Concluded(Section):
 
 
 class Derived(Concluded, kw_only=True):
-    """What follows from a run of our own traffic.
-
-    zerocopy: sums over all segments, where nothing else is said; null: the strategy sends without
-        MSG_ZEROCOPY and SEND_ZC
-    """
+    """What follows from a run of our own traffic."""
 
     PROCESSES = ("sender", "receiver")
     sides: Sides

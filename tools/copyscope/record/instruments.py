@@ -10,13 +10,9 @@ from copyscope.record.sections import Histogram, Reasoned, Section
 class Counter(Reasoned):
     """One event of `perf stat` over the ledger segments.
 
-    value: total of the side's process over the `ledger` segments; `tlb-flushes` (x86, sender only):
-        flushes of TLB entries that it made or took part in, without those of task switches
-    unit: what the value counts
-    status: `measured`, `scaled` (ran only part of the time; of a watched program that is switched
-        often: counted in a part of it), `unsupported`
-    running: the part of the time in which the counter really counted
-    parts: the value per core type of a hybrid CPU
+    value: of the process over the `ledger` segments; `tlb-flushes` without those of task switches
+    status: `measured`, `scaled` (a part of the time) or `unsupported`
+    running: the part of the time that it counted
     """
 
     MAIN: ClassVar[str] = "value"
@@ -30,14 +26,11 @@ class Counter(Reasoned):
 class HookBytes(Section):
     """Payload that passed a hook.
 
-    side: `sender` or `receiver`; all of `bytes` is of the segments that `run.bytes_arm` names
-    hook: `send_bytes` (into the socket), `receive_bytes` (out of it), `copy_out_bytes` (copied to the
-        receiver's memory), `uring_bytes` (requests to send of io_uring that have ended; whether they
-        were zero-copy stands only here)
-    calls: times it was reached
-    zerocopy_calls: of these, sends with MSG_ZEROCOPY on a socket with SO_ZEROCOPY; null: the hook
-        cannot tell them apart
-    spliced_calls: of these, made by sendfile(2) or splice(2): one for each pipe full of pages
+    side: in the segments that `run.bytes_arm` names
+    hook: `send_bytes` (into the socket), `receive_bytes` (out of it), `copy_out_bytes` (to memory),
+        `uring_bytes` (requests that have ended)
+    zerocopy_calls: of these, with MSG_ZEROCOPY on a socket with SO_ZEROCOPY
+    spliced_calls: of these, by sendfile(2) or splice(2)
     """
 
     side: str
@@ -53,18 +46,14 @@ class HookBytes(Section):
 class Call(Section):
     """A system call of one side.
 
-    calls: calls that returned in these segments
-    on_cpu_ns: time between entry and exit, less softirq, less blocked
+    on_cpu_ns: from entry to exit, less softirq and blocked time
     softirq_ns: softirq work that ran inside the calls
-    blocked_ns: off the CPU inside the calls, and waiting to get one again
+    blocked_ns: off the CPU, or waiting for one
     timed_calls: how many of them were timed, chosen at random, in duty cycles that come at random
         (`--gate`); the times are totals of all calls, estimated from these; the histograms hold only
         these
     histogram: `on_cpu_ns` per call
-    arm: arm of the segments in which it was counted
-    counted_at: where `calls`, `bytes` and `largest_bytes` were counted, of every call: `socket`
-        (`sock_send_length`, `sock_recv_length`), `return` (`sys_exit`), or `program`: the traffic
-        programs say how many they made, and how many bytes, and the kernel counted the timed ones alone
+    counted_at: `socket`, `return` (`sys_exit`) or `program` (the traffic program says)
     largest_bytes: the most that one call returned
     """
 
@@ -87,16 +76,11 @@ class Call(Section):
 class FunctionCell(Section):
     """What functions of one category did on one side's time.
 
-    side: on whose time it ran: `sender`, `receiver`, `other`
-    category: what the function's own time is charged to (bpf/hooks.h); `syscall`: the system call
-        around sends and receives, outside of them
-    calls: how often it ended
+    category: what its own time is charged to (bpf/hooks.h)
     bytes: what it moved, where it knows
-    timed_calls: of these, those inside a send, receive or softirq that was timed, dropped or not; of
-        `syscall`, those that were timed and not dropped
-    self_ns: CPU time of the timed calls, without hooked callees and softirq work
-    self_ns_squared: sum over the timed sends, receives and softirqs of the square of what each spent
-        here
+    timed_calls: of these, inside a send, receive or softirq that was timed
+    self_ns: of the timed calls, without hooked callees
+    self_ns_squared: sum of the squares of what each root spent here
     """
 
     side: str
@@ -113,11 +97,9 @@ class FunctionCell(Section):
 class FunctionRoot(Section):
     """Sends, receives and softirqs that were followed.
 
-    calls: sends, receives and softirqs that were followed; the system call around them is not counted
-        here
-    timed_calls: of these, those that were timed and not dropped (`loss.functions_unbalanced`)
-    inclusive_ns: the time of the timed ones from entry to exit, less the time off the CPU; with what
-        the system calls around them (fentry only) spent outside of them
+    calls: sends, receives and softirqs that were followed
+    timed_calls: of these, timed and not dropped
+    inclusive_ns: of the timed ones from entry to exit, less time off the CPU
     """
 
     side: str
@@ -130,10 +112,7 @@ class FunctionRoot(Section):
 class CopyOwner(Section):
     """Deferred copies by whose memory it was and on whose time they ran.
 
-    owner_side: who sent the memory: `sender`, `receiver`, `other` (any other process)
-    current_side: on whose time the copy ran
-    calls: copies of packets
-    bytes: their payload in pages
+    owner_side: who sent the memory; null: made before the hooks came, or by io_uring
     """
 
     owner_side: str | None
@@ -144,11 +123,7 @@ class CopyOwner(Section):
 
 
 class Completions(Section):
-    """Zero-copy sends whose notification was queued.
-
-    copied: sends whose notification says copied
-    zerocopied: the others
-    """
+    """Zero-copy sends whose notification was queued."""
 
     side: str
     copied: int
@@ -158,8 +133,8 @@ class Completions(Section):
 class CompletionLatency(Section):
     """From the return of a zero-copy send to its notification.
 
-    count: notifications that the kernel made; each may cover several sends
-    before_return: of these, made before the send returned: 0 ns in the histogram
+    count: notifications; each may cover several sends
+    before_return: made before the send returned: 0 ns
     """
 
     side: str
@@ -171,9 +146,7 @@ class CompletionLatency(Section):
 class Event(Section):
     """An event that was sampled.
 
-    name: event that was read with the clock (`--count`), as perf names it
-    status: `counted`, `scaled` (it shared the PMU with others), `unsupported`
-    reason: why not, or why only a part of the time
+    status: `counted`, `scaled` (shared the PMU) or `unsupported`
     """
 
     name: str
@@ -185,19 +158,14 @@ class Event(Section):
 class CountedEvent(Event):
     """An event that function hooks read.
 
-    running: the part of the time that it counted; null: unsupported
+    running: the part of the time that it counted
     """
 
     running: float | None
 
 
 class AddedCount(Section):
-    """What one read of all counters adds to one of them.
-
-    name: a counter that was read
-    count: what one read of all counters adds to it
-    low: the 95 % interval of this median
-    """
+    """What one read of all counters adds to one of them."""
 
     name: str
     count: float
@@ -208,13 +176,10 @@ class AddedCount(Section):
 class ReadCost(Section):
     """What it costs to read the clock and the counters once.
 
-    reads: reads that were measured, at the start, on an idle program
-    events: counters that each of them read
-    median_ns: what the counters add to reading the clock
-    low_ns: lower end of the 95 % interval of this median
+    reads: measured at the start, on an idle program
+    median_ns: what the counters add to the clock
     clock_ns: the clock alone, median
-    look_ns: clock, counters, and adding up what passed since the look before: all that a hook of a
-        timed call does and one of a call that is only counted does not, median
+    look_ns: all that a hook of a timed call does more than one of a counted call
     """
 
     reads: int
@@ -230,14 +195,8 @@ class ReadCost(Section):
 class Functions(Section):
     """The exact tier: hooks at the entry and the exit of functions.
 
-    owners: deferred copies by whose memory it was and on whose time they ran
-    completions: zero-copy sends whose notification was queued, as the kernel saw it; null: as
-        `functions.owners`
-    completion_latency: from the return of the send to its notification
-    gate: one send, receive or softirq of a thread in so many was timed (`--gate`, or chosen:
-        `run.tier_reason`); calls and bytes are of all
-    read_cost: what it costs to read the clock and the counters once: at each entry and exit of a hooked
-        function, in a timed call; null: it could not be measured
+    gate: one root in so many was timed
+    read_cost: at each entry and exit in a timed call
     """
 
     cells: list[FunctionCell]
@@ -254,20 +213,14 @@ class Functions(Section):
 class Hook(Section):
     """A place in the kernel, and whether a program could be attached to it.
 
-    id: name of the hook, as in `bpf/hooks.h`
-    instrument: `bytes`, `calls`, `sampler` or `functions`; of a watched program also `watch`, `volume`,
-        `copies`, `packets`, `shape`
-    symbol: what it is attached to; of `call-site` the instructions, as `function+offset,+offset`
-    state: `attached`, `available` (not attached in this run), `missing` (this kernel has no such
-        place), `refused`, `unused` (a better one is there)
-    how: `tp_btf`, `fentry` (and fexit), `kprobe.multi` (entry and return), `kprobe` (and kretprobe),
-        `call-site` (kprobes on the instructions that call it and on those after them); null: not
-        attached
-    required: without it the instrument does not run: `auto` then does without the instrument, and one
-        that was asked for by name is an error
-    category: of a function: the `functions.cells[].category` that its calls are counted in; null: its
-        calls are counted in no cell
-    side: of runs on two hosts: on which side's it is
+    instrument: which it belongs to
+    symbol: what it is attached to
+    state: `attached`, `available` (not in this run), `missing`, `refused` or `unused` (a better one is
+        there)
+    how: `tp_btf`, `fentry`, `kprobe.multi`, `kprobe` or `call-site`
+    required: without it the instrument does not run
+    category: of a function: as in `functions.cells[]`
+    side: on two hosts
     """
 
     id: str
@@ -286,7 +239,7 @@ class Sampler(Section):
     """What was sampled, and how often.
 
     frequency_hz: wanted samples per second of each CPU
-    taxonomy_version: version of the rules that gave each stack its account or stage
+    taxonomy_version: of the rules from function to account
     enabled_ns: for how long events sampled in `ledger` segments; 0 without a sampler
     """
 
@@ -299,18 +252,12 @@ class Sampler(Section):
 class Sampled(Section):
     """What a rule of the taxonomy gave to an account or stage.
 
-    side: whose thread was on the CPU: `sender`, `receiver`, or `other` (softirq work on the time of
-        others)
+    side: whose thread was on the CPU; `other`: softirq work on others' time
     context: `user`, `process` (a system call) or `softirq`
-    kind: `account` or `stage`
-    category: which account or stage
-    weight: what they stand for: the sum of their periods
-    weight_squared: the sum of the squares of their periods; where these differ, as those of a cycle
-        counter do, fewer samples count in the interval. Older records do not have it
-    tie: how it is known to be of this run: `process` (on the time of one of its processes), `packet`
-        (softirq work on the time of others while a packet of this run was handled), `batch` (network
-        work around packets, after one of this run on that CPU, at most a tick before). Rows of `other`
-        without are in `sides.elsewhere` and in no sum
+    weight: the sum of their periods
+    weight_squared: the sum of the squares of their periods
+    tie: how it is known to be of this run: `process`, `packet` (while a packet of the run was handled)
+        or `batch` (after one on that CPU); without: in `sides.elsewhere`
     """
 
     side: str
@@ -335,7 +282,7 @@ class Sampled(Section):
 class Sample(Sampled, kw_only=True):
     """Stacks with the same deciding symbol.
 
-    symbol: the function that decided it; for `unattributed` the one that was running
+    symbol: the function that decided it
     """
 
     symbol: str
@@ -344,7 +291,7 @@ class Sample(Sampled, kw_only=True):
 class Stack(Sampled, kw_only=True):
     """One stack, `root;...;leaf`.
 
-    frames: `root;...;leaf`, functions of the kernel; `[user]` outside of it
+    frames: `root;...;leaf`; `[user]` outside of the kernel
     """
 
     frames: str

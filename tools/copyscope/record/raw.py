@@ -29,9 +29,9 @@ class SegmentBase(Section):
     """A stretch of traffic with one set of programs attached.
 
     index: order in time; -1 for the warm-up
-    block: each block holds every arm once, in random order; -1 for the warm-up
-    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `ledger+calls` when there is a single
-        segment, or `warmup`: never measured, here so that everything adds up
+    block: each holds every arm once, in random order; -1: warm-up
+    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `ledger+calls` (a single segment) or
+        `warmup` (never measured)
     begin_ns: traffic resumed
     end_ns: traffic paused, every byte delivered, every completion read
     """
@@ -46,9 +46,7 @@ class SegmentBase(Section):
 class Segment(SegmentBase):
     """A segment of our own traffic.
 
-    sender: what the sender did in this segment, see "Totals"
-    receiver: what the receiver did in this segment, see "Totals"
-    receiver_begin_ns: of runs on two hosts, by the receiver's clock: its mark before the segment
+    receiver_begin_ns: on two hosts: by the receiver's clock
     """
 
     sender: SenderTotals
@@ -62,11 +60,9 @@ class RunIdentity(Section):
     """Which run it is.
 
     id: `<experiment>-<digest of the factors>-<repeat>`; `profile-...` outside an experiment
-    factors: the point of the experiment: what was varied, and its value in this run; null: the run
-        belongs to no experiment
+    factors: what the experiment varied, and its value in this run
     repeat: which repetition of the same settings, from 0
     order: position in the shuffled order of the experiment
-    seed: seeds the order of the arms, the bootstrap and the payload pattern
     started: when the run began, ISO 8601
     wall_s: the whole run with set-up and pauses
     """
@@ -84,12 +80,9 @@ class RunIdentity(Section):
 class RunBase(RunIdentity, kw_only=True):
     """How it went.
 
-    measured_s: sum of the segments, without the warm-up and the pauses between them
-    interrupted: stopped by Ctrl-C or SIGTERM; what was measured until then is here
-    errors: what went wrong, one line each, and each makes the run invalid; empty in a good run
-    tier: `exact`: functions are hooked, in segments of their own; `sampled`: they are not
-    tier_reason: how they are hooked, which of the calls are timed and why so many, or why they are not
-        hooked
+    errors: one line each; any of them makes the run invalid
+    tier: `exact` (functions are hooked) or `sampled`
+    tier_reason: how functions are hooked and why so many calls are timed, or why not
     """
 
     measured_s: float
@@ -103,8 +96,7 @@ class RunBase(RunIdentity, kw_only=True):
 class Run(RunBase, kw_only=True):
     """A run of our own traffic.
 
-    bytes_arm: the arm of the segments in which the kernel counts bytes: `bytes`; `ledger+calls` where
-        there is a single segment
+    bytes_arm: in which segments the kernel counts bytes
     """
 
     segments: list[Segment]
@@ -112,11 +104,7 @@ class Run(RunBase, kw_only=True):
 
 
 class WorkloadBase(Section):
-    """How much was asked for; null for what has no bound, or is not known.
-
-    impl: the send strategy under its full name: `one_copy`, not an alias such as `onecopy`; null: a
-        watched program
-    """
+    """How much was asked for; null for what has no bound, or is not known."""
 
     impl: str | None
     duration_s: float | None
@@ -126,38 +114,29 @@ class WorkloadBase(Section):
 class Workload(WorkloadBase, kw_only=True):
     """What was sent, and how.
 
-    impl: the send strategy under its full name: `one_copy`, not an alias such as `onecopy`; null: a
-        watched program
-    size_bytes: one message
+    impl: the strategy under its full name
     fields: separately allocated buffers that a message consists of
-    threads: connections; each has a sending thread and a receiving thread of its own, unless `sender`
-        is `loop`, or `receiver` is `poll`
+    threads: connections, with a thread each on both sides unless `sender` is `loop` or `receiver` is
+        `poll`
     mode: `stream`, or `rr`: the receiver answers each message
-    receiver: `read`, `recvmsg`, `trunc`: takes the bytes off without copying them, `poll`: one thread
-        waits for all connections, `map`: TCP_ZEROCOPY_RECEIVE, `multishot`: one request of io_uring for
-        all that comes, or `splice`: to a pipe
+    receiver: `read`, `recvmsg`, `trunc`, `poll`, `map`, `multishot` or `splice`
     align: `heap` (as the allocator gives it) or `page`
     pages: `4k`, `thp` or `hugetlb`: what holds the fields
-    working_set_messages: different messages that are sent in turn; decides whether they stay in a cache
-    touch: the sender rewrites a message before each send
-    verify: the receiver compares every byte with what was sent
-    sndbuf_bytes: SO_SNDBUF; setting it switches the kernel's own tuning off; null: left to the kernel
+    working_set_messages: messages that are sent in turn
+    sndbuf_bytes: SO_SNDBUF; null: the kernel's own tuning
     rcvbuf_bytes: SO_RCVBUF, likewise; null: left to the kernel
-    placement: which CPUs the two sides may use: `same`, `split` or `none`
-    time_every: one message in so many is timed by the sender itself
-    sender: `threads`: one for each connection, or `loop`: one thread sends on all of them in turn
-    coalesce_us: a receiver that polls looks so often when nothing is there, by the clock; 0: it sleeps
-        until it is woken
-    file: the directory of the file that the messages lie in
-    issue: who does the work of a request: `inline` (the thread that asks), `async` (a worker of
-        io_uring), `sqpoll` (its thread that polls); null: the strategy does not send through io_uring
+    placement: CPUs of the two sides: `same`, `split` or `none`
+    time_every: one message in so many is timed by the sender
+    sender: `threads`, or `loop`: one thread for all connections
+    coalesce_us: how often a polling receiver looks; 0: it sleeps
+    file: directory of the file that is sent; null: in memory
+    issue: of io_uring: `inline`, `async` or `sqpoll`
     registered: the messages' memory is registered with io_uring
-    push: of `per_field`: `none`, or what holds fields back until the last, `more` (MSG_MORE) or `cork`
-        (TCP_CORK)
+    push: of `per_field`: `none`, `more` (MSG_MORE) or `cork`
     call: of `one_copy`: `sendmsg` or `writev`
-    via: of `sendfile`: `sendfile`, or `splice` through a pipe of the program's own
-    batch_sends: of `per_field`: so many fields go into one sendmmsg(2)
-    touch_received: the receiver looks at a byte of every cache line that comes
+    via: of `sendfile`: `sendfile` or `splice`
+    batch_sends: of `per_field`: fields in one sendmmsg(2)
+    touch_received: the receiver touches every cache line
     tls: `off`, or the kernel encrypts (kTLS): `1.2`, `1.3`
     """
 
@@ -194,9 +173,7 @@ class Workload(WorkloadBase, kw_only=True):
 class Device(Section):
     """A network interface on the path.
 
-    driver: `veth`, `lo`, or the NIC's driver
     qdisc: its queueing discipline
-    gso_max_bytes: largest packet that the stack may hand to it
     """
 
     side: str
@@ -215,9 +192,8 @@ class PacketSocket(Section):
     """A program that sees, and thereby copies, every packet.
 
     side: in whose network namespace
-    device: what it listens on; `any` is every device of the namespace; null: bound to none
+    device: null: bound to none
     protocol: `ETH_P_ALL`: sees, and thereby copies, every packet
-    pid: the process that holds it; null: no visible process holds it
     """
 
     side: str
@@ -231,14 +207,12 @@ class TopologyBase(Section):
     """The path between the two sides.
 
     kind: `veth`, `loopback`, `veth-xdp`, `nics`, `hosts`; of a watched program the devices that its
-        packets passed, or `no path seen`
+        packets passed
     mtu_bytes: of the sender's device
-    local_delivery: sender and receiver are on one kernel: zero-copy data is copied on the way
-    xdp: `native`: an XDP program sits on the receiver's device; null: no XDP program
-    what: the same in a sentence
-    notes: what the path took from this machine for the run, and cannot give back in full
-    route_congestion_control: what the route sets for the connections (why the route); null: left to the
-        host
+    local_delivery: both sides are on one kernel
+    xdp: `native`: on the receiver's device
+    notes: what cannot be given back in full
+    route_congestion_control: null: left to the host
     """
 
     kind: str
@@ -263,8 +237,7 @@ class Addresses(Section):
 class Topology(TopologyBase, kw_only=True):
     """The path of our own traffic.
 
-    rtt_us: of runs on two hosts: the least round trip that TCP measured on the sender's connections;
-        null: the sender gave no report
+    rtt_us: on two hosts: the least that TCP measured
     """
 
     addresses: Addresses
@@ -275,18 +248,13 @@ class Topology(TopologyBase, kw_only=True):
 class Machine(Section):
     """The machine and its settings.
 
-    cpus_online: logical CPUs
-    hypervisor: copies made by the host are invisible from inside a guest
+    hypervisor: the host's copies are not visible
     pmu: hardware counter units; an empty list means none
     hybrid: CPUs of each core type
-    turbo: frequencies above the nominal one are allowed
-    smt: two logical CPUs may share a core
-    clocksource: what CLOCK_MONOTONIC reads
-    steal_percent: CPU time that the hypervisor gave to others during the run; null: no hypervisor
-    numa_nodes: nodes online
+    steal_percent: CPU time that the hypervisor took
     idle_driver: cpuidle driver: how deep idle CPUs sleep
     transparent_hugepages: `always`, `madvise` or `never`
-    irq_time_accounting: the kernel keeps interrupt and softirq time out of a task's CPU time
+    irq_time_accounting: interrupts are kept out of a task's CPU time
     """
 
     hostname: str
@@ -322,9 +290,8 @@ class Machine(Section):
 class Place(Explained):
     """The machine of one side of a run on two hosts, and its time of day against that of the caller's.
 
-    machine: that machine, with the keys of `machine`; `machine` is the sender's
-    clock_offset_ns: by how much its time of day is ahead of the caller's
-    clock_offset_error_ns: how far that may be off: half of what asking took
+    clock_offset_ns: ahead of the caller's time of day
+    clock_offset_error_ns: half of what asking took
     """
 
     host: str
@@ -348,11 +315,7 @@ class Counters(Section):
 
 
 class Measured(Section):
-    """The sections that both kinds of run have.
-
-    functions: the exact tier, from hooks at the entry and the exit of functions, over the `functions`
-        segments; null: no function was hooked
-    """
+    """The sections that both kinds of run have."""
 
     schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
     copyscope: Copyscope

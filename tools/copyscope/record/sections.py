@@ -31,10 +31,7 @@ class Explained(Section):
 
 
 class Reasoned(Section):
-    """Its main number may be null; `reason` then says why.
-
-    reason: why there is none
-    """
+    """Its main number may be null; `reason` then says why."""
 
     MAIN: ClassVar[str]
     reason: str | None
@@ -45,10 +42,7 @@ class Reasoned(Section):
 
 
 class Interval(Section):
-    """Where the true value lies, so often as `level` says.
-
-    level: how often such intervals hold the true value
-    """
+    """Where the true value lies, so often as `level` says."""
 
     low_ns: float
     high_ns: float
@@ -58,14 +52,11 @@ class Interval(Section):
 class MachineLoad(Section):
     """How busy the machine was from the first measured segment to the last.
 
-    wall_ns: how long that was
-    busy_ns: CPU time of these CPUs that was neither idle nor stolen, in ticks of 10 ms
+    busy_ns: neither idle nor stolen, in ticks of 10 ms
     softirq_ns: of it in interrupts and softirqs
     steal_ns: taken by the hypervisor while a CPU wanted to run
-    own_ns: CPU time of copyscope: this process, the collector, perf
-    sides_ns: CPU time of the sides' processes, by their own clocks
-    cpus: CPUs that one of the sides may run on (their affinity when it began); null: `/proc/stat` could
-        not be read
+    own_ns: copyscope, the collector, perf
+    cpus: on which one of the sides may run
     """
 
     wall_ns: int | None
@@ -79,10 +70,7 @@ class MachineLoad(Section):
 
 
 class Histogram(Section):
-    """How often which values came: [low, high, count].
-
-    unit: `ns`
-    """
+    """How often which values came: [low, high, count]."""
 
     unit: str
     buckets: Rows

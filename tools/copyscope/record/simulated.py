@@ -19,11 +19,7 @@ COUNTED_LATER = ("tlb_flushes",)
 
 
 class Kernel(Section):
-    """The guest's kernel.
-
-    name: as given to `--kernel`
-    release: the guest's kernel, and the hash of its image
-    """
+    """The guest's kernel."""
 
     name: str
     release: str
@@ -31,10 +27,7 @@ class Kernel(Section):
 
 
 class Qemu(Section):
-    """The emulator, and the number of its plugin interface.
-
-    api: number of its plugin interface
-    """
+    """The emulator, and the number of its plugin interface."""
 
     version: str
     api: int
@@ -43,8 +36,7 @@ class Qemu(Section):
 class Cpu(Section):
     """The guest's CPU, and which fast string instructions it has.
 
-    model: the guest's CPU, as given to QEMU
-    flags: the fast string instructions that it has: `erms`, `fsrm`
+    flags: fast string instructions: `erms`, `fsrm`
     """
 
     model: str
@@ -54,19 +46,11 @@ class Cpu(Section):
 class Model(Section):
     """The caches that were modelled; 0 bytes: there is no such level.
 
-    name: what was modelled, as given to `--cache`, and where its numbers are from
-    l1d_bytes: size of each cache; 0: it has none
-    l1d_ways: lines of one set
-    l2_bytes: size of each cache; 0: it has none
-    l2_ways: lines of one set
-    llc_bytes: size of each cache; 0: it has none
-    llc_ways: lines of one set
+    name: as given to `--cache`
+    l1d_bytes: 0: there is no such cache
     inclusion: `inclusive`: the LLC holds what L1D and L2 hold; `victim`: what L2 has dropped
-    tlb_entries_and_ways: `64:4/32:4/2048:16`: first level for pages of 4 KiB, for pages of 2 MiB,
-        second level
-    prefetch: `off` or `next`
-    ddio: where the lines go that a device writes: `unseen`, `off` (memory), `on` (LLC)
-    vcpus: CPUs of the guest
+    tlb_entries_and_ways: first level for 4 KiB, for 2 MiB, second level: `64:4/32:4/2048:16`
+    ddio: lines that a device writes: `unseen`, `off` (to memory), `on` (to the LLC)
     """
 
     name: str
@@ -86,10 +70,7 @@ class Model(Section):
 
 
 class Path(Section):
-    """The path in the guest, as far as it was asked for.
-
-    kind: `veth`, `veth-xdp`, `nics` (two e1000), `loopback`
-    """
+    """The path in the guest, as far as it was asked for."""
 
     kind: str
     mtu_bytes: int | None
@@ -111,23 +92,13 @@ PerKib: Any = defstruct(
 
 
 class SideSum(PerKib, kw_only=True):  # type: ignore[misc, call-arg]
-    """The sums of one side.
-
-    side: on whose time: `sender`, `receiver`, `command` (all its processes, and what interrupted them),
-        `other`; of `accounts` `all`
-    """
+    """The sums of one side."""
 
     side: str
 
 
 class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
-    """An account or a stage, on the time of one side.
-
-    kind: `account` or `stage`. `rows` has both, and adds up to all that was counted; `accounts` has
-        each account as one
-    category: which; a name of the ledger
-    context: `process`, `softirq`, `user`; of `accounts` `all`
-    """
+    """An account or a stage, on the time of one side."""
 
     kind: str
     category: str
@@ -137,9 +108,7 @@ class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
 class Check(Section):
     """Two independent numbers that must agree.
 
-    name: two numbers that must agree
     left: what was found, what it must be, and how far it may be off
-    holds: one that does not makes the run invalid
     """
 
     name: str
@@ -152,15 +121,10 @@ class Check(Section):
 class Measurement(Section):
     """One workload: what was sent, which nobody says of a command, and what was counted meanwhile.
 
-    impl: as `workload.impl`; each measurement ran in each boot, in this order; null: a command
-    warm_messages: messages before those that were counted; null: a command
-    messages: messages that were counted, in each boot; null: a command
-    delivered_bytes: payload of one boot that was counted: what `_per_kib` is of; of a command what was
-        copied out of sockets, mean of the seeds
-    digests: of the counts of one boot each
-    command: the words of a program of the user's, or of two with `--` between them; only there for them
-    threads: connections, with a thread of its own on each side; `messages` and `warm_messages` are of
-        each; null: a command
+    warm_messages: before those that were counted
+    delivered_bytes: of one boot: what `_per_kib` is of
+    command: of a program of the user
+    threads: connections
     """
 
     impl: str | None
@@ -193,9 +157,6 @@ class Simulated(Section):
     """One machine, booted once for each seed, with all measurements in each boot.
 
     exact: instructions were counted: the same seeds give the same digest
-    seeds: one boot each
-    digest: of all counts of all boots
-    wall_s: the boots together; `run.wall_s` is the whole, with the kernel and its symbols
     """
 
     kernel: Kernel

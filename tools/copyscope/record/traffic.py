@@ -11,7 +11,6 @@ class Totals(Section):
     """Running totals of one side, or their differences over a segment.
 
     bytes: payload accepted by, or received from, the socket
-    calls: send or receive calls that moved payload
     process_cpu_ns: CLOCK_PROCESS_CPUTIME_ID: CPU time of all threads
     user_ns: getrusage(2), user mode
     system_ns: getrusage(2), in the kernel
@@ -31,16 +30,11 @@ class Totals(Section):
 class ZerocopyTotals(Section):
     """What the error queue said of sends with MSG_ZEROCOPY.
 
-    sends: successful sends with MSG_ZEROCOPY; requests of SEND_ZC that took something
-    completions: sends that were reported complete
+    sends: successful ones, with MSG_ZEROCOPY or SEND_ZC
     copied: of these, with SO_EE_CODE_ZEROCOPY_COPIED
-    bytes_copied: payload of these
-    enobufs: sends refused with ENOBUFS (io_uring: ENOMEM): optmem or memlock limit
-    notifications: messages on the error queue, each of which covers a range of sends; of io_uring one
-        for each send
-    in_flight: sends not complete at the mark; 0 when drained
-    max_in_flight: the most that were ever not complete
-    errqueue_reads: recvmsg(MSG_ERRQUEUE) calls
+    enobufs: sends refused: optmem or memlock limit
+    notifications: each may cover a range of sends
+    in_flight: not complete yet; 0 when drained
     """
 
     sends: int
@@ -56,10 +50,7 @@ class ZerocopyTotals(Section):
 
 
 class Spliced(Section):
-    """What went into the socket as pages, of a file or of memory; of a receiver, out of it, into a pipe.
-
-    calls: calls of sendfile(2), or of splice(2) into the socket
-    """
+    """What went into the socket as pages, of a file or of memory; of a receiver, out of it, into a pipe."""
 
     calls: int
     bytes: int
@@ -69,8 +60,7 @@ class Requests(Section):
     """What was sent by requests to an io_uring.
 
     requests: requests to send that have ended
-    worker_cpu_ns: part of `process_cpu_ns`: CPU time of io_uring's own threads (workers, the one that
-        polls)
+    worker_cpu_ns: of it in io_uring's own threads
     """
 
     requests: int
@@ -80,19 +70,11 @@ class Requests(Section):
 class SenderTotals(Totals):
     """The sender's totals.
 
-    messages: whole messages
-    short_sends: calls that took less than was offered
-    eagain: calls that were refused because the buffer was full
-    gather_timed_messages: messages whose gather copy was timed
-    gather_timed_ns: time of these gather copies
-    gather_broken_messages: messages whose gather copy was timed in vain: the thread lost its CPU
-        meanwhile; not among the timed ones
-    zerocopy: what the error queue said, or the notifications of io_uring
-    spliced: what went into the socket as pages, of a file or of the program's memory (vmsplice); no
-        completion tells of it
-    io_uring: what was sent by requests to an io_uring; their number is in `calls`, that of
-        io_uring_enter(2) in `send_syscalls`
-    tls_records: TLS records that the messages fill
+    eagain: refused because the buffer was full
+    gather_broken_messages: timed in vain: the thread lost its CPU meanwhile
+    zerocopy: from the error queue or the notifications of io_uring
+    spliced: sent as pages; without a completion
+    io_uring: requests; their number is in `calls`, too
     """
 
     messages: int
@@ -111,7 +93,6 @@ class SenderTotals(Totals):
 class Verified(Section):
     """What the receiver found when it compared every byte.
 
-    wrong_bytes: bytes that differed; one of them makes the run invalid
     first_wrong_offset: place of the first in its stream; null: nothing was wrong
     """
 
@@ -123,9 +104,8 @@ class Verified(Section):
 class Mapped(Section):
     """What TCP_ZEROCOPY_RECEIVE took off the socket: pages, and bytes that it copied beside them.
 
-    calls: calls that took something; they are in `calls`, too
     bytes: mapped into the receiver's memory, in whole pages
-    copied_bytes: copied by these calls, because they were no whole pages
+    copied_bytes: not whole pages
     """
 
     calls: int
@@ -137,7 +117,6 @@ class Mapped(Section):
 class Multishot(Section):
     """Requests to an io_uring that receive again and again.
 
-    requests: requests: a new one when all buffers were full
     enters: io_uring_enter(2) calls
     """
 
@@ -150,10 +129,9 @@ class ReceiverTotals(Totals):
 
     truncated_bytes: taken off the socket with MSG_TRUNC, not copied
     replies: answers sent back in `rr` mode
-    mapped: what TCP_ZEROCOPY_RECEIVE took off the socket; what came by receive calls beside it is not
-        in here
-    spliced: what splice(2) moved from the socket into a pipe
-    io_uring: how io_uring was asked; each arrival is one of `calls`
+    mapped: what TCP_ZEROCOPY_RECEIVE took
+    spliced: moved into a pipe
+    io_uring: each arrival is one of `calls`
     """
 
     messages: int | None
@@ -168,7 +146,6 @@ class ReceiverTotals(Totals):
 class Ring(Section):
     """Memory of the messages that are sent in turn.
 
-    bytes: memory of the messages that are sent in turn
     huge_bytes: of it, on huge pages in the end
     """
 
@@ -181,10 +158,8 @@ class Encryption(Section):
 
     version: `1.2` or `1.3`
     cipher: `AES-GCM-128`
-    record_overhead_bytes: what a record has besides plaintext: 29 of 1.2 (header, nonce, tag), 22 of
-        1.3 (header, type, tag)
-    software_connections: how many were set up in the kernel itself, and on a network card, since the
-        program began; null: /proc/net/tls_stat does not say
+    record_overhead_bytes: besides plaintext: 29 (1.2), 22 (1.3)
+    software_connections: since the program began
     """
 
     version: str
@@ -197,13 +172,8 @@ class Encryption(Section):
 class Report(Totals, kw_only=True):
     """What a program said at the end: its totals of the whole run, and more.
 
-    claim: how many copies the strategy says it makes; null: the program states none
-    errors: what went wrong; anything here makes the run invalid
-    t_ns: when it was made
     clock_cost_ns: reading the clock twice: inside every timed number
-    sending_ns: time with traffic, without pauses
-    too_short: shorter than 50 ms, or a count of messages that the socket buffers hold
-    tls: what kTLS did on this side
+    too_short: shorter than 50 ms, or what the socket buffers hold
     """
 
     role: str
