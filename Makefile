@@ -124,7 +124,7 @@ profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K
 sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
 	$(Q)bin/copyscope sweep $(EXP) $(SWEEP_ARGS)
 
-report: .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
+report: .venv/.package .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
 	$(Q)$(AS_USER) bin/copyscope report $(RESULTS)
 
 test: deps-test all ## Install, build, run the tests that decide most: five minutes (root)
@@ -212,7 +212,7 @@ $(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consum
 check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by the programs that read them: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
 	$(Q)$(AS_USER) $(PYTEST) -q --timeout=100 tests/consumers
 
-check-records: .venv/.ready ## Derived sections of all committed records by the code of an older commit and by this tree's: OLD=main
+check-records: .venv/.package .venv/.ready ## Derived sections of all committed records by the code of an older commit and by this tree's: OLD=main
 	$(Q)$(PYTHON) -P -B tests/rederive.py $(OLD)
 
 lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
@@ -227,7 +227,7 @@ format: .venv/.ready-test ## Format the Python files
 golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden files anew; look at the difference before you commit it
 	$(Q)COPYSCOPE_GOLDEN=1 $(PYTEST) -q tests/pure
 
-pages: .venv/.ready ## docs/reference/record.md, record.schema.json and command-line.md anew, from the code
+pages: .venv/.package .venv/.ready ## docs/reference/record.md, record.schema.json and command-line.md anew, from the code
 	$(Q)PYTHONPATH=tests/pages $(PYTHON) -P -B tests/pages/write.py
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).

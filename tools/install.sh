@@ -54,6 +54,7 @@ install_into() {
 		> "$lib/.venv/pyvenv.cfg"
 	.venv/bin/python3 -I -m copyscope.commands.packages "$lib/.venv/lib/python$version/site-packages"
 	echo ../../../../tools > "$lib/.venv/lib/python$version/site-packages/copyscope.pth"
+	touch "$lib/.venv/.package"
 	# Nobody but root may write bytecode there later.
 	.venv/bin/python3 -m compileall -q -s "$destdir" "$lib/tools"
 	ln -s ../lib/copyscope/bin/copyscope "$to/bin/copyscope"

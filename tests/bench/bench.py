@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(Path(__file__).parent)]
+sys.path.append(str(Path(__file__).parent))
 
 from bench_table import document  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests" / "live")]
+sys.path.append(str(ROOT / "tests" / "live"))
 
 from copyscope.crosscheck.peer import IN_TRACEFS  # noqa: E402
 from copyscope.stats import paired_ratio  # noqa: E402

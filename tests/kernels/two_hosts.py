@@ -237,7 +237,7 @@ def run(place: Path, name: str) -> list[str]:
     """One profile, from here; what is wrong with it."""
     file = KEPT / f"{name}.json"
     words = ("--quiet", "-v", *RUNS[name], "--json", str(file))
-    done = copyscope(place, RUN_S, "profile", *words)
+    done = copyscope(place, RUN_S, "run", *words)
     (KEPT / f"{name}.txt").write_text(done.stdout + done.stderr)
     if not file.exists():
         return [f"{name}: no record: {done.stderr.strip()}"]

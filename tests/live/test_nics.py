@@ -157,8 +157,7 @@ def test_one_copy_copies_every_byte_once() -> None:
 # Waits for the sender of a profiler, goes to its namespace and listens to every packet of a device.
 LISTENER = """
 import ctypes, os, socket, sys
-sys.path[:0] = [sys.argv[1], sys.argv[2]]
-import conftest
+sys.path.append(sys.argv[1])
 from profiling import child_named
 libc = ctypes.CDLL(None, use_errno=True)
 print("ready", flush=True)
@@ -168,7 +167,7 @@ while not (pid := child_named(profiler, "--listen")):
 if libc.setns(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), 0x40000000):
     sys.exit(os.strerror(ctypes.get_errno()))
 tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-tap.bind((sys.argv[3], 3))
+tap.bind((sys.argv[2], 3))
 sys.stdin.read()
 """
 
@@ -200,8 +199,7 @@ def wait_for_child(parent: subprocess.Popen[str], word: str) -> int:
 
 def test_a_listener_turns_sends_into_copies_and_is_named() -> None:
     load("af_packet")
-    here = Path(__file__).parent
-    argv = [sys.executable, "-P", "-c", LISTENER, str(here), str(here.parent), names()[0]]
+    argv = [sys.executable, "-P", "-c", LISTENER, str(Path(__file__).parent), names()[0]]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
         try:
             assert listener.stdin is not None and listener.stdout is not None

@@ -118,12 +118,12 @@ def test_process_that_is_gone() -> None:
 
 def test_perf_dies_with_us(busy: subprocess.Popen[bytes]) -> None:
     owner_code = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); import conftest\n"
+        "import sys, time\n"
         "from copyscope.run.perf_stat import PerfStat\n"
-        "counting = PerfStat(int(sys.argv[2])); counting.start(); counting.wait_ready()\n"
+        "counting = PerfStat(int(sys.argv[1])); counting.start(); counting.wait_ready()\n"
         "print(counting._process.pid, flush=True); time.sleep(60)\n"
     )
-    argv = [sys.executable, "-P", "-c", owner_code, str(Path(__file__).parent.parent), str(busy.pid)]
+    argv = [sys.executable, "-P", "-c", owner_code, str(busy.pid)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         perf = Path(f"/proc/{int(owner.stdout.readline())}")

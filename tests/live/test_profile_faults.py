@@ -156,6 +156,7 @@ def test_an_interpreter_that_is_out_of_reach_is_not_one_that_is_missing() -> Non
         shutil.copy(FRONT, tree / "bin" / "copyscope")
         shutil.copy(sys.executable, tree / "closed" / "python3")
         (tree / ".venv" / "bin" / "python3").symlink_to(tree / "closed" / "python3")
+        (tree / ".venv" / ".package").touch()
         done = without_root(f"{tree}/bin/copyscope")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "/python3: not there for this user: call copyscope with sudo" in done.stderr
@@ -171,8 +172,8 @@ def test_memlock_too_low_says_the_arithmetic() -> None:
 @pytest.mark.parametrize(
     ("tool", "words"),
     [
-        ("profile", "--quiet --impl one_copy --messages 23"),
-        ("profile", f"--quiet --pid {{pid}} --duration 0.5 {' '.join(SAMPLED)}"),
+        ("run", "--quiet --impl one_copy --messages 23"),
+        ("watch", f"--quiet --pid {{pid}} --duration 0.5 {' '.join(SAMPLED)}"),
         ("doctor", ""),
     ],
     ids=["own traffic", "a program", "doctor"],

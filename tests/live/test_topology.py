@@ -248,11 +248,9 @@ def test_sysctls_are_read_inside() -> None:
 
 HOLD = """
 import sys, time
-sys.path.insert(0, sys.argv[1])
-import conftest
 from pathlib import Path
 from copyscope.topology import LinkSettings, open_topology
-with open_topology(sys.argv[2], LinkSettings(), Path(sys.argv[3])) as topology:
+with open_topology(sys.argv[1], LinkSettings(), Path(sys.argv[2])) as topology:
     print(*{Path(namespace.path).stat().st_ino for namespace in topology.namespaces.values()}, flush=True)
     time.sleep(60)
 """
@@ -263,7 +261,7 @@ with open_topology(sys.argv[2], LinkSettings(), Path(sys.argv[3])) as topology:
 def test_a_dead_owner_leaves_nothing(kind: str, how: signal.Signals) -> None:
     if kind == "veth-xdp" and not paths.XDP_OBJECT.is_file():
         pytest.skip("xdp_pass.bpf.o is not built: run make")
-    argv = [sys.executable, "-P", "-c", HOLD, str(Path(__file__).parent.parent), kind, str(paths.XDP_OBJECT)]
+    argv = [sys.executable, "-P", "-c", HOLD, kind, str(paths.XDP_OBJECT)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
         assert owner.stdout is not None
         made = {int(inode) for inode in owner.stdout.readline().split()}

@@ -105,7 +105,7 @@ def test_who_asks_again_ends_a_command_that_ignores_it(
     before = traces()
     ready, kept = tmp_path / "ready", tmp_path / "record.json"
     stubborn = f"trap '' {ignored}; echo >{shlex.quote(str(ready))}; sleep {60 * SLOW}"
-    run = launch("--quiet", "--json", str(kept), "--", "sh", "-c", stubborn)
+    run = launch("-v", "--quiet", "--json", str(kept), "--", "sh", "-c", stubborn)
     wait_until(ready.exists)
     run.send_signal(signal.SIGINT)
     wait_until(kept.exists)

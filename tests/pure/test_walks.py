@@ -40,7 +40,7 @@ def test_a_walk_is_short_and_its_files_are_there(number: int, most: int) -> None
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_each_python_file_of_a_walk_is_joined_to_another_of_it(number: int) -> None:
-    """One imports the other; __main__.py is executed by the launcher, which names it."""
+    """One imports the other, or names it."""
     files = [path for path in walk(number) if path.suffix == ".py"]
     inside = [path for path in files if path.is_relative_to(PACKAGE)]
     for path in inside:

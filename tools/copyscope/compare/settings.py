@@ -1,4 +1,4 @@
-"""The settings of a run by the names of the options of `profile`, and how long and how much it ran."""
+"""The settings of a run by the names of the options of `run`, and how long and how much it ran."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from copyscope.record.segments import Record, segments_of, select
 
 Scalar = str | int | float | bool | None
 
-# option of `profile` -> key of the workload section
+# option of `run` -> key of the workload section
 WORKLOAD = {
     "impl": "impl",
     "size": "size_bytes",

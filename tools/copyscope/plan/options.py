@@ -1,4 +1,4 @@
-"""What the options of `profile` become: traffic, a workload, a path."""
+"""What the options of `run` become: traffic, a workload, a path."""
 
 import argparse
 import json
@@ -73,7 +73,7 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
-    """Raises UsageError for the first of these options that is other than profile's default."""
+    """Raises UsageError for the first of these options that is other than run's default."""
     default = vars(of_run().parse_args([]))
     for name in names:
         if getattr(args, name) != default[name]:

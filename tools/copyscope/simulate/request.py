@@ -15,7 +15,7 @@ MEASUREMENTS_MAX = 64
 # What of a record's workload a simulation can vary, beside those that Measured names.
 HOW = ("receiver", "align", "pages", "touch", "nodelay", "sndbuf_bytes", "rcvbuf_bytes")
 SEED_MAX = (1 << 31) - 1
-# Of profile's options; each of the others says something about instruments, or about this machine.
+# Of run's options; each of the others says something about instruments, or about this machine.
 # fmt: off
 TAKEN = frozenset((
     "simulate", "cache", "kernel", "seeds", "fast", "seed", "impl", "size", "fields", "messages", "receiver",
