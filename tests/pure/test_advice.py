@@ -107,7 +107,7 @@ def test_a_crossover_of_another_machine_is_not_believed() -> None:
         ({"verdict": "never", "size_bytes": None}, "never paid at any size"),
         ({"verdict": "always", "size_bytes": None}, "paid at every size"),
         (
-            {"verdict": "undetermined", "evidence": "undetermined: no difference found; largest residual 3%"},
+            {"verdict": "undetermined", "evidence": "undetermined: no difference found"},
             "Cannot tell whether zero-copy would pay: no difference found (against one_copy",
         ),
         ({"path": "veth"}, "measured on this host over veth only"),
@@ -151,12 +151,16 @@ def test_without_timed_calls_it_is_said_of_the_sends_alone() -> None:
     assert "it would save 20 % (10 to 25 %) of the CPU time that its sends take." in text
 
 
-def test_the_size_that_was_measured_nearest() -> None:
-    sizes = {1: 4_096, 8_192: 4_096, 32_768: SIZE, 1 << 30: SIZE}
-    for size_bytes, nearest in sizes.items():
-        at = crossover_near.ratio_near(CROSSOVER, size_bytes)
-        assert at is not None and at["size_bytes"] == nearest
-    assert crossover_near.ratio_near(CROSSOVER | {"measured": []}, SIZE) is None
+def test_the_ratio_at_its_size_is_that_of_the_measured_sizes_around_it() -> None:
+    """Straight in the logarithm of the size; beyond them it is that of the nearest, which is named."""
+    for size_bytes, nearest in {1: 4_096, 4_096: 4_096, SIZE: SIZE, 1 << 30: SIZE}.items():
+        size, ratio = crossover_near.ratio_at(CROSSOVER, size_bytes) or pytest.fail("no ratio")
+        assert (size, ratio.value) == (nearest, 2.5 if nearest == 4_096 else 0.8)
+    size, ratio = crossover_near.ratio_at(CROSSOVER, 16_384) or pytest.fail("no ratio")
+    assert size == 16_384 and ratio.value == pytest.approx((2.5 * 0.8) ** 0.5)
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.low < (2.0 * 0.75) ** 0.5 < ratio.value < (3.0 * 0.9) ** 0.5 < ratio.high
+    assert crossover_near.ratio_at(CROSSOVER | {"measured": []}, SIZE) is None
     assert " times" not in said(derived(), CROSSOVER | {"measured": []})
 
 

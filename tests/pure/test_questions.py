@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope.compare import estimates, metrics
+from copyscope.compare import composition, estimates, metrics
 from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import crossovers_of, fitted
+from copyscope.crossover.crossover import crossovers_of
 from copyscope.render.report.tables import saved_tables
-from copyscope.study import composition, cost_waterfall, questions, table
+from copyscope.study import cost_waterfall, questions, table
 from copyscope.study.cost_waterfall import Waterfall
 from copyscope.study.questions import Answer
 from copyscope.study.wording import number, say_ratio
@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 def answer_all(records: list[Record]) -> list[Answer]:
-    return questions.answers(table.fill(records), crossovers_of(fitted(records)))
+    return questions.answers(table.fill(records), crossovers_of(records))
 
 
 @pytest.fixture(scope="module")

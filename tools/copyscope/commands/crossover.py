@@ -10,7 +10,7 @@ from pathlib import Path
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading, sweep
 from copyscope.crossover import pair
-from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of, fitted
+from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of
 from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
 from copyscope.render.console import make_console
@@ -65,8 +65,8 @@ def _crossover(arguments: argparse.Namespace) -> int:
     if arguments.pair is not None:
         by, asked = pair.read(arguments.pair, found.records)
         pairs = [asked]
-    fits = fitted(found.records, by)
-    made = document(found.records, crossovers_of(fits, pairs=pairs, by=by), costs_of(fits))
+    answers = crossovers_of(found.records, pairs=pairs, by=by)
+    made = document(found.records, answers, costs_of(found.records, by))
     out = None if arguments.directory is None else arguments.out
     # What advice and reports read there holds the usual pairs.
     if arguments.pair is None or out is not None:

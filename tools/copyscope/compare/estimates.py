@@ -81,8 +81,14 @@ def estimate(point: Point, metric: str) -> Estimate | Missing:
 
 def ratio(point_a: Point, point_b: Point, metric: str) -> Estimate | Missing:
     """A metric of a over that of b, paired by repeat."""
+    found = pairs(point_a, point_b, metric)
+    return found if isinstance(found, Missing) else from_median(stats.ratio_of(found))
+
+
+def pairs(point_a: Point, point_b: Point, metric: str) -> list[tuple[float, float]] | Missing:
+    """A metric of both, of each repeat in which both have one above zero."""
     ours, theirs = ({r["run"]["repeat"]: read(r, metric) for r in p.records} for p in (point_a, point_b))
-    pairs = []
+    found = []
     why = f"{metric}: no repeat that both have"
     for repeat in sorted(ours.keys() & theirs):
         a, b = ours[repeat], theirs[repeat]
@@ -91,8 +97,8 @@ def ratio(point_a: Point, point_b: Point, metric: str) -> Estimate | Missing:
         elif a.value <= 0 or b.value <= 0:
             why = f"{metric}: zero has no ratio"
         else:
-            pairs.append((a.value, b.value))
-    return from_median(stats.ratio_of(pairs)) if pairs else Missing(why)
+            found.append((a.value, b.value))
+    return found or Missing(why)
 
 
 def from_median(found: stats.Median) -> Estimate:

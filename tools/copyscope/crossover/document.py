@@ -4,15 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import Crossover, Measured
-from copyscope.crossover.strategy_costs import Costs
+from copyscope.compare.estimates import Estimate, Missing
+from copyscope.crossover.crossover import Costs, Crossover, Measured
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.segments import Record, samples_of
 from copyscope.units import counted, format_size
 
-SCHEMA = 1
+SCHEMA = 2
 TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
 CPU = "system_cpu_ns_per_kib"
 NAMES = {
@@ -54,7 +53,7 @@ def say(at: Crossover, cause: str | None = None) -> str:
     first, second = (NAMES.get(name, name) for name in at.pair)
     against = f"{QUANTITIES[at.quantity]}, {counted(at.threads, 'thread')}, against {first}"
     if at.verdict == "undetermined":
-        return f"On this path it is {at.evidence.split('; largest residual')[0]} ({against})."
+        return f"On this path it is {at.evidence} ({against})."
     because = f"the copy is made anyway ({cause}), " if cause else ""
     if at.verdict == "never":
         return f"On this path {second} never pays {_span(at)}: {because}{_dearer(at)} ({against})."
@@ -69,7 +68,7 @@ def say(at: Crossover, cause: str | None = None) -> str:
 
 def _short(at: Crossover) -> str:
     if at.verdict == "undetermined":
-        return at.evidence.split("; largest residual")[0]
+        return at.evidence
     side = "above" if at.above == at.pair[1] else "below"
     interval = f"{format_size(at.low)} to {format_size(at.high)}"
     crosses = f"wins {side} {format_size(at.size_bytes)} ({interval})"
@@ -111,9 +110,7 @@ def why_copied(records: Iterable[Record]) -> str | None:
     return None
 
 
-def document(
-    records: Sequence[Record], found: Sequence[Crossover], fitted: Sequence[Costs]
-) -> dict[str, Any]:
+def document(records: Sequence[Record], found: Sequence[Crossover], costs: Sequence[Costs]) -> dict[str, Any]:
     """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
     first = records[0] if records else None
     machine = {} if first is None else {key: first["machine"][key] for key in SAME_MACHINE}
@@ -128,7 +125,7 @@ def document(
         "valid_runs": sum(1 for record in records if record["verdict"]["valid"]),
         "sentence": sentence(found, records),
         "crossovers": [as_json(at) for at in found],
-        "costs": [row.as_json() for row in fitted],
+        "costs": [_costs_row(row) for row in costs],
     }
 
 
@@ -146,7 +143,6 @@ def as_json(found: Crossover) -> dict[str, Any]:
         "high_bytes": _whole(found.high),
         "level": found.level,
         "above": found.above,
-        "method": found.method,
         "evidence": found.evidence,
         "measured": [_ratio_row(at) for at in found.measured],
         "split_ns_per_kib": [dict(row) for row in found.split],
@@ -154,10 +150,19 @@ def as_json(found: Crossover) -> dict[str, Any]:
 
 
 def _ratio_row(at: Measured) -> dict[str, Any]:
-    row = {"size_bytes": at.size_bytes, "better": at.better}
-    if isinstance(at.ratio, Missing):
-        return {**row, **dict.fromkeys(("ratio", "low", "high")), "reason": at.ratio.reason}
-    return {**row, "ratio": at.ratio.value, "low": at.ratio.low, "high": at.ratio.high, "reason": None}
+    return {"size_bytes": at.size_bytes, "better": at.better, **_numbers("ratio", at.ratio)}
+
+
+def _costs_row(costs: Costs) -> dict[str, Any]:
+    named = {"impl": costs.impl, "threads": costs.threads, "quantity": costs.quantity}
+    rows = [{"size_bytes": size, **_numbers("value", one)} for size, one in costs.measured.items()]
+    return {**named, "where": dict(costs.where), "measured": rows}
+
+
+def _numbers(name: str, found: Estimate | Missing) -> dict[str, Any]:
+    if isinstance(found, Missing):
+        return {**dict.fromkeys((name, "low", "high")), "reason": found.reason}
+    return {name: found.value, "low": found.low, "high": found.high, "reason": None}
 
 
 def _whole(size: float | None) -> int | None:

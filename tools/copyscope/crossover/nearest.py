@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from copyscope.compare.estimates import Estimate
+from copyscope.crossover.interpolation import at_size
 from copyscope.record.check import WatchedRun
 from copyscope.record.segments import select, total
+from copyscope.stats import LEVEL
 from copyscope.units import counted, format_size
 
 Row = dict[str, Any]
@@ -117,7 +120,7 @@ def _verdict(row: Row, asked: Question, run: WatchedRun) -> str:
     )
     gains, loses = PAYS[asked.used], LOSES[asked.used]
     if row["verdict"] == "undetermined":
-        reason = str(row["evidence"]).split("; largest residual")[0].removeprefix("undetermined: ")
+        reason = str(row["evidence"]).removeprefix("undetermined: ")
         return f"{_cannot_tell(asked)}: {reason} ({where})."
     if row["verdict"] == "always":
         return f"{name} paid at every size ({where}): {gains}."
@@ -135,26 +138,38 @@ def _verdict(row: Row, asked: Question, run: WatchedRun) -> str:
     return f"{text}: {gains if found else loses}."
 
 
-def ratio_near(row: Row, size_bytes: int) -> dict[str, Any] | None:
-    """What was measured at the size that is nearest; None where no size has a ratio."""
-    known = [at for at in row["measured"] if at["ratio"] is not None]
-    return min(known, key=lambda at: abs(math.log(at["size_bytes"] / max(1, size_bytes))), default=None)
+def ratio_at(row: Row, size_bytes: int) -> tuple[int, Estimate] | None:
+    """The ratio at this size, from the measured sizes around it; beyond them (size, ratio) of the nearest.
+
+    None where no size has a ratio.
+    """
+    known = {
+        int(at["size_bytes"]): Estimate(at["ratio"], at["low"], at["high"], LEVEL, 0)
+        for at in row["measured"]
+        if at["ratio"] is not None
+    }
+    if not known:
+        return None
+    size = min(max(size_bytes, min(known)), max(known))
+    found = at_size(known, size)
+    return None if found is None else (size, found)
 
 
 def _price(row: Row, asked: Question, run: WatchedRun) -> list[str]:
-    """The ratio at the nearest size, and what follows of it for this program's CPU time, with interval."""
-    at = ratio_near(row, asked.size_bytes)
-    if at is None:
+    """The ratio at the program's size, and what follows of it for its CPU time, with interval."""
+    found = ratio_at(row, asked.size_bytes)
+    if found is None:
         return []
+    size, ratio = found
     quantity = QUANTITIES.get(row["quantity"], row["quantity"])
-    text = f"At {format_size(at['size_bytes'])} {asked.name} took {at['ratio']:.2f} times"
-    if at["low"] is None or at["high"] is None:
+    text = f"At {format_size(size)} {asked.name} took {ratio.value:.2f} times"
+    if ratio.low is None or ratio.high is None:
         return [f"{text} {quantity} of {row['pair'][0]} (one repeat: no interval)."]
-    text += f" ({at['low']:.2f} to {at['high']:.2f}) {quantity} of {row['pair'][0]}"
+    text += f" ({ratio.low:.2f} to {ratio.high:.2f}) {quantity} of {row['pair'][0]}"
     if row["quantity"] != SENDER_CPU:
         return [f"{text}."]
-    ratios = [at[key] for key in ("low", "ratio", "high")]
-    changes = sorted(1 / ratio - 1 if asked.used else ratio - 1 for ratio in ratios)
+    ends = (ratio.low, ratio.value, ratio.high)
+    changes = sorted(1 / end - 1 if asked.used else end - 1 for end in ends)
     share = sending_share(run)
     whose = "the CPU time that its sends take"
     if share is not None:

@@ -25,7 +25,6 @@ def render(made: Row, *, verbose: bool, console: Console) -> None:
     rows = [row for row in made["crossovers"] if verbose or row["quantity"] in (CPU, "goodput_gbps")]
     lines = overtaking_lines(rows, width)
     lines += split_lines([row for row in rows if row["quantity"] == CPU], width)
-    lines += residual_lines(made["costs"], width)
     if verbose:
         lines.append(Text())
         for row in rows:
@@ -71,17 +70,6 @@ def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
             cells = [f"{at[name]:+.1f}" for name in parts]
             table.add(" -> ".join(row["pair"]), str(row["threads"]), format_size(at["size_bytes"]), *cells)
     return lines + table.lines(width) if table.rows else []
-
-
-def residual_lines(costs: Sequence[Row], width: int) -> list[Text]:
-    """How far the cost models are from what they were fitted to."""
-    worst: dict[str, float] = {}
-    for row in costs:
-        if row["quantity"] == CPU:
-            found = max((abs(at["residual"]) for at in row["fit"]), default=0.0)
-            worst[row["impl"]] = max(worst.get(row["impl"], 0.0), found)
-    text = ", ".join(f"{impl} {value:.0%}" for impl, value in sorted(worst.items()))
-    return [Text(), *labelled("cost models", f"largest residual: {text}", width)] if text else []
 
 
 def _place(row: Row) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from copyscope import stats
+from copyscope.compare.composition import Parts, parts_of, typical, unsampled, whole_of
 from copyscope.compare.estimates import Estimate, Missing, from_median
 from copyscope.record.segments import Record
-from copyscope.study.composition import Parts, parts_of, typical, unsampled, whole_of
 from copyscope.study.table import Row, setting_of
 
 # what a step is called -> the accounts and stages that it is made of

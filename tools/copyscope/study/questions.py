@@ -219,7 +219,7 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
         if c.quantity not in SHORT:
             continue
         setting = describe({"threads": c.threads, **c.where})
-        sentences.append(f"{SHORT[c.quantity]}, {setting}: {c.evidence.split('; largest residual')[0]}.")
+        sentences.append(f"{SHORT[c.quantity]}, {setting}: {c.evidence}.")
         for at in c.measured:
             place = f"{second} / {first}, {describe({'size': at.size_bytes})}, {setting}"
             facts.append(Fact(place, SHORT[c.quantity], "ratio", at.ratio))

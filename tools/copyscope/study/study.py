@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import Crossover, costs_of, crossovers_of, fitted
-from copyscope.crossover.strategy_costs import Costs
+from copyscope.crossover.crossover import Costs, Crossover, costs_of, crossovers_of
 from copyscope.record.segments import Record
 from copyscope.study.claims.model import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
@@ -60,10 +59,9 @@ def examine(
 
     `modelled`: of simulated machines; they have a say in two answers, and in no number.
     """
-    fits = fitted(records)
-    crossings = crossovers_of(fits)
+    crossings = crossovers_of(records)
     found = beside(answers(rows, crossings), modelled)
-    worked_out = (rows, crossings, costs_of(fits), waterfalls(rows), found)
+    worked_out = (rows, crossings, costs_of(records), waterfalls(rows), found)
     return Study(name, question, records, left_out, *worked_out, judgements, elsewhere)
 
 

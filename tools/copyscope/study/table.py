@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.compare import estimates
+from copyscope.compare.composition import parts_of, typical
 from copyscope.compare.estimates import Estimate, Missing, Point
 from copyscope.compare.metrics import METRICS
 from copyscope.record.segments import Record
-from copyscope.study.composition import parts_of, typical
 
 Key = tuple[str, str, str]  # account or stage, side, context
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from copyscope.compare.estimates import LESS, MORE
-from copyscope.crossover.crossover import Crossover, crossovers_of, fitted
+from copyscope.crossover.crossover import Crossover, crossovers_of
 from copyscope.crossover.document import as_json
 from copyscope.study.claims.comparing import always, compare
 from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED, Finding, Row, Runs, together
@@ -39,7 +39,7 @@ def zero_wins_on_a_nic(runs: Runs) -> Finding:
 
 def _of(runs: Runs, pair: tuple[str, str], quantity: str) -> list[Crossover]:
     settled = [{**r, "run": {**r["run"], "factors": None}} for r in runs.records]
-    found = crossovers_of(fitted(settled, quantities=(quantity,)), (quantity,))
+    found = crossovers_of(settled, (quantity,))
     return [at for at in found if at.pair == pair]
 
 
@@ -51,7 +51,7 @@ def _each(found: list[Crossover], judge: Callable[[Crossover], Finding]) -> Find
 
 def _between(at: Crossover, low: int, high: int) -> Finding:
     rows = [_row(at)]
-    text = at.evidence.split("; largest residual")[0].removeprefix("undetermined: ")
+    text = at.evidence.removeprefix("undetermined: ")
     # a fixed number of messages has no segment without instruments, and so no goodput at any size
     sizes = [one.size_bytes for one in at.measured]
     covered = bool(sizes) and sizes[0] <= low and sizes[-1] >= high
@@ -69,7 +69,7 @@ def _between(at: Crossover, low: int, high: int) -> Finding:
 
 def _from(at: Crossover, size: int) -> Finding:
     rows = [_row(at)]
-    text = at.evidence.split("; largest residual")[0].removeprefix("undetermined: ")
+    text = at.evidence.removeprefix("undetermined: ")
     if at.verdict == "always":
         return Finding(HOLDS, text, rows)
     if at.verdict == "never":

@@ -17,12 +17,14 @@ from copyscope.record.segments import Record
 Parts = dict[str, float]  # account or stage -> ns per KiB, all sides and contexts
 
 
-def parts_of(records: Sequence[Record], blind: Sequence[str] = ()) -> list[Parts]:
+def parts_of(
+    records: Sequence[Record], blind: Sequence[str] = (), sides: Sequence[str] = SIDES
+) -> list[Parts]:
     """The parts of each run, in order; of a run whose CPU time is not known, none.
 
     `blind`: sides that are taken as not sampled, because what they are compared with was not.
     """
-    pooled = {side: _shares([row_costs(record) for record in records], side) for side in SIDES}
+    pooled = {side: _shares([row_costs(record) for record in records], side) for side in sides}
     return [_parts(record, pooled, blind) for record in records]
 
 
@@ -35,7 +37,7 @@ def unsampled(records: Sequence[Record]) -> list[str]:
 def _parts(record: Record, pooled: Mapping[str, Parts], blind: Sequence[str]) -> Parts:
     found: Parts = {}
     rows = row_costs(record)
-    for side in SIDES:
+    for side in pooled:
         cost = cpu_per_kib(record, (side,)).value
         if cost is None:
             return {}
