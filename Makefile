@@ -240,8 +240,7 @@ $(OUTPUT)/tests/openssh: | $(OUTPUT)/tests
 	$(Q)rm -rf $@.new && mkdir $@.new && cd $@.new && apt-get -qq download $$(apt-get -s install --no-install-recommends openssh-server | sed -n 's/^Inst \([^ ]*\).*/\1/p') && for deb in *.deb; do dpkg-deb -x "$$deb" .; done && mv $(abspath $@.new) $(abspath $@)
 
 $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
-$(OUTPUT)/tests/pace: BENCH_LIBS := -lm
-$(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong $(OUTPUT)/tests/pace $(OUTPUT)/tests/timeline: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
+$(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/copies: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
@@ -262,7 +261,7 @@ $(OUTPUT)/tests/copies-stripped: $(OUTPUT)/tests/copies-static
 $(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -shared -fPIC -o $@ $< -ldl
 
-bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(OUTPUT)/tests/pace $(OUTPUT)/tests/timeline $(if $(filter yes,$(URING)),$(OUTPUT)/tests/bare_uring) ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
+bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(if $(filter yes,$(URING)),$(OUTPUT)/tests/bare_uring) ## Ours against iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
 
 clean: ## Remove what was built (not results/)

@@ -57,7 +57,7 @@ _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
 /* How a watched program hands over what it sends: one per protocol and system call. */
 struct shape_cell {
-	/* Messages whose arguments were read, of one call in shape_one_in, and those of which that failed. */
+	/* Messages whose arguments were read, and those of which that failed. */
 	__u64 messages;
 	__u64 unreadable;
 	/* Messages that begin where the message did that was looked at before in the same thread. */
@@ -102,17 +102,6 @@ struct socket_cell {
 	__u64 received_bytes;
 };
 _Static_assert(sizeof(struct socket_cell) == 24, "socket_cell");
-/* A TCP socket that was closed while nothing counted its calls: what TCP itself had counted by then. By its inode. */
-struct ended_socket {
-	__u64 sent_bytes;
-	__u64 received_bytes;
-};
-_Static_assert(sizeof(struct ended_socket) == 16, "ended_socket");
-/* Between two readings. */
-#define ENDED_MAX 4096
-/* Processes that close their sockets as they end. */
-#define LEAVING_MAX 64
-
 /* Open at once, of those that moved anything (collector --sockets-max). */
 #define SOCKETS_MAX 262144
 
@@ -147,8 +136,6 @@ enum watch_total {
 	WATCH_UNSEEN,
 	/* Notifications of io_uring whose program did not ask whether the send was copied. */
 	WATCH_UNTOLD,
-	/* Connections of the whole machine: while none is new, those that are known need only be asked for. */
-	WATCH_ESTABLISHED,
 	WATCH_TOTAL_CNT,
 };
 

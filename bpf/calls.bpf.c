@@ -2,9 +2,6 @@
 /*
  * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *
- * Where one call in N is timed, the programs that time are attached for a part of the time (duty_cycle.h). What counts all
- * calls is then at the socket, where the kernel has a hook (6.3 and newer): it sees no other system call, and leaves the
- * machine's system calls on their fast path. Else it is the program of sys_exit, which then stays attached.
  * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that
  * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
  * blocked includes the wait for a CPU after the wake-up.
@@ -18,16 +15,8 @@
 
 /* Declared in socket.bpf.h. */
 const volatile __u8 call_of_nr[SYSCALLS_MAX];
-/* One call in so many is timed, chosen at random, while the hooks that time are attached; all are counted. */
-const volatile __u32 time_one_in = 1;
-/* Calls are counted at the socket; where they return they are only timed. */
-const volatile bool count_at_socket;
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
-/* And those that were ever begun; one that is lost because two CPUs count at a time does no harm. */
-__u32 clocks_begun;
-/* The timed calls alone are counted: the program knows how many there are. */
-const volatile bool count_timed_only;
 
 MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
 MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
@@ -58,44 +47,6 @@ static __always_inline void count_call(struct call_cell *cell, __u32 call, long 
 		cell->largest_bytes = ret;
 }
 
-/*
- * These four pass the socket once a call, with what the call will return, be it an error (net/socket.c). Others do not:
- * sendfile(2) comes by with each pipe full of pages, the calls for several messages with each of them.
- */
-static __always_inline bool passes_once(__u32 call)
-{
-	return call == CALL_SENDTO || call == CALL_SENDMSG || call == CALL_RECVFROM || call == CALL_RECVMSG;
-}
-
-static __always_inline void count_passing(int ret)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 side = side_of(task->tgid);
-	struct call_cell *cell;
-	__u32 call;
-
-	if (side == SIDE_OTHER)
-		return;
-	call = call_of(SYSCALL_NR_KNOWN((struct pt_regs *)bpf_task_pt_regs(task)));
-	cell = passes_once(call) ? call_cell(side, call) : NULL;
-	if (cell)
-		count_call(cell, call, ret);
-}
-
-SEC("?tp_btf")
-int BPF_PROG(on_call_sent, struct sock *sk, int ret, int flags)
-{
-	count_passing(ret);
-	return 0;
-}
-
-SEC("?tp_btf")
-int BPF_PROG(on_call_received, struct sock *sk, int ret, int flags)
-{
-	count_passing(ret);
-	return 0;
-}
-
 SEC("?tp_btf")
 int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 {
@@ -107,7 +58,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
 		return 0;
 	call = call_of(nr);
-	if (call == CALL_NONE || (time_one_in > 1 && bpf_get_prandom_u32() % time_one_in))
+	if (call == CALL_NONE)
 		return 0;
 	if (watch_mode != WATCH_NOBODY) {
 		__u32 protocol;
@@ -135,7 +86,6 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	if (clock->call == CALL_NONE)
 		add_atomic(&open_clocks, 1);
 	clock->call = call;
-	clocks_begun++;
 	clock->enter_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -163,7 +113,8 @@ static __always_inline bool is_call(__u32 call, __u32 of_number)
 
 static __always_inline bool takes_sockets_only(__u32 call)
 {
-	return passes_once(call) || call == CALL_SENDMMSG || call == CALL_RECVMMSG;
+	return call == CALL_SENDTO || call == CALL_SENDMSG || call == CALL_SENDMMSG || call == CALL_RECVFROM || call == CALL_RECVMSG ||
+	       call == CALL_RECVMMSG;
 }
 
 static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, long ret)
@@ -181,7 +132,7 @@ static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, long ret)
  */
 static __always_inline void count_closed(struct pt_regs *regs, __u32 call, long ret)
 {
-	if (count_at_socket || count_timed_only || is_looking(regs, call) || (call == CALL_MAP && !is_mapping(regs)))
+	if (is_looking(regs, call) || (call == CALL_MAP && !is_mapping(regs)))
 		return;
 	if (has_lost_its_file(SYSCALL_FD(regs), call, ret) ||
 	    (call == CALL_SPLICE && has_lost_its_file(SYSCALL_THIRD(regs), call, ret)))
@@ -205,7 +156,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	call = call_of(SYSCALL_NR_KNOWN(regs));
 	if (call == CALL_NONE)
 		return 0;
-	/* Not chosen, or entered before the programs were attached: counted, not timed. */
+	/* Entered before the programs were attached: counted, not timed. */
 	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
 	timed = stop_clock(clock);
 	if (is_call(timed, call)) {
@@ -225,13 +176,10 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	}
 	if (call == CALL_SPLICE_READ || call == CALL_MAP)
 		splices_seen = 1;
-	if ((count_at_socket && !passes_once(call)) || (count_timed_only && timed == CALL_NONE))
-		return 0;
 	cell = call_cell(side, call);
 	if (!cell)
 		return 0;
-	if (!count_at_socket)
-		count_call(cell, call, ret);
+	count_call(cell, call, ret);
 	if (timed == CALL_NONE || !clock)
 		return 0;
 	elapsed = now - clock->enter_ns;

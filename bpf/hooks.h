@@ -6,13 +6,10 @@
  *
  * id          the BPF program is on_<id>; the record calls the hook by this name
  * instrument  bytes | calls | sampler | functions: switched together, segment by segment
- *             watch | volume | copies | packets | shape: of a program that we did not write; watch stays attached all the
- *             time, and so does volume, unless the program makes so many calls that this would slow it down
+ *             watch | volume | copies | packets | shape: of a program that we did not write; watch and volume stay
+ *             attached all the time
  * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  without it the instrument does not run
- *             TIMED     required, too; where only one call in N is timed, attached in duty cycles only (duty_cycle.h), but for
- *                       sys_exit where it counts as well. The row that begins a call comes first
- *             COUNTER   one of two that count all calls in place of sys_exit, where that costs less (probes.c)
  *             OPTIONAL  without it a column is missing, and says so
  *             FALLBACK  used only where the row before it is absent, or refused when it is loaded or attached
  *
@@ -30,13 +27,11 @@
 	HOOK(receive_bytes_at_exit, bytes, sys_exit, FALLBACK) \
 	HOOK(copy_out_bytes, bytes, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(uring_bytes, bytes, io_uring_complete, OPTIONAL) \
-	HOOK(syscall_enter, calls, sys_enter, TIMED) \
-	HOOK(syscall_exit, calls, sys_exit, TIMED) \
-	HOOK(task_switch, calls, sched_switch, TIMED) \
-	HOOK(softirq_enter, calls, softirq_entry, TIMED) \
-	HOOK(softirq_leave, calls, softirq_exit, TIMED) \
-	HOOK(call_sent, calls, sock_send_length, COUNTER) \
-	HOOK(call_received, calls, sock_recv_length, COUNTER) \
+	HOOK(syscall_enter, calls, sys_enter, REQUIRED) \
+	HOOK(syscall_exit, calls, sys_exit, REQUIRED) \
+	HOOK(task_switch, calls, sched_switch, REQUIRED) \
+	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
+	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
 	HOOK(packet_owner, sampler, netif_receive_skb, OPTIONAL) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \

@@ -11,8 +11,6 @@
 
 /* As in functions.bpf.c: set by the collector. */
 extern const volatile __u32 page_bytes;
-/* The arguments of one call in so many are read, chosen at random. */
-const volatile __u32 shape_one_in = 1;
 
 MAP(PERCPU_ARRAY, shape_cells, __u32, struct shape_cell, SHAPE_CELLS);
 /* As volume_used: which of them the collector has to read. */
@@ -136,7 +134,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
 	struct shape_cell *cell;
 	__u64 second;
 
-	if (ret < 0 || (shape_one_in > 1 && bpf_get_prandom_u32() % shape_one_in) || current_side() == SIDE_OTHER)
+	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
 	call = call_of(nr);
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG && call != CALL_WRITE && call != CALL_WRITEV)

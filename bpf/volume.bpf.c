@@ -189,51 +189,6 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 		note_send(cell, sk, false, regs, call, protocol, ret);
 }
 
-static __always_inline bool is_leaving(void)
-{
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-
-	return bpf_map_lookup_elem(&leaving, &tgid);
-}
-
-/* As sock_diag(7) has them in Python (watch/connections.py); the end of what the peer sends has a number, too (tcp_fin()). */
-static __always_inline void read_ended(const struct sock *sk, struct ended_socket *ended)
-{
-	const struct tcp_sock *tcp = (const struct tcp_sock *)sk;
-	__u32 unsent = BPF_CORE_READ(tcp, write_seq) - BPF_CORE_READ(tcp, snd_nxt);
-	__u32 waiting = BPF_CORE_READ(tcp, rcv_nxt) - BPF_CORE_READ(tcp, copied_seq);
-	bool done = BPF_CORE_READ(sk, __sk_common.skc_flags) >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1;
-
-	ended->sent_bytes = BPF_CORE_READ(tcp, bytes_sent) - BPF_CORE_READ(tcp, bytes_retrans) + unsent;
-	ended->received_bytes = BPF_CORE_READ(tcp, bytes_received) - waiting - (done && !waiting);
-}
-
-/*
- * Once: when the program has closed it (both ways are shut then, and it is its file until the call returns: __tcp_close()), or
- * when the peer has ended it. Of a socket that no call was counted of, the task that closes it tells whose it is.
- */
-static __always_inline void note_ended(const struct sock *sk, int newstate)
-{
-	struct ended_socket ended = {};
-	struct socket_cell *cell;
-	__u64 key = (__u64)sk, inode;
-
-	if (newstate != TCP_CLOSE && sk->sk_shutdown != SHUTDOWN_MASK)
-		return;
-	if (protocol_of_given(sk) != PROTOCOL_TCP)
-		return;
-	cell = bpf_map_lookup_elem(&socket_cells, &key);
-	if (!cell && (sk->sk_shutdown != SHUTDOWN_MASK || (current_side() == SIDE_OTHER && !is_leaving())))
-		return;
-	inode = cell ? cell->inode : inode_of(sk);
-	if (!inode)
-		return;
-	read_ended(sk, &ended);
-	if (bpf_map_update_elem(&ended_sockets, &inode, &ended, BPF_ANY))
-		count_loss(LOSS_WATCHED_ENDED_MAP_FULL);
-	bpf_map_delete_elem(&socket_cells, &key);
-}
-
 /*
  * A socket that is closed leaves its place to others: at once, in the task that closes it. Its program moves nothing over it any
  * more, while TCP may go on with it for minutes, and the rest of its states are told in softirqs, where programs are skipped.
@@ -242,8 +197,6 @@ static __always_inline void forget_socket(const struct sock *sk, int newstate)
 {
 	__u64 key = (__u64)sk;
 
-	if (volume_away)
-		note_ended(sk, newstate);
 	if (newstate == TCP_CLOSE || sk->sk_shutdown == SHUTDOWN_MASK)
 		bpf_map_delete_elem(&socket_cells, &key);
 	/* Completions may still come. */
@@ -254,8 +207,6 @@ static __always_inline void forget_socket(const struct sock *sk, int newstate)
 SEC("?tp_btf")
 int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const int newstate)
 {
-	if (newstate == TCP_ESTABLISHED)
-		add_total(WATCH_ESTABLISHED, 1);
 	forget_socket(sk, newstate);
 	return 0;
 }

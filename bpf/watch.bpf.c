@@ -8,9 +8,6 @@ const volatile char watch_comm[WATCH_COMM];
 const volatile __u32 watch_master;
 
 __u64 watch_totals[WATCH_TOTAL_CNT];
-__u32 volume_away;
-
-struct leaving_map leaving SEC(".maps");
 
 SEC("?tp_btf")
 int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *child)
@@ -36,7 +33,6 @@ SEC("?tp_btf")
 int BPF_PROG(on_process_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
-	__u8 there = 1;
 
 	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
 	if (BPF_CORE_READ(task, signal, live.counter))
@@ -49,8 +45,6 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 		watched_first = 0;
 	if (!bpf_map_delete_elem(&watched, &tgid))
 		add_atomic(&watched_changes, 1);
-	if (volume_away)
-		bpf_map_update_elem(&leaving, &tgid, &there, BPF_ANY);
 	return 0;
 }
 

@@ -10,9 +10,7 @@
  * arrival.bpf.c  what becomes of it: packets, completions
  *
  * Those of watch, volume and uring stay attached for the whole run, in the control segments as well: without them nobody would
- * know how much such a program moved. They are the cheap ones, some map lookups and a few additions per socket call. Where a
- * program makes so many calls that this would slow it down, those at the calls are there for a part of the time
- * (volume_away), and TCP's own counts tell the rest.
+ * know how much such a program moved. They are the cheap ones, some map lookups and a few additions per socket call.
  */
 #ifndef COPYSCOPE_WATCH_BPF_H
 #define COPYSCOPE_WATCH_BPF_H
@@ -22,18 +20,6 @@
 #define PF_IO_WORKER 0x10
 
 extern __u64 watch_totals[WATCH_TOTAL_CNT];
-/* The hooks that count each call come and go: what TCP counted of a socket is read when it is closed. */
-extern __u32 volume_away;
-
-/* Processes whose last thread is ending: their sockets are closed after that. */
-struct leaving_map {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, LEAVING_MAX);
-	__type(key, __u32);
-	__type(value, __u8);
-};
-extern struct leaving_map leaving SEC(".maps");
-
 struct volume_map {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, VOLUME_CELLS);

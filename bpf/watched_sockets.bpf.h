@@ -17,15 +17,6 @@ struct {
 	__type(value, struct socket_cell);
 } socket_cells SEC(".maps");
 
-/* By inode. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ENDED_MAX);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u64);
-	__type(value, struct ended_socket);
-} ended_sockets SEC(".maps");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, PEERS_MAX);

@@ -133,8 +133,7 @@ static void note_sampling(struct collector *collector, bool on)
 
 static int close_all(struct collector *collector)
 {
-	bool away = probes__skeleton(collector->probes)->bss->volume_away;
-	bool watch = is_open(collector, "watch"), volume = is_open(collector, "volume") && !away;
+	bool watch = is_open(collector, "watch"), volume = is_open(collector, "volume");
 	int err = 0;
 
 	snprintf(collector->open, sizeof(collector->open), "%s%s%s", watch || volume ? "," : "", watch ? "watch," : "",
@@ -258,17 +257,6 @@ static int do_close(struct collector *collector, const char *arguments)
 	return say(answer);
 }
 
-/* Whether the instrument `volume` is closed with the others from now on, or stays as `watch` does. */
-static int do_spare(struct collector *collector, const char *arguments)
-{
-	bool away = !strcmp(arguments, "on");
-
-	if (collector->watch.mode == WATCH_NOBODY || (!away && strcmp(arguments, "off")))
-		return refuse("spare", "expected, with --watch: on|off");
-	probes__skeleton(collector->probes)->bss->volume_away = away;
-	return say(json_pack("{s:s, s:b}", "event", "spare", "away", away));
-}
-
 static int do_gate(struct collector *collector, const char *arguments)
 {
 	unsigned long one_in;
@@ -375,7 +363,6 @@ static const struct command {
 	{ "samples", do_samples, false },
 	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },
-	{ "spare", do_spare, false },
 	{ "report", do_report, true },
 };
 

@@ -41,29 +41,25 @@
 static struct {
 	struct watch watch;
 	unsigned int frequency_hz;
-	struct calls_options calls;
+	bool sends_in_pieces;
 	bool functions;
 	struct functions_options functions_options;
 	bool probe;
 	bool load;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
-	.calls.time_one_in = DEFAULT_GATE,
 	.functions_options = { .attach = ATTACH_ANY, .gate_one_in = DEFAULT_GATE },
 	.watch.follow = true,
 };
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_COUNT_RETURNS, OPTION_COUNT_TIMED, OPTION_SOCKETS_MAX, OPTION_LOAD };
+       OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second of each CPU (default 199)", 0 },
-	{ "gate", 'g', "N", 0, "Time one call in N (default 16); all are counted", 0 },
-	{ "count-returns", OPTION_COUNT_RETURNS, NULL, 0,
-	  "Count calls where they return, not at the socket: sendfile(2) passes it in pieces", 0 },
-	{ "count-timed", OPTION_COUNT_TIMED, NULL, 0,
-	  "Where not all calls are timed, count the timed ones alone: who makes them knows the others", 0 },
+	{ "sends-in-pieces", OPTION_SENDS_IN_PIECES, NULL, 0,
+	  "Some calls of our own traffic pass the socket more than once, as sendfile(2) does", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
 	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
@@ -104,14 +100,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case 'F':
 		env.frequency_hz = number_of(arg, "--frequency", FREQUENCY_MAX_HZ, state);
 		return 0;
-	case 'g':
-		env.calls.time_one_in = number_of(arg, "--gate", GATE_MAX, state);
-		return 0;
-	case OPTION_COUNT_RETURNS:
-		env.calls.count_returns = true;
-		return 0;
-	case OPTION_COUNT_TIMED:
-		env.calls.count_timed = true;
+	case OPTION_SENDS_IN_PIECES:
+		env.sends_in_pieces = true;
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
 		env.functions_options.gate_one_in = number_of(arg, "--functions-gate", GATE_MAX, state);
@@ -187,7 +177,6 @@ static const struct argp argp = {
 	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, volume, copies,\n"
 	       "                               packets, shape\n"
 	       "  close                        detach all but watch and volume, drain the samples\n"
-	       "  spare on|off                 whether close detaches volume, too, from now on\n"
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples since this was asked last\n"
@@ -300,7 +289,7 @@ int main(int argc, char **argv)
 	if (!err)
 		err = sampler__load(&collector.sampler_skel, watch);
 	if (!err)
-		err = probes__open(&collector.probes, &env.calls, &env.functions_options, watch,
+		err = probes__open(&collector.probes, env.sends_in_pieces, &env.functions_options, watch,
 				   collector.sampler_skel);
 	if (!err && watch)
 		collector.watched.map = watched_map(&collector);

@@ -11,20 +11,15 @@ TRAFFIC_GOALS = {"bare": 0.98, "bare_uring_send": 0.98, "bare_uring_zc": 0.98}
 OBSERVER_GOALS = {size_bytes: 1 - share for size_bytes, share in gate.GOALS}
 # What copyscope run has attached by default, each in segments of its own.
 OURS_WATCHING = ("ours", "ours_calls", "ours_bytes")
-# A watched program over the same alone: the least of its goodput or requests, the most of their p99.
-AT_MOST = ("p99_us", "p99_waited_us")
-WATCH_GOALS: dict[tuple[str, int | None], float] = {
-    **{(quantity, None): 0.97 for quantity in ("gbps", "requests")},
-    ("gbps", 65536): 0.99,
-    **{(quantity, None): 1.05 for quantity in AT_MOST},
-}
+# A watched program over the same alone: the least of its goodput or requests.
+WATCH_GOAL = 0.95
 
 
 def goal_of(name: str, made: dict[str, Any]) -> float | None:
     """What the ratio of one of the raw comparisons has to be in the benchmark `name`, if it has to be."""
     quantity, size_bytes = made["quantity"], made["factors"]["size_bytes"]
     if name == "watch":
-        return WATCH_GOALS.get((quantity, size_bytes), WATCH_GOALS[quantity, None])
+        return WATCH_GOAL
     if quantity == "gbps" and name in ("traffic", "uring") and made["ours"] != "bare":
         return TRAFFIC_GOALS.get(made["peer"], 1.0)
     if quantity == "gbps" and name == "observer" and made["ours"] in OURS_WATCHING:
@@ -36,8 +31,7 @@ def reached(made: dict[str, Any], goal: float | None) -> Reached | None:
     """On which side of its goal the interval lies; a value that equals it meets it."""
     if goal is None:
         return None
-    at_most = made["quantity"] in AT_MOST
-    sides = [value <= goal if at_most else value >= goal for value in (made["low"], made["high"])]
+    sides = [value >= goal for value in (made["low"], made["high"])]
     return "met" if all(sides) else "open" if any(sides) else "missed"
 
 

@@ -13,7 +13,7 @@ from copyscope.run.perf_stat import PerfStat
 # The default of copyscope run, and of profile.bt.
 FREQUENCY = "199"
 # What a run of copyscope run with its defaults gives its collector (tests/pure/test_bench.py).
-COLLECTOR_OPTIONS = ("--frequency", FREQUENCY, "--gate", "16", "--count-timed")
+COLLECTOR_OPTIONS = ("--frequency", FREQUENCY)
 HERE = Path(__file__).resolve().parent
 READY_S = 20.0
 Observer = Callable[[], contextlib.AbstractContextManager[None]]

@@ -90,7 +90,7 @@ def watching(pid: int, *options: str, under: Sequence[str] = ()) -> Iterator[Chi
 
 def every_call_timed(what: str, count: int) -> dict[str, Any]:
     """The collector's report on a crowd's whole work."""
-    with crowd(what, count) as made, watching(made.pid, "--gate", "1") as collector:
+    with crowd(what, count) as made, watching(made.pid) as collector:
         collector.ask("open calls", "opened", 30 * SLOW)
         made.begin()
         made.wait()

@@ -18,9 +18,8 @@ Record = dict[str, Any]
 STRETCH = max(1.0, SLOW / 2)
 # What is watched and what watches share the processor that emulates a guest: the load would take most of it.
 POLITE = ("nice", "-n", "10") if SLOW > 1 else ()
-# Function hooks take longest to attach; they have tests of their own. How fast a program goes without us is
-# looked at for 3 s: test_nginx_copies_less_with_sendfile does that.
-SAMPLED = ("--instruments", "counters,calls,sampler", "--no-baseline")
+# Function hooks take longest to attach; they have tests of their own.
+SAMPLED = ("--instruments", "counters,calls,sampler")
 
 NGINX = """\
 daemon off;

@@ -8,8 +8,8 @@ import pytest
 from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.run.child import Child
+from links import attached
 from profiling import SLOW, is_root
-from test_duty_cycles import attached
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 

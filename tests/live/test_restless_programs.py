@@ -60,7 +60,7 @@ def running(program: str) -> Iterator[int]:
 @pytest.mark.parametrize("program", [EXCHANGE, DISPLACED], ids=["sleeps", "is displaced"])
 def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(program: str) -> None:
     with running(program) as pid:
-        record = record_of("--pid", str(pid), "--duration", "3", "--no-baseline", verb="watch")
+        record = record_of("--pid", str(pid), "--duration", "3", verb="watch")
     assert broken_identities(record) == []
     counted = record["counters"]["target"]["context-switches"]
     assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
@@ -85,7 +85,7 @@ def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
         made.begin()
         made.wait()
         pids = ",".join(map(str, made.children(12)))
-        options = ("--duration", "8", "--frequency", "1000", "--no-baseline")
+        options = ("--duration", "8", "--frequency", "1000")
         record = record_of("--pid", pids, *options, verb="watch", check=None)
     if "cycles" in {row["event"] for row in record["samples"]}:
         pytest.skip("cycles are sampled, which are no time")
@@ -97,6 +97,6 @@ def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
 
 def test_a_program_that_does_not_is_counted_as_a_whole() -> None:
     with running(BUSY) as pid:
-        record = record_of("--pid", str(pid), "--duration", "2", "--no-baseline", verb="watch", check=None)
+        record = record_of("--pid", str(pid), "--duration", "2", verb="watch", check=None)
     clock = record["counters"]["target"]["task-clock"]
     assert clock["status"] == "measured" and clock["running"] == 1.0

@@ -6,9 +6,9 @@ from contextlib import ExitStack
 import pytest
 from copyscope import paths
 from copyscope.run.child import Child
+from links import attached
 from profiling import SLOW, is_root
 from programs import splice_pipeline
-from test_duty_cycles import attached
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 

@@ -93,7 +93,6 @@ def full_records() -> list[dict[str, Any]]:
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))
-    spared = derive(watched_record(receives=4096, spared=True))
     unsampled = watched_record() | {"samples": []}
     unsampled["workload"] = unsampled["workload"] | {"command": ["nginx", "-t"]}
     crossover = {
@@ -122,7 +121,6 @@ def full_records() -> list[dict[str, Any]]:
         *(real if "simulated" in real else derive(real) for real in real_records()),
         watched,
         copying,
-        spared,
         derive(unsampled),
         simulated_record(),
         simulated_record(seeds=(1,)),

@@ -9,7 +9,6 @@ import builders
 import pytest
 from builders.encrypted import with_tls
 from copyscope.ledger.derive import derive
-from copyscope.ledger.identities.own import COUNTING
 from copyscope.record.raw import RawRun
 from copyscope.record.segments import select, total, uncopied_out
 from copyscope.record.store import RecordError
@@ -166,32 +165,23 @@ def test_an_arm_that_did_not_run_is_not_checked() -> None:
     assert found["timed_calls"]["holds"] is None
 
 
-@pytest.mark.parametrize(
-    ("counted_at", "hook", "missed", "holds"),
-    [
-        *(("return", "syscall_exit", 2, True), ("return", "syscall_exit", 1, False)),
-        *(("return", "call_sent", 2, False), ("socket", "call_sent", 2, True)),
-    ],
-)
+@pytest.mark.parametrize(("missed", "holds"), [(2, True), (1, False)])
 def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
-    counted_at: str, hook: str, missed: int, holds: bool
+    missed: int, holds: bool
 ) -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     (row,) = (row for row in raw["calls"] if row["side"] == "sender" and row["syscall"] == "sendmsg")
-    row |= {"calls": row["calls"] - 2, "counted_at": counted_at}
-    raw["loss"][f"recursion_{hook}"] = missed
-    full = derive(raw)
-    found = {i["name"]: i for i in full["identities"]}["timed_calls"]
-    assert (found["left"] - found["right"], found["holds"]) == (2, holds)
-    assert found["tolerance"] == (missed if hook == COUNTING[counted_at] else 0)
+    row["calls"] -= 2
+    raw["loss"]["recursion_syscall_exit"] = missed
+    found = {i["name"]: i for i in derive(raw)["identities"]}["timed_calls"]
+    assert (found["left"] - found["right"], found["holds"], found["tolerance"]) == (2, holds, missed)
 
 
 def test_other_calls_of_the_sender_are_no_sends() -> None:
-    """500 looks into the error queue: neither they, nor what was missed where they are counted."""
+    """500 looks into the error queue."""
     raw = copy.deepcopy(RAW["zero_copy"])
     (row,) = (row for row in raw["calls"] if row["side"] == "sender")
-    raw["calls"].append({**row, "syscall": "recvmsg", "calls": 500, "counted_at": "return"})
-    raw["loss"]["recursion_syscall_exit"] = 7
+    raw["calls"].append({**row, "syscall": "recvmsg", "calls": 500})
     (found,) = (i for i in derive(raw)["identities"] if i["name"] == "timed_calls")
     made = sum(s["sender"]["calls"] for s in raw["run"]["segments"] if s["arm"] == "calls")
     assert (found["left"], found["right"], found["tolerance"]) == (made, made, 0)

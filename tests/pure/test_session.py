@@ -73,7 +73,7 @@ class Somebody(Subject):
     def before(self) -> Any:
         return self._mark("before")
 
-    def begin(self, _probes: tuple[str, ...], opened: dict[str, Any]) -> Any:
+    def begin(self, opened: dict[str, Any]) -> Any:
         self.answers.append(opened)
         return self._mark("begin")
 
@@ -81,7 +81,7 @@ class Somebody(Subject):
         self.said.append(f"run {segment.length_s:g}")
         self.fails(segment)
 
-    def end(self, _probes: tuple[str, ...]) -> Any:
+    def end(self) -> Any:
         return self._mark("end")
 
     def after(self, closed: dict[str, Any]) -> Any:
@@ -110,7 +110,7 @@ def made(
     monkeypatch.setattr(session, "Child", lambda *_: Collector(said))
     monkeypatch.setattr(fingerprint, "read_load", lambda own_ns, _: {"own_ns": own_ns})
     segments = tuple(Segment(number, 0, arm, 0.5) for number, arm in enumerate(arms))
-    plan = RunPlan(PROBES, segments, 199, None, 1, counters=True, seed=1)
+    plan = RunPlan(PROBES, segments, 199, None, counters=True, seed=1)
     steps = SimpleNamespace(prepare=lambda _: None, begin=lambda _: None, done=lambda: None)
     return Session(plan, Somebody(said, fails), steps), said
 
@@ -202,8 +202,8 @@ def test_both_subjects_are_measured_by_one_kind_of_plan() -> None:
     assert set(own.probes) == {"unprobed", "ledger", "calls", "bytes"} and own.always == ()
     assert set(watched.probes) == {"unprobed", "ledger", "calls", "functions"}
     assert watched.always == ("watch", "volume")
-    assert own.collector()[1:] == [*("--frequency", "199", "--gate", "16", "--count-timed")]
-    assert watched.otherwise and watched.otherwise.collector()[1:] == ["--frequency", "199", "--gate", "1"]
+    assert own.collector()[1:] == ["--frequency", "199"]
+    assert watched.otherwise and watched.otherwise.collector()[1:] == ["--frequency", "199"]
 
 
 def test_one_segment_is_the_whole_run_of_either() -> None:

@@ -96,10 +96,10 @@ def test_the_way_of_the_copy_is_in_the_plan() -> None:
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_calls_that_pass_the_socket_in_pieces_are_counted_where_they_return(in_pieces: bool) -> None:
+def test_the_collector_knows_of_calls_that_pass_the_socket_in_pieces(in_pieces: bool) -> None:
     traffic = Traffic((), (), {"in_pieces": in_pieces})
     plan = traffic_plan(parser().parse_args([]), SAMPLED, 1, in_pieces=traffic.in_pieces)
-    assert plan.count_returns is in_pieces
+    assert plan.sends_in_pieces is in_pieces
 
 
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:

@@ -16,11 +16,9 @@ from copyscope.commands import watch
 from copyscope.commands.watch import check_met, late
 from copyscope.commands.watch_arguments import check_usage, parse, parser, split
 from copyscope.errors import RunError, UsageError
-from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import watched_segments
 from copyscope.run.program import connections, containers, processes, target
 from copyscope.run.program.followed import Followed
-from copyscope.run.program.seen import Seen
 
 
 def stat(pid: int, comm: str, *, parent: int = 1, flags: int = 4194560, start: int = 0) -> str:
@@ -67,7 +65,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     whom = target.Target(how="pid", pids=(100,))
     asked: list[str] = []
     collector: Any = SimpleNamespace(ask=lambda line, *_: asked.append(line))
-    followed = Followed(whom, Seen(), collector, ExitStack(), None)
+    followed = Followed(whom, {}, collector, ExitStack(), None)
     followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
     assert followed.pids == {100, 101, 102}
     assert followed.cpu.read(followed.pids, fresh=True) == processes.Use()
@@ -170,49 +168,14 @@ def test_wrong_usage_is_one_line(options: list[str], command: list[str], said: s
         check_usage(parser().parse_args(options), command)
 
 
-@pytest.mark.parametrize(
-    ("running", "lengths_s"), [(False, [0.5, 0.5, 1.0, 2.0, 2.0]), (True, [1.0, 1.0, 2.0, 2.0, 2.0])]
-)
-def test_segments_without_an_end_begin_short_and_hold_every_arm(
-    running: bool, lengths_s: list[float]
-) -> None:
-    found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7, running=running), 15))
+def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
+    found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
     for block in range(5):
         assert {s.arm for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
     lengths = [sum(s.length_s for s in found if s.block == block) for block in range(5)]
-    assert lengths == pytest.approx(lengths_s)
+    assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
     assert [s.index for s in found] == list(range(15))
-    again = watched_segments(None, ("unprobed", "ledger", "calls"), 7, running=running)
-    assert found == list(islice(again, 15))
-
-
-@pytest.mark.parametrize(
-    ("whom", "first_s"),
-    [
-        (["sh"], 1.0),
-        (["--comm", "sh"], 1.0),
-        ([str(os.getpid())], 1.0),
-        (["--pid", str(os.getpid())], 1.0),
-        (["--", "true"], 0.5),
-    ],
-)
-def test_only_a_command_that_is_started_here_has_short_first_blocks(
-    whom: list[str], first_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans: list[RunPlan] = []
-
-    def session(plan: RunPlan, *_: object) -> None:
-        plans.append(plan)
-        raise RunError("cut off")
-
-    monkeypatch.setattr(watch, "Session", session)
-    monkeypatch.setattr(watch, "ask_revision", lambda: lambda: (None, None))
-    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert watch.main(["--instruments", "sampler", *whom]) == 1
-    (plan,) = plans
-    blocks = list(islice(plan.segments, 6))
-    assert sum(one.length_s for one in blocks if one.block == 0) == pytest.approx(first_s)
+    assert found == list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
 
 
 def test_a_start_that_took_long_is_named() -> None:

@@ -10,7 +10,6 @@
 #include <sampling.skel.h>
 
 #include "attach/tracepoints.h"
-#include "duty_cycle.h"
 #include "functions/functions.h"
 #include "kernel/clock.h"
 #include "on_sight.h"
@@ -23,77 +22,13 @@ struct probes {
 	struct copyscope *skel;
 	struct hook hooks[HOOK_CNT];
 	struct functions *functions;
-	struct calls_options calls;
-	/* The hooks that time calls are there for one part in so many of a segment; then the timed calls alone may be counted. */
-	unsigned int share;
-	bool timed_only;
-	struct duty_cycle *cycle;
+	bool sends_in_pieces;
 	struct on_sight *on_sight;
 	const struct watch *watch;
 	const struct sampling *sampling;
 	/* The kernel has BTF. */
 	bool btf;
 };
-
-/* Reading a call's arguments needs no duty cycle: a watched program that makes few calls shall still show how it sends. */
-#define SHAPES_PER_TIMED 8
-
-/* Calls are counted by two hooks at the socket, or by the one where calls return. */
-static const enum hook_id at_socket[] = { HOOK_call_sent, HOOK_call_received };
-#define AT_SOCKET (sizeof(at_socket) / sizeof(*at_socket))
-
-static bool counts_at_socket(const struct probes *probes)
-{
-	for (size_t i = 0; i < AT_SOCKET; i++)
-		if (!tracepoints__works(&probes->hooks[at_socket[i]]))
-			return false;
-	return true;
-}
-
-/*
- * Counting at the socket pays where sys_exit may then be away most of the time: while it is attached, every system call of
- * the machine is slower. Where every call is timed it stays anyway, and a watched program sends in ways that pass no socket
- * hook. It takes both of them; when they are not used, they say why.
- */
-static void choose_counters(struct probes *probes)
-{
-	bool wanted = !probes->watch && !probes->calls.count_returns && probes->share > 1 && !probes->timed_only;
-
-	if (wanted && counts_at_socket(probes))
-		return;
-	for (size_t i = 0; i < AT_SOCKET; i++) {
-		struct hook *hook = &probes->hooks[at_socket[i]];
-
-		if (!tracepoints__works(hook))
-			continue;
-		hook->state = STATE_UNUSED;
-		snprintf(hook->reason, sizeof(hook->reason), "%s%s",
-			 probes->timed_only ? "the program says how many calls it makes" : "calls are counted where they return",
-			 wanted ? ": the other of the two hooks does not work" : "");
-	}
-}
-
-/* Attached by duty cycles, for a part of the segment only. */
-static bool is_in_cycle(const struct probes *probes, enum hook_id id)
-{
-	if (hook_rows[id].need != TIMED || probes->share == 1)
-		return false;
-	return id != HOOK_syscall_exit || probes->skel->rodata->count_timed_only || counts_at_socket(probes);
-}
-
-/* Begins to attach those that are in one, if any; 0 or a negative errno. */
-static int start_cycle(struct probes *probes)
-{
-	struct duty_hooks parts = { .open = &probes->skel->bss->open_clocks, .begun = &probes->skel->bss->clocks_begun };
-
-	for (int i = 0; i < HOOK_CNT && parts.count < DUTY_HOOKS_MAX; i++) {
-		if (!is_in_cycle(probes, i))
-			continue;
-		parts.programs[parts.count] = tracepoints__program(probes->skel, i);
-		parts.links[parts.count++] = &probes->hooks[i].link;
-	}
-	return parts.count ? duty_cycle__start(&probes->cycle, &parts, probes->share) : 0;
-}
 
 static void drop(struct probes *probes)
 {
@@ -109,19 +44,13 @@ static int load(struct probes *probes, int only, int only_function)
 
 	if (!skel)
 		return -errno;
-	choose_counters(probes);
 	err = tracepoints__prepare(probes->hooks, skel, only) ?:
 	      functions__prepare(probes->functions, skel, only_function) ?:
 	      bpf_map__reuse_fd(skel->maps.watched, bpf_map__fd(probes->sampling->maps.watched)) ?:
 	      bpf_map__reuse_fd(skel->maps.handled_packets, bpf_map__fd(probes->sampling->maps.handled_packets));
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
-	skel->rodata->time_one_in = probes->calls.time_one_in / probes->share;
-	if (probes->calls.time_one_in > SHAPES_PER_TIMED)
-		skel->rodata->shape_one_in = probes->calls.time_one_in / SHAPES_PER_TIMED;
-	skel->rodata->count_timed_only = probes->timed_only;
-	skel->rodata->sends_in_pieces = probes->calls.count_returns;
-	skel->rodata->count_at_socket = counts_at_socket(probes);
+	skel->rodata->sends_in_pieces = probes->sends_in_pieces;
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
@@ -183,7 +112,7 @@ static int load_what_attaches(struct probes *probes)
 	return err ?: functions__install(probes->functions, probes->skel);
 }
 
-int probes__open(struct probes **result, const struct calls_options *calls, const struct functions_options *functions,
+int probes__open(struct probes **result, bool sends_in_pieces, const struct functions_options *functions,
 		 const struct watch *watch, const struct sampling *sampling)
 {
 	struct probes *probes = calloc(1, sizeof(*probes));
@@ -192,10 +121,7 @@ int probes__open(struct probes **result, const struct calls_options *calls, cons
 
 	if (!probes)
 		return -ENOMEM;
-	probes->calls = *calls;
-	/* Of a watched program for all of it: such segments are as short as the program is busy (plan/schedule.py). */
-	probes->share = watch ? 1 : duty_cycle__share(calls->time_one_in);
-	probes->timed_only = calls->count_timed && probes->share > 1;
+	probes->sends_in_pieces = sends_in_pieces;
 	probes->watch = watch;
 	probes->sampling = sampling;
 	btf = btf__load_vmlinux_btf();
@@ -217,24 +143,16 @@ struct copyscope *probes__skeleton(struct probes *probes)
 	return probes->skel;
 }
 
-static bool is_required(const struct probes *probes, enum hook_id id)
-{
-	enum need need = hook_rows[id].need;
-
-	return need == REQUIRED || need == TIMED || (need == COUNTER && counts_at_socket(probes));
-}
-
 bool probes__counts_all_taken(const struct probes *probes)
 {
 	return __atomic_load_n(&probes->hooks[HOOK_volume_spliced].link, __ATOMIC_ACQUIRE);
 }
 
-/* Where it is to come and go, once is enough to know that it can be attached. */
 static int attach_one(struct probes *probes, enum hook_id id)
 {
 	struct hook *hook = &probes->hooks[id];
 
-	if (hook->link || (hook->state == STATE_ATTACHED && is_in_cycle(probes, id)))
+	if (hook->link)
 		return 0;
 	if (on_sight__waits(id, probes->hooks, probes->skel))
 		return on_sight__start(&probes->on_sight, id, probes->hooks, probes->skel);
@@ -243,10 +161,6 @@ static int attach_one(struct probes *probes, enum hook_id id)
 		return -errno;
 	hook->since_ns = now_ns();
 	hook->state = STATE_ATTACHED;
-	if (is_in_cycle(probes, id)) {
-		bpf_link__destroy(hook->link);
-		hook->link = NULL;
-	}
 	return 0;
 }
 
@@ -257,7 +171,6 @@ int probes__attach(struct probes *probes, const char *instrument)
 	if (err)
 		return err;
 	for (int i = 0; i < HOOK_CNT; i++) {
-		bool required = is_required(probes, i);
 		struct hook *hook = &probes->hooks[i];
 
 		if (strcmp(hook_rows[i].instrument, instrument))
@@ -269,12 +182,12 @@ int probes__attach(struct probes *probes, const char *instrument)
 			hook->state = STATE_REFUSED;
 			snprintf(hook->reason, sizeof(hook->reason), "attach: %s", strerror(-err));
 		}
-		if (required) {
+		if (hook_rows[i].need == REQUIRED) {
 			complain(hook_rows[i].tracepoint, "%s", hook->reason);
 			return -ENOENT;
 		}
 	}
-	return strcmp(instrument, "calls") ? 0 : start_cycle(probes);
+	return 0;
 }
 
 /* Of the links that come and go the one that was made last; HOOK_CNT when there is none. */
@@ -314,13 +227,11 @@ static int detach_all(struct probes *probes)
 
 int probes__detach(struct probes *probes)
 {
-	int err = duty_cycle__stop(probes->cycle);
+	int err = on_sight__stop(probes->on_sight);
 
-	probes->cycle = NULL;
-	err = on_sight__stop(probes->on_sight) ?: err;
 	probes->on_sight = NULL;
 	if (err)
-		complain("calls", "its hooks could not be switched: %s", strerror(-err));
+		complain("splices", "their hook could not be attached: %s", strerror(-err));
 
 	err = detach_all(probes) ?: err;
 	/* Threads may be in the middle of a call when hooks go: what was remembered of them is over. */
@@ -344,7 +255,7 @@ json_t *probes__hooks_json(const struct probes *probes)
 						       "symbol", hook_rows[i].tracepoint, "state", state_names[hook->state],
 						       "how", tracepoints__works(hook) ? "tp_btf" : NULL,
 						       "reason", tracepoints__works(hook) ? NULL : hook->reason,
-						       "required", is_required(probes, i)));
+						       "required", hook_rows[i].need == REQUIRED));
 	}
 	functions__add_hooks(probes->functions, array);
 	return array;
@@ -377,7 +288,6 @@ void probes__close(struct probes *probes)
 {
 	if (!probes)
 		return;
-	duty_cycle__stop(probes->cycle);
 	on_sight__stop(probes->on_sight);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);

@@ -17,26 +17,17 @@ struct functions_options;
 struct probes;
 struct watch;
 
-/* One call in at most so many is timed. */
+/* Of function hooks one call in at most so many is timed. */
 #define GATE_MAX 1000000
-
-struct calls_options {
-	/* Which share of the calls is timed; all are counted. */
-	unsigned int time_one_in;
-	/* Count them where they return, not at the socket: some pass it in pieces. */
-	bool count_returns;
-	/* Where not all are timed, count the timed ones alone: who makes them says how many there are. */
-	bool count_timed;
-};
 
 /*
  * Loads the BPF object with every program that this kernel takes. A program that is refused is left
  * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
  * Without the kernel's BTF no program can be loaded: every hook says so, and every cell is empty.
- * functions: how to hook functions, and what to read. watch: NULL for our own traffic; sampling: whose maps of
+ * sends_in_pieces: some of our own traffic's calls pass the socket more than once. functions: how to hook functions, and what to read. watch: NULL for our own traffic; sampling: whose maps of
  * whom, and of what was handled last, are shared.
  */
-int probes__open(struct probes **probes, const struct calls_options *calls, const struct functions_options *functions,
+int probes__open(struct probes **probes, bool sends_in_pieces, const struct functions_options *functions,
 		 const struct watch *watch, const struct sampling *sampling);
 /* The skeleton, for the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);

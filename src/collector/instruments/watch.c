@@ -19,7 +19,7 @@
 /* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
 bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
 {
-	return !strcmp(instrument, "watch") || (!strcmp(instrument, "volume") && !skel->bss->volume_away) ||
+	return !strcmp(instrument, "watch") || !strcmp(instrument, "volume") ||
 	       (skel->bss->splices_seen && !strcmp(hook, "volume_spliced"));
 }
 
@@ -179,20 +179,6 @@ static void set_socket(json_t *sockets, __u64 inode, __u64 sent_bytes, __u64 rec
 	json_object_set_new(sockets, name, json_pack("[I, I]", (json_int_t)sent_bytes, (json_int_t)received_bytes));
 }
 
-/* {inode: [sent, received]}; each is told once. */
-static json_t *ended_json(const struct copyscope *skel)
-{
-	int fd = bpf_map__fd(skel->maps.ended_sockets);
-	json_t *sockets = json_object();
-	struct ended_socket ended;
-	__u64 inode;
-
-	while (!bpf_map_get_next_key(fd, NULL, &inode) && !bpf_map_lookup_elem(fd, &inode, &ended) &&
-	       !bpf_map_delete_elem(fd, &inode))
-		set_socket(sockets, inode, ended.sent_bytes, ended.received_bytes);
-	return sockets;
-}
-
 json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 {
 	json_t *totals = json_object();
@@ -200,8 +186,7 @@ json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "ended", ended_json(skel), "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "shapes", shapes_json(skel), "processes", processes_json(watched), "totals", totals,
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel), "shapes", shapes_json(skel), "processes", processes_json(watched), "totals", totals,
 			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 

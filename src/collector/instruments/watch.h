@@ -26,9 +26,7 @@ void watch__add(struct copyscope *skel, pid_t tgid);
 int watch__never(const struct bpf_map *watched);
 /*
  * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},
- *  "processes": [[tgid, forked]], "ended": {inode: [sent, received]}}:
- * totals since the collector started, of the calls that happened; of sockets that were closed since this was asked last, while
- * the hooks at the calls come and go, what TCP had counted.
+ *  "processes": [[tgid, forked]]}: totals since the collector started.
  */
 json_t *watch__json(const struct copyscope *skel, struct watched *watched);
 /* {inode: [sent, received]} of every open TCP socket that was used. */

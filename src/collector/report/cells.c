@@ -60,7 +60,7 @@ static json_t *total_json(const struct call_cell *sum, enum call_time what, doub
 	return sum->timed ? json_integer(sum->total_ns[what] * scale + 0.5) : json_null();
 }
 
-static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus, const char *counted_at)
+static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 {
 	__u64 histogram[TIME_CNT][HIST_SLOTS] = {};
 	struct call_cell sum = {};
@@ -80,30 +80,21 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus, c
 	}
 	if (!sum.calls)
 		return NULL;
-	/* The timed calls are a random sample of all: totals stand for all. */
+	/* Some had begun before the programs came: totals stand for all. */
 	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
 			 "side", side_names[index / CALL_CNT],
 			 "syscall", call_names[index % CALL_CNT],
 			 "calls", (json_int_t)sum.calls,
 			 "bytes", (json_int_t)sum.bytes,
 			 "largest_bytes", (json_int_t)sum.largest_bytes,
 			 "timed_calls", (json_int_t)sum.timed,
-			 "counted_at", counted_at,
 			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
 			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),
 			 "blocked_ns", total_json(&sum, TIME_BLOCKED, scale),
 			 "histogram", cells__histogram_json(histogram[TIME_ON_CPU]),
 			 "softirq_histogram", cells__histogram_json(histogram[TIME_SOFTIRQ]),
 			 "blocked_histogram", cells__histogram_json(histogram[TIME_BLOCKED]));
-}
-
-/* `window`: only those that were timed. */
-static const char *counted_at(const struct copyscope *skel)
-{
-	if (skel->rodata->count_timed_only)
-		return "window";
-	return skel->rodata->count_at_socket ? "socket" : "return";
 }
 
 json_t *cells__calls_json(const struct copyscope *skel)
@@ -115,7 +106,7 @@ json_t *cells__calls_json(const struct copyscope *skel)
 	for (__u32 index = 0; index < CALL_CNT * SIDE_TARGETS; index++) {
 		if (maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
 			/* NULL is not appended. */
-			json_array_append_new(array, call_json(index, cells, cpus, counted_at(skel)));
+			json_array_append_new(array, call_json(index, cells, cpus));
 	}
 	free(cells);
 	return array;

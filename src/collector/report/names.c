@@ -17,7 +17,7 @@ const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_FORKS] = "forks", [WATCH_BIRTHS] = "births", [WATCH_EXITS] = "exits",
 	[WATCH_COMPLETIONS] = "completions", [WATCH_COPIED] = "copied",
 	[WATCH_NOTIFICATIONS] = "notifications", [WATCH_UNSEEN] = "unseen",
-	[WATCH_UNTOLD] = "untold", [WATCH_ESTABLISHED] = "established",
+	[WATCH_UNTOLD] = "untold",
 };
 
 const char *const direction_names[DIRECTION_CNT] = {
@@ -63,7 +63,6 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_WATCHED_SOCKET_MAP_FULL] = "watch_socket_map_full",
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 	[LOSS_WATCHED_UNREADABLE] = "watch_mapped_unreadable",
-	[LOSS_WATCHED_ENDED_MAP_FULL] = "watch_ended_map_full",
 	[LOSS_CALL_FILE_CLOSED] = "calls_file_closed",
 };
 

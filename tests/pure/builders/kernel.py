@@ -81,10 +81,6 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
                 "softirq_ns": softirq,
                 "blocked_ns": blocked,
                 "timed_calls": timed,
-                # sendfile(2) passes the socket in pieces, and where all are timed sys_exit is there anyway
-                "counted_at": "return"
-                if gate == 1 or totals.get("spliced") or totals.get("io_uring")
-                else "socket",
                 "arm": segments[0]["arm"],
                 "histogram": _histogram(on_cpu / totals["calls"], timed),
                 "softirq_histogram": _histogram(softirq / totals["calls"], timed),

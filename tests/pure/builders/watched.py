@@ -6,7 +6,6 @@
     watched_record(receives=4096)          it also reads so many bytes after each send
     watched_record(maps=True)              it maps MAPPED bytes then; the same call copies BESIDE
     watched_record(protocol="mptcp")       not over TCP
-    watched_record(spared=True)            its calls are counted in `calls` segments only
 
 Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
 """
@@ -35,8 +34,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "mapping": {"maps": True},
 }
 CALLS = 10_000
-# Of a program whose calls are not counted all the time.
-ESTIMATE = {"sent_bytes": 6_553_600, "sent_calls": 100, "received_bytes": 0, "received_calls": 0}
+# As fast as within a segment.
+EDGE_NS = SEGMENT_NS * EDGE_CALLS // CALLS
 SIZE = 65_536
 PAGE = 4_096
 MAPPED, BESIDE = 3 * PAGE, 100
@@ -141,9 +140,8 @@ def seen_of(
     protocol: str = "tcp",
     blocks: int = 3,
     arms: tuple[str, ...] = ARMS,
-    spared: bool = False,
 ) -> SimpleNamespace:
-    """What a run leaves behind (run/program/seen.py)."""
+    """What a run leaves behind (RawProgram of run/program/watched.py)."""
     program = Program(
         "sendmsg" if zerocopy else call, zerocopy, copied, receives, maps=maps, protocol=protocol
     )
@@ -156,14 +154,14 @@ def seen_of(
         stays, counts_taken = program.mappings > 0, ledger or program.mappings > 0
         volumes = [program.reading(stays)]
         program.move(EDGE_CALLS, copied_out=False, counts_taken=stays)
+        program.now_ns += EDGE_NS
         volumes.append(program.reading(counts_taken))
         program.move(CALLS, copied_out=ledger, counts_taken=counts_taken)
         program.now_ns += SEGMENT_NS
         volumes.append(program.reading(counts_taken))
         program.move(EDGE_CALLS, copied_out=False, counts_taken=program.mappings > 0)
+        program.now_ns += EDGE_NS
         volumes.append(program.reading(program.mappings > 0))
-        if spared:
-            volumes = [{**one, "estimated": not calls, "estimate": ESTIMATE} for one in volumes]
         in_calls_segments += CALLS * calls
         # Clocks and threads are read at both ends of the segment itself.
         volumes[1] |= used(cpu_ns, switches)
@@ -187,12 +185,7 @@ def seen_of(
         collector=collected(program.call, in_calls_segments, receives, blocks),
         counters={"target": {"task-clock": counter(blocks * CPU_NS)}},
         status=None,
-        spared="to count each call would take 2 % of a CPU" if spared else None,
-        spared_until=None,
-        counted=[counted(receives)] * blocks,
         wall_s=4.0,
-        before=readings(0),
-        after=readings(10 * SEGMENT_NS * len(segments)),
     )
 
 
@@ -202,18 +195,6 @@ def used(cpu_ns: int, switches: int) -> Record:
         "process_cpu_ns": cpu_ns,
         "voluntary_switches": 2 * switches,
         "involuntary_switches": switches,
-    }
-
-
-def counted(receives: int) -> Record:
-    """What one segment of those that count each call counted, and TCP a call more or less."""
-    sent, received = CALLS * SIZE, CALLS * receives
-    return {
-        "wall_ns": SEGMENT_NS,
-        **{"sent_bytes": sent, "sent_calls": CALLS, "received_bytes": received, "received_calls": CALLS},
-        **{"copied_out_bytes": received, "copied_out_calls": 2 * CALLS},
-        **{"sent_inner_bytes": sent - SIZE, "sent_outer_bytes": sent + SIZE},
-        **{"received_inner_bytes": received - receives, "received_outer_bytes": received + receives},
     }
 
 
@@ -243,15 +224,6 @@ def connections(receives: int) -> Connections:
         ours = {"42": [calls * SIZE, calls * receives]}
         seen.add({42: connection(calls)}, ours, {42: connection(calls + 1)})
     return seen
-
-
-def readings(begin_ns: int) -> list[SimpleNamespace]:
-    """Five looks at the one connection, a tenth of a segment apart, at twice the pace of a segment."""
-    slice_ns = SEGMENT_NS // 10
-    return [
-        SimpleNamespace(t_ns=begin_ns + i * slice_ns, moved_bytes={42: i * 2 * CALLS * SIZE // 10})
-        for i in range(5)
-    ]
 
 
 def path() -> Record:
@@ -314,17 +286,17 @@ def call_row(call: str, calls: int, size: int) -> Record:
         "calls": calls,
         "bytes": calls * size,
         "largest_bytes": size,
-        "timed_calls": calls // 16,
+        "timed_calls": calls,
         "on_cpu_ns": calls * 5_000,
         "softirq_ns": 0,
         "blocked_ns": 0,
-        "histogram": {"unit": "ns", "buckets": [[4_096, 5_120, calls // 16]]},
+        "histogram": {"unit": "ns", "buckets": [[4_096, 5_120, calls]]},
     }
 
 
 def watched_record(**options: Any) -> Record:
     """The raw record; `ledger.derive` makes it whole."""
-    named = {"how": "pid", "name": "server[4711]", "follow": True, "baseline": True}
+    named = {"how": "pid", "name": "server[4711]", "follow": True}
     target = named | dict.fromkeys(("comm", "cgroup", "netns"))
     workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
     identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)

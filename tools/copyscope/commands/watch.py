@@ -58,7 +58,7 @@ def _watch(argv: list[str]) -> int:
     keeping.check_file(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     workload = {"impl": None, "command": list(command) or None, "messages": None, "duration_s": args.duration}
-    section = {**target_section(target, target.name()), "baseline": not args.no_baseline}
+    section = target_section(target, target.name())
     revision = ask_revision()
     run_id = store.run_id(None, {"target": target.how, "name": section["name"]}, 0)
 
@@ -72,14 +72,14 @@ def _watch(argv: list[str]) -> int:
                 file=sys.stderr,
             )
 
+    if not args.quiet and not args.live:
+        print(one_line(planned(section["name"], args.duration)), file=sys.stderr)
     made: Record | None = None
     kept, failed = False, 0
-    program = WatchedProgram(
-        target, args.duration, baseline=not args.no_baseline, output=command_output(args), begun=begun
-    )
+    program = WatchedProgram(target, args.duration, output=command_output(args), begun=begun)
     window = Window(workload, section, args.frequency, in_turn=args.interval is not None)
     screen = Screen(args, section["name"], program, window)
-    plan = watch_plan(args, seed, running=not command)
+    plan = watch_plan(args, seed)
     session = screen.session = Session(plan, program, screen, partial(outcome.get_ready, revision))
     with program:
         try:
@@ -194,8 +194,16 @@ def add_advice(made: Record, args: argparse.Namespace) -> bool:
     return True
 
 
-# On an idle machine it takes two, most of which is the look at the program before anything is attached.
+# On an idle machine attaching, and the report, take so long together.
+AROUND_S = 1.0
 READY_S = 5.0
+
+
+def planned(name: str, duration_s: float | None) -> str:
+    """What is said before anything is attached."""
+    if duration_s is None:
+        return f"{name}: attaching, about {AROUND_S:g} s"
+    return f"{name}: attaching; {duration_s:g} s of measuring, about {duration_s + AROUND_S:g} s in all"
 
 
 def late(ready_s: float) -> str:

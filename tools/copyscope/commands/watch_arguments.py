@@ -52,8 +52,6 @@ TOOL_OPTIONS = """
                         command: the report is printed, then its end is waited for
 --whole                 every instrument from the first moment to the last: a short command is seen as a
                         whole, but what watching costs is not known
---no-baseline           begin and end at once, without the 1.5 s before and after that tell how fast a
-                        program goes with nothing attached; what being watched costs it is then not known
 """
 OUTPUT_OPTIONS = """
 --live                  a screen that is refreshed while it runs; what a command prints goes to a temporary
@@ -114,7 +112,7 @@ def _parser(verb: str, description: str, common: tuple[str, ...], examples: str)
     )
     name = {"type": text}
     add(whom, WHOM_OPTIONS, comm=name, unit=name, container=name)
-    gate = "default 1 of syscalls, in segments as short as it is busy, and 16 of the others; 1 with --whole"
+    gate = "default 16; 1 with --whole"
     tool = add_instruments(made, gate, FREQUENCY_HZ)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
     add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds})

@@ -20,12 +20,12 @@ from copyscope.ledger.identities.time import time_identities
 from copyscope.ledger.limit import find_limit, find_program_limit, on_cpu_share
 from copyscope.ledger.losses import losses
 from copyscope.ledger.machine_state import machine_state
-from copyscope.ledger.overhead import overhead
+from copyscope.ledger.overhead import NOT_WORKED_OUT_YET, overhead
 from copyscope.ledger.program import flows as program_flows
 from copyscope.ledger.program import headline as program_headline
 from copyscope.ledger.program import user_copies
-from copyscope.ledger.program.attached_effect import attached_effect
 from copyscope.ledger.program.traffic_profile import portrait
+from copyscope.ledger.program.watching import NOT_YET, cost_of_watching
 from copyscope.ledger.rows import cell, ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.verdict import find_verdict
 from copyscope.ledger.zerocopy_cause import find_cause
@@ -66,7 +66,7 @@ from copyscope.record.segments import (
 )
 
 Raw = RawRun | RawProgramRun
-NOT_WORKED_OUT = Overhead("not worked out while the run goes on", None, None, None, None, {}, {})
+NOT_WORKED_OUT = Overhead(NOT_WORKED_OUT_YET, None, None, None, None, {}, {})
 
 
 def whole(record: Record) -> Record:
@@ -126,10 +126,10 @@ def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
     rows, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
     ledger = user_copies.told(rows, unknown)
     sides = ProgramSides(program_side(raw, times["target"]), *softirq_beside(raw, times))
-    zerocopy, attached = program_zerocopy(raw, ledger), attached_effect(raw)
+    zerocopy = program_zerocopy(raw, ledger)
     of_time = time_identities(raw, times, structs.asdict(sides), [*rows, *stages], 0)
-    cost = overhead(raw) if effects else NOT_WORKED_OUT
-    sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, attached)
+    cost, watching = (overhead(raw), cost_of_watching(raw)) if effects else (NOT_WORKED_OUT, NOT_YET)
+    sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, watching)
     limit = find_program_limit(raw, sides.target.cpus_used)
     segments = raw.run.segments
     return DerivedProgram(
@@ -140,7 +140,7 @@ def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
         stages=stages,
         sides=sides,
         zerocopy=zerocopy,
-        overhead=ProgramOverhead(**structs.asdict(cost), attached=attached),
+        overhead=ProgramOverhead(**structs.asdict(cost), watching=watching),
         advice=None,
         portrait=portrait(raw),
         **_concluded(raw, check(program.BALANCES, raw) + of_time, sides.other.cpu_ns, (sentence, limit)),

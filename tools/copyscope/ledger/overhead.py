@@ -15,6 +15,7 @@ FEWEST_PAIRS = 3
 MATTERS = 0.10
 NOISY = "too noisy to tell"
 ARMS = ("ledger", "calls")
+NOT_WORKED_OUT_YET = "not worked out while the run goes on"
 # The columns of a ratio that is not known.
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 
@@ -35,7 +36,7 @@ def arm_effect(raw: Measured, arm: str) -> ArmEffect:
     pairs = block_pairs(raw.run, arm)
     reason, columns = None, UNKNOWN
     if len(pairs) < FEWEST_PAIRS:
-        reason = _why_unpaired(raw, len(pairs), counts)
+        reason = why_unpaired(raw, len(pairs), counts)
     else:
         ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
         columns = loss_of(ratio.value, ratio.interval)
@@ -65,7 +66,7 @@ def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
     return pairs
 
 
-def _why_unpaired(raw: Measured, pairs: int, counts: dict[str, int]) -> str:
+def why_unpaired(raw: Measured, pairs: int, counts: dict[str, int]) -> str:
     if counts["unprobed"] == 0:
         if raw.workload.messages is not None:
             return "a fixed number of messages runs in one segment, without a control"

@@ -3,7 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from copyscope.ledger.machine_state import remedy
-from copyscope.record.call_totals import PROGRAM
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, why_absent
 from copyscope.record.program.raw import RawProgramRun
@@ -103,12 +102,12 @@ def heavy_losses(losses: Mapping[str, Loss], spared: Collection[str] = ()) -> li
 def complete_hooks(raw: RawRun, identities: Sequence[Identity]) -> list[str]:
     """Hooks whose misses spoil no sum of the run: the kernel counts those of all programs together.
 
-    Of some our programs' own counts say that nothing of the run is missing. Others only time calls, and our
-    programs say how many they made: the random sample is smaller.
+    Of some our programs' own counts say that nothing of the run is missing. Others time calls, and our
+    programs say how many they made: no more than the known misses are left out.
     """
     exact = {row.name for row in identities if row.holds and row.left == row.right}
     found = [hook for hook, check in COUNTED_TWICE.items() if check in exact]
-    if raw.calls and all(row.counted_at == PROGRAM for row in raw.calls):
+    if any(row.name == "timed_calls" and row.holds for row in identities):
         found += [hook.id for hook in raw.hooks if hook.instrument == "calls"]
     return found
 

@@ -113,8 +113,7 @@ INSTRUMENTS = """
                         kprobe.multi loses less where several threads share a processor on a kernel that
                         preempts itself (7.x)
 --frequency HZ          samples per second of CPU time; default {frequency_hz}
---gate N                time one syscall in N, and one send or receive where functions are hooked; all are
-                        counted; {gate}
+--gate N                where functions are hooked, time one send or receive in N; all are counted; {gate}
 --count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
                         L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,
                         iTLB-load-misses, cpu-clock, page-faults; or none
@@ -178,7 +177,7 @@ def parser(
     )
     model = made.add_argument_group("simulated machine (no root, no PMU: QEMU and a model of the caches)")
     add(model, MODEL.format(**SIMULATED), seeds={"type": int, "default": SIMULATED["seeds"]})
-    gate = "default 16, of functions what their cost here allows; 1 with --messages"
+    gate = "default what that costs here allows; 1 with --messages"
     tool = add_instruments(made, gate, FREQUENCY_HZ)
     add(
         tool,

@@ -41,18 +41,14 @@ class RunPlan:
     frequency_hz: int
     # How many calls of hooked functions are timed; None: what the warm-up says.
     gate: gate.Gate | None
-    # Of the calls in the segments that time calls, one in so many is timed.
-    calls_one_in: int
     counters: bool
     seed: int
     # One segment from the first moment to the last, with every instrument.
     whole: bool = False
     # Instruments that are attached in all segments and between them.
     always: tuple[str, ...] = ()
-    # Calls are counted where they return: some of them pass the socket in pieces.
-    count_returns: bool = False
-    # Calls are counted in segments of their own, where bytes are: those that time them need not.
-    count_timed: bool = False
+    # Some calls pass the socket more than once.
+    sends_in_pieces: bool = False
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
@@ -66,8 +62,8 @@ class RunPlan:
 
     def collector(self) -> list[str]:
         """The collector's command line, but for whom it watches."""
-        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz), "--gate", str(self.calls_one_in)]
-        argv += ["--count-returns"] * self.count_returns + ["--count-timed"] * self.count_timed
+        argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz)]
+        argv += ["--sends-in-pieces"] * self.sends_in_pieces
         if self.functions:
             one_in = self.gate.one_in if self.gate else gate.DEFAULT
             argv += ["--functions", "--attach", self.attach, "--copy-in", self.copy_in]
@@ -115,18 +111,15 @@ def traffic_plan(
     return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
 
 
-def watch_plan(args: argparse.Namespace, seed: int, *, running: bool = True) -> RunPlan:
-    """For a program; `auto` is exact where the kernel allows it, the live view shows samples.
-
-    Unless `running`, we start it.
-    """
+def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
+    """For a program; `auto` is exact where the kernel allows it, the live view shows samples."""
     if args.instruments != "auto":
-        return _of_program(args, parse_instruments(args.instruments), seed, running=running)
-    sampled = _of_program(args, SAMPLED, seed, running=running)
+        return _of_program(args, parse_instruments(args.instruments), seed)
+    sampled = _of_program(args, SAMPLED, seed)
     # As for traffic of our own in one segment.
     if args.live or args.whole:
         return sampled
-    return replace(_of_program(args, INSTRUMENTS, seed, running=running), otherwise=sampled)
+    return replace(_of_program(args, INSTRUMENTS, seed), otherwise=sampled)
 
 
 def _of_traffic(
@@ -146,17 +139,13 @@ def _of_traffic(
         probes=all_at_once(arms) if whole else arms,
         segments=() if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
         gate=chosen,
-        calls_one_in=chosen.one_in if chosen else gate.DEFAULT,
         whole=whole,
-        count_returns=in_pieces,
-        count_timed={"bytes", "calls"} <= set(arms),
+        sends_in_pieces=in_pieces,
         copy_in=args.copy_in,
     )
 
 
-def _of_program(
-    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, running: bool
-) -> RunPlan:
+def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: int) -> RunPlan:
     """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
     extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
     arms = {
@@ -172,15 +161,8 @@ def _of_program(
         instruments,
         seed,
         probes=arms,
-        segments=watched_segments(
-            args.duration,
-            tuple(arms),
-            seed,
-            LIVE_BLOCK_S if args.live else None,
-            running=running,
-        ),
+        segments=watched_segments(args.duration, tuple(arms), seed, LIVE_BLOCK_S if args.live else None),
         gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
-        calls_one_in=args.gate or 1,
         whole=args.whole,
         always=("watch", "volume"),
     )

@@ -14,26 +14,17 @@ from copyscope.plan.arms import Arm
 ARM_WEIGHTS: Mapping[Arm, float] = {
     **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05, "functions": 0.20},
 }
-# The hooks that time calls are the dear ones: they make every system call of the machine take its slow way.
-WATCHED_WEIGHTS: Mapping[Arm, float] = {**ARM_WEIGHTS, "calls": 0.05}
+# A watched program pays most for its calls being timed: of a block no more than this.
+WATCHED_CALLS_S = 0.1
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
 BLOCKS_WANTED = 6
-# A program that runs already goes on while hooks come and go, and what we do then stops it, or who talks to
-# it: a block took 20 ms of CPU time. So there are fewer, and longer ones.
-RUNNING_BLOCK_MAX_S = 2.5
-RUNNING_BLOCKS_WANTED = 4
+# A watched program goes on while hooks come and go: with fewer blocks that is a small part of each.
+WATCHED_BLOCK_MAX_S = 2.5
 BLOCKS_MIN = 3
 DURATION_MIN_S = 0.5
-# Without a duration. A command may end at any moment, so every arm sees it soon. Of the requests of an nginx
-# that ran already short first blocks took 4 % more.
+# Without a duration: a program may end at any moment, so every arm sees it soon.
 FIRST_BLOCKS_S = (0.5, 0.5, 1.0)
-FIRST_BLOCKS_OF_RUNNING_S = (1.0, 1.0, 2.0)
-# Of a busy program so many calls a segment are enough, and its segment is as short as that takes.
-CALLS_WANTED = 1000
-CALLS_LEAST_S = 0.01
-# The first, of which nothing is known yet.
-CALLS_FIRST_S = 0.05
 # What attaching and detaching take at most without the segment between them being as long.
 SWITCHING_QUICK_S = 0.1
 # A run for a duration takes at most so much longer.
@@ -53,35 +44,25 @@ class Segment:
 def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
     """For traffic of our own; duration_s is the sum of all segments, the pauses come on top."""
     lengths_s = _equal_lengths(duration_s, BLOCK_MAX_S, BLOCKS_WANTED)
-    return list(_blocks(lengths_s, arms, seed, ARM_WEIGHTS))
+    return list(_blocks(lengths_s, arms, seed))
 
 
 def watched_segments(
-    duration_s: float | None,
-    arms: Sequence[Arm],
-    seed: int,
-    block_s: float | None = None,
-    *,
-    running: bool = False,
+    duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None = None
 ) -> Iterator[Segment]:
-    """For a program that is watched: for a duration, or without an end. Unless `running`, we start it.
+    """For a program that is watched: for a duration, or without an end.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
-    The very first segment times calls: what it has seen decides what the others attach. The next one is the
-    ledger's: perf's events are on the program's threads from the start until they have counted enough there.
+    The very first segment is the ledger's: perf's events are on the program's threads until it is over.
     """
     lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
-        most_s = RUNNING_BLOCK_MAX_S if running else BLOCK_MAX_S
-        wanted = RUNNING_BLOCKS_WANTED if running else BLOCKS_WANTED
-        lengths_s, functions_last = _equal_lengths(duration_s, most_s, wanted), 0
+        lengths_s, functions_last = _equal_lengths(duration_s, WATCHED_BLOCK_MAX_S, BLOCKS_MIN), 0
     else:
         # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
-        lengths_s = _growing_lengths(duration_s, block_s, running)
-        functions_last = len(FIRST_BLOCKS_S)
-    found = _blocks(lengths_s, arms, seed, WATCHED_WEIGHTS, functions_last)
-    first = [next(found) for _ in arms]
-    first.sort(key=lambda segment: ("calls" not in segment.arm, "ledger" not in segment.arm))
+        lengths_s, functions_last = _growing_lengths(duration_s, block_s), len(FIRST_BLOCKS_S)
+    found = _blocks(lengths_s, arms, seed, WATCHED_CALLS_S, functions_last)
+    first = sorted((next(found) for _ in arms), key=lambda segment: "ledger" not in segment.arm)
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
 
@@ -96,10 +77,9 @@ def _equal_lengths(duration_s: float, most_s: float, wanted: int) -> list[float]
     return [duration_s / blocks] * blocks
 
 
-def _growing_lengths(duration_s: float | None, block_s: float | None, running: bool) -> Iterator[float]:
+def _growing_lengths(duration_s: float | None, block_s: float | None) -> Iterator[float]:
     left_s = math.inf if duration_s is None else duration_s
-    first_s = FIRST_BLOCKS_OF_RUNNING_S if running else FIRST_BLOCKS_S
-    for length_s in chain(first_s, repeat(block_s or BLOCK_MAX_S)):
+    for length_s in chain(FIRST_BLOCKS_S, repeat(block_s or BLOCK_MAX_S)):
         if left_s <= 0:
             return
         left_s -= length_s
@@ -110,7 +90,7 @@ def _blocks(
     lengths_s: Iterable[float],
     arms: Sequence[Arm],
     seed: int,
-    weights: Mapping[Arm, float],
+    calls_most_s: float = math.inf,
     functions_last: int = 0,
 ) -> Iterator[Segment]:
     """A randomised block design: each block holds every arm once, in seeded order.
@@ -118,54 +98,24 @@ def _blocks(
     `functions_last`: in so many of the first blocks the arm `functions` stands at the end.
     """
     shuffler = random.Random(seed)
-    total_weight = sum(weights[arm] for arm in arms)
-    for block, length_s in enumerate(lengths_s):
+    for block, block_s in enumerate(lengths_s):
+        lengths = _divided(block_s, arms, calls_most_s)
         order = list(arms)
         shuffler.shuffle(order)
         if block < functions_last:
             order.sort(key=lambda arm: arm == "functions")
         for number, arm in enumerate(order):
-            yield Segment(block * len(arms) + number, block, arm, length_s * weights[arm] / total_weight)
+            yield Segment(block * len(arms) + number, block, arm, lengths[arm])
 
 
-class Lengths:
-    """How long each segment is in the end: what one that times calls does not need, the next one gets."""
-
-    def __init__(self) -> None:
-        self._spare_s = 0.0
-        self._calls = 0
-        self._elapsed_s = 0.0
-
-    def of(self, segment: Segment) -> float:
-        """The time that it is to have, from the rate of calls so far."""
-        if segment.arm != "calls":
-            length_s, self._spare_s = segment.length_s + self._spare_s, 0.0
-            return length_s
-        if self._elapsed_s == 0.0:
-            needed_s = CALLS_FIRST_S
-        elif self._calls:
-            needed_s = CALLS_WANTED * self._elapsed_s / self._calls
-        else:
-            needed_s = segment.length_s
-        length_s = min(segment.length_s, max(CALLS_LEAST_S, needed_s))
-        self._spare_s += segment.length_s - length_s
-        return length_s
-
-    def skip(self, segment: Segment) -> None:
-        """Its time is the next one's."""
-        self._spare_s += segment.length_s
-
-    def add(self, calls: int, elapsed_s: float) -> None:
-        """What a segment has seen at the socket."""
-        self._calls, self._elapsed_s = calls, elapsed_s
-
-
-def rest_of_first(length_s: float, calls: int, *, only: bool) -> float:
-    """How long the first segment goes on when it has seen this in its first CALLS_LEAST_S.
-
-    Of a busy program much is known by then; unless it is the only segment, which is the whole run.
-    """
-    return 0.0 if calls >= CALLS_WANTED and not only else length_s - CALLS_LEAST_S
+def _divided(block_s: float, arms: Sequence[Arm], calls_most_s: float) -> dict[Arm, float]:
+    """The length of each arm's segment in a block."""
+    found = {arm: block_s * ARM_WEIGHTS[arm] / sum(map(ARM_WEIGHTS.__getitem__, arms)) for arm in arms}
+    calls_s = found.get("calls", 0.0)
+    if calls_s <= calls_most_s or len(arms) == 1:
+        return found
+    rest = {arm: one_s * (block_s - calls_most_s) / (block_s - calls_s) for arm, one_s in found.items()}
+    return rest | {"calls": calls_most_s}
 
 
 class Bound:

@@ -7,7 +7,6 @@ from typing import Any
 
 from copyscope import VERSION
 from copyscope.record import machine_load
-from copyscope.record.call_totals import told_by_programs
 from copyscope.record.program import assemble as program
 from copyscope.record.program.segments import segment_row as program_segment_row
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
@@ -93,7 +92,6 @@ def assemble(
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()
     arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
-    calls = told_by_programs(collector.get("calls", []), segments)
     no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0}
     record = {
         "schema": 1,
@@ -120,7 +118,7 @@ def assemble(
         "traffic": None,
         "counters": {side: raw.counters.get(side, {}) for side in (PROCESSES if target is None else WATCHED)},
         "bytes": collector.get("bytes", []),
-        "calls": [{**call, "arm": arm_of_calls} for call in calls],
+        "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
         "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**(collector.get("sampler") or no_sampler), "taxonomy_version": taxonomy.version},

@@ -49,11 +49,8 @@ class Call(Section):
     on_cpu_ns: from entry to exit, less softirq and blocked time
     softirq_ns: softirq work that ran inside the calls
     blocked_ns: off the CPU, or waiting for one
-    timed_calls: how many of them were timed, chosen at random, in duty cycles that come at random
-        (`--gate`); the times are totals of all calls, estimated from these; the histograms hold only
-        these
+    timed_calls: all but those that had begun before the hooks came; the times stand for all calls
     histogram: `on_cpu_ns` per call
-    counted_at: `socket`, `return` (`sys_exit`) or `program` (the traffic program says)
     largest_bytes: the most that one call returned
     """
 
@@ -67,7 +64,6 @@ class Call(Section):
     timed_calls: int
     histogram: Histogram | None
     arm: str
-    counted_at: str | UnsetType = UNSET
     largest_bytes: int | UnsetType = UNSET
     softirq_histogram: Histogram | UnsetType | None = UNSET
     blocked_histogram: Histogram | UnsetType | None = UNSET

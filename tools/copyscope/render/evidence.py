@@ -82,12 +82,6 @@ def call_lines(record: Record, width: int) -> list[Text]:
             ),
         )
     lines += table.lines(width)
-    counted, timed = (sum(call[key] for call in calls) for key in ("calls", "timed_calls"))
-    if timed < counted:
-        text = (
-            f"{units.format_count(timed)} of {units.format_count(counted)} calls were timed, chosen at random"
-        )
-        lines += wrap(text, width, indent=2, style="dim")
     return lines
 
 
@@ -144,30 +138,19 @@ def observer_lines(record: Record, width: int) -> list[Text]:
     lines: list[Text] = []
     for text, names in alike.items():
         lines += labelled("overhead", f"{', '.join(names)}: {text}", width)
-    attached = record["overhead"].get("attached")
-    return lines if attached is None else lines + labelled("overhead", attached_text(attached), width)
+    watching = record["overhead"].get("watching")
+    return lines if watching is None else [*watching_lines(record, watching, width), *lines]
 
 
-# Of an interval of a ratio: what is wider than this says little, and that is said.
-WIDE = 0.2
-
-
-def attached_text(attached: Mapping[str, Any]) -> str:
-    """The observer effect of all that is attached while a program is watched, and of our own work."""
-    own = attached["own_cpu_share"]
-    tail = "" if own is None else f"; copyscope's own work took {own * 100:.1f} % of one CPU"
-    if attached["ratio"] is None:
-        return f"all that is attached: n/a: {attached['reason']}{tail}"
-    slices = attached["slices"]
-    text = f"all that is attached, against the time before and after: goodput {_change(attached['ratio'])}"
-    text += f" ({_interval(attached)}, {slices['attached']} slices against "
-    word = found(attached["low"], attached["high"])
-    text += f"{slices['before'] + slices['after']}): {word}"
-    if word == "too noisy to tell":
-        text += ": run longer"
-    elif attached["high"] - attached["low"] > WIDE:
-        text += ", by an interval that is wide: run longer"
-    return text + tail
+def watching_lines(record: Record, watching: Mapping[str, Any], width: int) -> list[Text]:
+    """What watching a program cost, whole, and copyscope's own work."""
+    text = "all segments, and the changes between them, beside those that count nothing but its bytes: "
+    load = record["machine_state"]
+    if load["own_ns"] is not None and load["wall_ns"]:
+        own = f"; copyscope's own work took {100 * load['own_ns'] / load['wall_ns']:.1f} % of one CPU"
+    else:
+        own = ""
+    return labelled("watching", f"{text}{_arm_text(watching)}{own}", width)
 
 
 def _arm_text(arm: Mapping[str, Any]) -> str:

@@ -285,25 +285,40 @@ def _trust(record: Record, width: int) -> str:
     in_short = f"{said}, {len(checks)} checks hold" if valid else in_full
     state, end = record.get("machine_state"), _losses(record)
     section = record["overhead"]
-    attached = section.get("attached")
-    arms = [("watching", attached)] if attached is not None else in_order(section["arms"])
-    overheads = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in arms]
-    whole = [in_full, f"overhead, goodput lost: {', '.join(overheads)}"]
+    watching = section.get("watching")
+    whole = [in_full, _overheads(section["arms"]) if watching is None else watching_text(watching)]
     whole += [state["sentence"] or "machine quiet", end] if state else [end]
     if len(line := "; ".join(whole)) <= width:
         return line
     # What a line of 80 columns can hold.
-    cost = _overhead_in_short(attached or section)
+    cost = _in_short("overhead", section) if watching is None else _in_short("watching cost", watching)
     return "; ".join([in_short, cost, *([quiet(state)] if state else []), end])
 
 
-def _overhead_in_short(cost: Mapping[str, Any]) -> str:
+def _overheads(arms: Mapping[str, Any]) -> str:
+    texts = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in in_order(arms)]
+    return f"overhead, goodput lost: {', '.join(texts)}"
+
+
+def watching_text(watching: Mapping[str, Any]) -> str:
+    """What watching cost a program, as one number."""
+    if watching["ratio"] is None:
+        return "what watching cost: n/a"
+    lost, _, interval = _lost(watching, 1).partition(" (")
+    if _is_unclear(watching):
+        return f"what watching cost is unclear: {lost} of goodput ({interval}: watch longer"
+    return f"watching cost {lost} of goodput ({interval}"
+
+
+def _in_short(name: str, cost: Mapping[str, Any]) -> str:
     """In whole percent; nothing where no effect and a large one are as likely."""
     if cost["ratio"] is None:
-        return "overhead n/a"
-    if cost["low"] is not None and overhead.found(cost["low"], cost["high"]) == overhead.NOISY:
-        return "overhead unclear"
-    return f"overhead {_lost(cost, 0)}"
+        return f"{name} n/a"
+    return f"{name} {'unclear' if _is_unclear(cost) else _lost(cost, 0)}"
+
+
+def _is_unclear(cost: Mapping[str, Any]) -> bool:
+    return cost["low"] is not None and overhead.found(cost["low"], cost["high"]) == overhead.NOISY
 
 
 def _lost(cost: Mapping[str, Any], decimals: int) -> str:

@@ -29,9 +29,7 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
         if part is None:
             lines += labelled(direction, f"none: {portrait['reasons'][direction]}", width, style="dim")
             continue
-        rows = [row for row in record["volume"] if row["direction"] == direction]
-        about = "~" if any(row.get("estimated") for row in rows) else ""
-        lines += labelled(direction, about + _direction_text(part, direction), width)
+        lines += labelled(direction, _direction_text(part, direction), width)
         lines += histogram_lines(part["sizes"], width)
     if portrait["mapped"] is not None:
         lines += labelled("mapped", _mapped_text(portrait["mapped"]), width)
@@ -39,24 +37,7 @@ def portrait_lines(record: Record, width: int) -> list[Text]:
         part = portrait[label]
         text = f"n/a: {portrait['reasons'][label]}" if part is None else said(part)
         lines += labelled(label, text, width)
-    if record["target"].get("spared"):
-        lines += labelled("counted", _counted_text(record["target"]["spared"]), width)
     return lines + labelled("peers", _peer_text(record), width)
-
-
-def _counted_text(spared: Record) -> str:
-    """When each call was counted, and what the number of the others rests on."""
-    counted = spared["counted"]
-    seconds = units.format_seconds(sum(row["wall_ns"] for row in counted) / 1e9)
-    times = "once" if len(counted) == 1 else f"{len(counted)} times"
-    text = f"each call {times}, {seconds} in all: {spared['why']}; all bytes are TCP's own count"
-    for name in ("sent", "received"):
-        low, high = spared[f"{name}_calls_low"], spared[f"{name}_calls_high"]
-        if spared[f"{name}_calls"]:
-            between = f"95 % {low:,} to {high:,}" if low is not None else "counted once: no interval"
-            text += f"; not counted: ~{spared[f'{name}_calls']:,} calls that {name} ({between})"
-    since = f"; each again since it did what TCP does not count: {spared['until']}"
-    return text + (since if spared["until"] else "")
 
 
 def _protocol(name: str) -> str:

@@ -157,7 +157,7 @@ class OwnTraffic(Subject):
     def before(self) -> Mark:
         return self._paused
 
-    def begin(self, _probes: tuple[str, ...], _opened: Message) -> Mark:
+    def begin(self, _opened: Message) -> Mark:
         word, answer = ("resume", "resumed") if self._goes else ("go", "going")
         self._goes = True
         began_ns = self.children[0].ask(word, answer)["t_ns"]
@@ -173,7 +173,7 @@ class OwnTraffic(Subject):
             self._describe()
         watch(self.children, until_s - time.monotonic())
 
-    def end(self, _probes: tuple[str, ...]) -> Mark:
+    def end(self) -> Mark:
         return self.pause()
 
     def after(self, _closed: Message) -> Mark:

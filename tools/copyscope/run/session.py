@@ -141,7 +141,7 @@ class Subject(ABC):
         """perf counts from now on."""
 
     @abstractmethod
-    def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
+    def begin(self, opened: Message) -> Mark:
         """The segment begins. `opened`: what the collector said when all was attached."""
 
     @abstractmethod
@@ -149,7 +149,7 @@ class Subject(ABC):
         """Let its time pass."""
 
     @abstractmethod
-    def end(self, probes: tuple[str, ...]) -> Mark:
+    def end(self) -> Mark:
         """The segment ends."""
 
     @abstractmethod
@@ -276,12 +276,12 @@ class Session:
         subject, probes = self.subject, self.subject.probes(segment.arm)
         before = subject.before()
         with self.attached(segment.arm, probes) as said:
-            begin = subject.begin(probes, said.get("opened", {}))
+            begin = subject.begin(said.get("opened", {}))
             if probes == ("functions",):
                 # They begin to count at one moment, not while one after the other is attached.
                 before = begin
             subject.run(segment)
-            end = subject.end(probes)
+            end = subject.end()
         after = subject.after(said.get("closed", {})) if probes else end
         named = {"index": segment.index, "block": segment.block, "arm": segment.arm}
         self.raw.segments.append({**named, "marks": (before, begin, end, after)})

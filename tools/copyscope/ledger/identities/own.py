@@ -16,7 +16,7 @@ from msgspec import UNSET
 from copyscope.ledger import flows
 from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.ledger.losses import lost
-from copyscope.record.call_totals import PROGRAM, kernel_name, sends_made
+from copyscope.record.call_totals import kernel_name, sends_made
 from copyscope.record.instruments import Call
 from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
@@ -37,8 +37,6 @@ from copyscope.record.traffic import Encryption, ReceiverReport, SenderReport
 BLIND = "the hook on the send path does not see which calls are zero-copy"
 # TCP states after the peer's FIN, include/net/tcp_states.h: CLOSE_WAIT, LAST_ACK, CLOSING, TIME_WAIT, CLOSE
 CLOSED_BY_PEER = frozenset((8, 9, 11, 6, 7))
-# Where all calls are counted (`calls[].counted_at`) -> the hook of the sends.
-COUNTING = {"socket": "call_sent", "return": "syscall_exit"}
 
 
 @dataclass(frozen=True)
@@ -149,14 +147,10 @@ def sends_at_socket(b: Books) -> bool:
 
 
 def made_while_timed(b: Books) -> Counter[str]:
-    """Send calls of the segments with the call timer, which times one in so many and counts all, by name."""
+    """Send calls of the segments that time each of them, by name."""
     segments = select(b.raw.run.segments, "calls")
     if not segments:
         raise Unknown(why_no_calls(b.raw.hooks))
-    if any(row.counted_at == PROGRAM for row in b.raw.calls):
-        raise Unknown(
-            "only the timed calls are counted in these: all of them are in segments of the arm bytes"
-        )
     made = sends_made(one.sender.send_syscalls for one in segments)
     if not any(row.side == "sender" for row in b.raw.calls) and any(made.values()):
         raise Unknown("the sender's calls were not counted: see the hooks")
@@ -170,8 +164,7 @@ def seen_by_timer(b: Books) -> list[Call]:
 
 def missed_by_timer(b: Books) -> int:
     """What the counting program missed because it met itself is known, and marks the run by itself."""
-    hooks = {COUNTING[row.counted_at] for row in seen_by_timer(b) if row.counted_at in COUNTING}
-    return sum(lost(b.raw.loss, f"recursion_{hook}") or 0 for hook in hooks)
+    return lost(b.raw.loss, "recursion_syscall_exit") or 0
 
 
 BALANCES: tuple[Balance[Books], ...] = (

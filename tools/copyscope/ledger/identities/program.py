@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from copyscope.ledger.identities.balance import Balance, Unknown
 from copyscope.record.instruments import Call
-from copyscope.record.program.raw import Connection, Counted, ProgramSegment, RawProgramRun, Volume
+from copyscope.record.program.raw import Connection, ProgramSegment, RawProgramRun, Volume
 from copyscope.record.program.volume import (
     MAPPED_IN,
     SPLICED_IN,
     TAKEN,
     added,
-    counted_calls,
     dropped,
     volume,
 )
@@ -49,14 +48,6 @@ def edges(segments: Sequence[ProgramSegment], done: str, largest_bytes: int) -> 
     return total(segments, "target", f"edge_{done}_bytes") + under_way(segments, largest_bytes)
 
 
-def where_counted(raw: RawProgramRun) -> Sequence[Counted]:
-    """Where each call of a program is counted that is spared this elsewhere, with TCP's counts around it."""
-    found = counted_calls(raw.target)
-    if not found:
-        raise Unknown("no segment counted each call, and TCP's count beside it")
-    return found
-
-
 def looked_twice(raw: RawProgramRun) -> Sequence[Connection]:
     """The connections that could be looked at twice."""
     if not raw.connections:
@@ -64,7 +55,7 @@ def looked_twice(raw: RawProgramRun) -> Sequence[Connection]:
     return raw.connections
 
 
-def by_tcp(rows: Sequence[Connection | Counted], done: str) -> tuple[float, float]:
+def by_tcp(rows: Sequence[Connection], done: str) -> tuple[float, float]:
     """TCP's count, and how far it may be off: it was asked on both sides of each of our two looks."""
     inner, outer = added(rows, f"{done}_inner_bytes"), added(rows, f"{done}_outer_bytes")
     return (inner + outer) / 2, abs(outer - inner) / 2
@@ -83,17 +74,6 @@ def beside_tcp(raw: RawProgramRun, direction: str) -> int:
         elapsed_ns = max(wall_ns(measured(raw.run.segments)), SLICE_NS)
         tolerance += 2 * added(rows, f"{done}_outer_bytes") * SLICE_NS / elapsed_ns
     return round(tolerance)
-
-
-def beside_where_counted(raw: RawProgramRun, direction: str) -> int:
-    rows = where_counted(raw)
-    one = under_way(select(raw.run.segments, "calls")[:1], largest(volume(raw.volume, direction)))
-    return round(by_tcp(rows, NAMES[direction])[1] + len(rows) * one)
-
-
-def copied_beside(raw: RawProgramRun) -> int:
-    """The two counts are read one after the other, between two looks at TCP's: what it received meanwhile."""
-    return round(by_tcp(where_counted(raw), "received")[1]) + beside_where_counted(raw, "receive")
 
 
 def at_socket(raw: RawProgramRun, direction: str) -> list[Volume]:
@@ -157,20 +137,7 @@ def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun],
         lambda raw: added(looked_twice(raw), f"{done}_bytes"),
         lambda raw: by_tcp(looked_twice(raw), done)[0],
         lambda raw: beside_tcp(raw, direction),
-        lambda raw: not raw.target.spared and applies(raw),
-    )
-
-
-def _where_counted(direction: str) -> Table:
-    """Of a program whose calls are not counted all the time."""
-    done = NAMES[direction]
-    what = f"bytes {done} by socket calls = bytes {done} by TCP's own count (calls segments)"
-    return Balance(
-        *(f"connection_{done}_bytes", what, "bytes"),
-        lambda raw: added(where_counted(raw), f"{done}_bytes"),
-        lambda raw: by_tcp(where_counted(raw), done)[0],
-        lambda raw: beside_where_counted(raw, direction),
-        lambda raw: bool(raw.target.spared),
+        applies,
     )
 
 
@@ -195,14 +162,13 @@ def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
         lambda raw: added(taken_by_calls(raw), "bytes") - added(dropped(raw.volume, "ledger"), "bytes"),
         copied_out,
         lambda raw: edges(select(raw.run.segments, "ledger"), "received", largest(taken_by_calls(raw))),
-        lambda raw: not raw.target.spared and applies(raw),
+        applies,
     )
 
 
 SPLIT = "bytes received, or looked at (MSG_PEEK), but not dropped (MSG_TRUNC) = copy_out ({} segments)"
 BALANCES: tuple[Table, ...] = (
     _by_connection("send", "bytes sent by socket calls = bytes sent by TCP's own count", lambda _: True),
-    _where_counted("send"),
     _by_connection(
         *("receive", "bytes received by socket calls = bytes received by TCP's own count"),
         lambda raw: not takes(raw),
@@ -212,16 +178,8 @@ BALANCES: tuple[Table, ...] = (
         "bytes received by calls + mapped + copied beside + spliced = bytes by TCP's own count",
         takes,
     ),
-    _where_counted("receive"),
     _by_system_call("send"),
     _by_system_call("receive"),
     _copied_out(SPLIT.format("ledger"), lambda raw: not _received_unseen(raw)),
     _copied_out(f"{SPLIT.format('ledger')}, but for datagrams whose copies no hook sees", _received_unseen),
-    Balance(
-        *("received_split", SPLIT.format("calls"), "bytes"),
-        lambda raw: added(where_counted(raw), "received_bytes"),
-        lambda raw: added(where_counted(raw), "copied_out_bytes"),
-        copied_beside,
-        lambda raw: bool(raw.target.spared),
-    ),
 )

@@ -7,8 +7,8 @@ from msgspec import UNSET
 from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, NOTHING, Flow, unknown
 from copyscope.record.hooks import ABSENT, find
 from copyscope.record.instruments import Hook
-from copyscope.record.program.raw import RawProgramRun, Target, Volume
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, counted_calls, volume
+from copyscope.record.program.raw import RawProgramRun, Volume
+from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
 from copyscope.record.segments import select, total, why_no_ledger
 
 ITS_OWN = "in the program's own memory: no hook counts what it copies there"
@@ -38,15 +38,13 @@ def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     references = added(pages, "calls") + zerocopy["sends"]
     # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
     copied = max(0, added(sent, "bytes") - referenced)
-    by_calls = "scaled" if any(row.estimated for row in sent) else "exact"
-    by_bytes = by_calls if copied and referenced else "exact"
     return gather | {
-        "copy_in": Flow(copied, by_bytes, max(0, added(sent, "calls") - references), calls_method=by_calls),
-        "pin": Flow(referenced, by_bytes, references, calls_method=by_calls),
+        "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
+        "pin": Flow(referenced, "exact", references),
         "deferred": _deferred(zerocopy, blind),
         "silent": _silent(zerocopy, silent_high_ns),
         "completion": Flow(0, "exact", None if blind else zerocopy["completions"], calls_reason=blind),
-        "copy_out": _copied_out(raw.volume, raw.target),
+        "copy_out": _copied_out(raw.volume),
         "mapped": _counted(volume(raw.volume, "mapped", "ledger")),
     }
 
@@ -90,21 +88,12 @@ def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:
     return hooked + [row for row in looked if row.protocol == "udp" and row.syscall not in TAKEN]
 
 
-def _copied_out(rows: Sequence[Volume], target: Target) -> Flow:
-    """Where it is counted for a part of the time: what TCP says that the program took was copied out."""
-    received = volume(rows, "receive", "ledger")
+def _copied_out(rows: Sequence[Volume]) -> Flow:
     if any(row.protocol == "udp" for row in volume(rows, "truncated", "ledger")):
         return unknown(
             "its calls with MSG_TRUNC told the length of datagrams of UDP, not how much was copied"
         )
-    if not any(row.estimated for row in received):
-        return _counted(copied_out_rows(rows))
-    taken, counted = added(received, "bytes"), counted_calls(target)
-    copied = added(counted, "copied_out_bytes")
-    if not copied:
-        return Flow(taken, "derived", calls_reason="nothing was copied out in the segments that count it")
-    calls = round(taken * added(counted, "copied_out_calls") / copied)
-    return Flow(taken, "derived", calls, calls_method="scaled")
+    return _counted(copied_out_rows(rows))
 
 
 def _counted(rows: Sequence[Volume]) -> Flow:

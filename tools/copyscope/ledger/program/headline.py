@@ -1,11 +1,11 @@
-"""The main finding of a run beside a program: what its copies cost, and what it spares itself. Pure."""
+"""The main finding of a run beside a program: what its copies cost, and which it does without. Pure."""
 
 from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.headline import percent
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
-from copyscope.record.program.derived import Attached, ProgramZerocopy
+from copyscope.record.program.derived import ProgramZerocopy, Watching
 from copyscope.record.program.raw import RawProgramRun, Volume
 from copyscope.record.program.volume import BY_REFERENCE, SPLICED_MEMORY, added, dropped, volume
 from copyscope.record.segments import total
@@ -33,9 +33,9 @@ def find_sentence(
     ledger: Sequence[AccountRow],
     stages: Sequence[StageRow],
     zerocopy: ProgramZerocopy | None,
-    attached: Attached,
+    watching: Watching,
 ) -> str:
-    """What the copies of this program cost, the dearest first, and what it spares itself."""
+    """What the copies of this program cost, the dearest first, and which it does without."""
     name, own_ways = raw.target.name, ways_of_its_own(raw)
     shares = {account: share for account in WORDS if (share := account_share(ledger, account)) is not None}
     if not shares.keys() - {"gather"}:
@@ -50,7 +50,7 @@ def find_sentence(
         copied = percent(zerocopy.copied / zerocopy.completions)
         text += f"; {copied} of its zero-copy sends were copied after all"
         text += f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
-    return f"{name}: {text}{own_ways}{cost_of_watching(attached)}"
+    return f"{name}: {text}{own_ways}{cost_of_watching(watching)}"
 
 
 def ways_of_its_own(raw: RawProgramRun) -> str:
@@ -92,11 +92,11 @@ def why_unpriced(rows: Iterable[AccountRow | StageRow]) -> str:
     return next((reason for reason in reasons if reason), "no copy was seen")
 
 
-def cost_of_watching(attached: Attached) -> str:
+def cost_of_watching(watching: Watching) -> str:
     """Said only where it is certain that watching cost more than it should."""
-    if attached.high is None or attached.high > 1 - WORTH_A_WARNING:
+    if watching.high is None or watching.high > 1 - WORTH_A_WARNING:
         return ""
-    return f"; being watched cost it about {percent(attached.effect)} of its goodput"
+    return f"; being watched cost it about {percent(watching.effect)} of its goodput"
 
 
 def account_share(ledger: Iterable[AccountRow], account: str) -> float | None:

@@ -1,1 +1,1 @@
-"""Raw sections of a program that is watched: volume, pace, connections, segments. Pure."""
+"""Raw sections of a program that is watched: volume, connections, segments. Pure."""

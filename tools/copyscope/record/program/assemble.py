@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from copyscope.record.program.pace import pace_section
-from copyscope.record.program.segments import moved, spared_section, taken, volume_rows
+from copyscope.record.program.segments import moved, taken, volume_rows
 from copyscope.taxonomy.samples import user_code
 
 Row = dict[str, Any]
@@ -11,9 +10,8 @@ NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
 def add_sections(record: Row, raw: Any, target: Row) -> Row:
-    """To a raw record of record/assemble.py; `raw` is a run/program/seen.py."""
+    """To a raw record of record/assemble.py; `raw` is the RawProgram of run/program/watched.py."""
     last = raw.segments[-1]["marks"][3]["target"] if raw.segments else NOTHING_YET
-    own_cpu_ns = raw.loads[1]["own_ns"] - raw.loads[0]["own_ns"] if len(raw.loads) == 2 else None
     return record | {
         "target": {
             **target,
@@ -21,7 +19,6 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
             "forks": last["totals"]["forks"],
             "exits": last["totals"]["exits"],
             **whole(last),
-            "spared": spared_section(raw, last.get("estimate")),
             "page_bytes": last.get("page_bytes"),
             "ended": raw.ended,
             "status": raw.status,
@@ -30,7 +27,6 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
         "packets": packet_rows(raw.segments),
         "shapes": shape_rows(raw.segments),
         "connections": raw.connections.rows(),
-        "pace": pace_section(raw.segments, raw.before, raw.after, raw.connections.ours, own_cpu_ns),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
         "bytes": [row for row in record["bytes"] if row["side"] == "target"],
     }

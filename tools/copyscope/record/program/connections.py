@@ -47,9 +47,6 @@ class Connections:
 
     def __init__(self) -> None:
         self._ends: dict[str, _Ends] = {}
-        self.ours: Mapping[str, list[int]] = {}
-        # All that were there at the first look, other programs' too, by inode; None before it.
-        self.old: frozenset[int] | None = None
         # How often it had connections.
         self.looks = 0
         self._counts_taken = False
@@ -66,13 +63,10 @@ class Connections:
 
         `counts_taken`: with what the program maps or splices, of which a part was not counted before.
         """
-        if self.old is None:
-            self.old = frozenset(earlier)
         if counts_taken and not self._counts_taken:
             self._counts_taken = True
             self._ends.clear()
             self.looks = 0
-        self.ours = ours
         self.looks += bool(ours)
         if len(self._ends) + len(ours) > KEPT_MAX:
             self._forget(ours)
@@ -86,14 +80,6 @@ class Connections:
                 ends.last, ends.looks = now, ends.looks + 1
             elif len(self._ends) < KEPT_MAX:
                 self._ends[inode] = _Ends(now, now, 1, after.mss_bytes, after.local, after.peer)
-
-    def moved_before(self, inode: int) -> tuple[int, int] | None:
-        """What it had sent and received, at most, when it began to be counted; None: no look tells."""
-        ends = self._ends.get(str(inode))
-        if ends is None:
-            return None
-        ours, after = ends.first.ours, ends.first.after
-        return after.written - ours[0], after.taken - ours[1]
 
     def _forget(self, used: Mapping[str, list[int]]) -> None:
         """Connections that are gone and were seen once say nothing: their places are for others."""

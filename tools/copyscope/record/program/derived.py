@@ -8,16 +8,26 @@ from copyscope.record.derived import Cause, Concluded, Elsewhere, OtherSide, Ove
 from copyscope.record.sections import Explained, Rows, Section
 
 
-class Attached(Ratio):
-    """Goodput while anything was attached over goodput before and after."""
+class Watching(Ratio):
+    """What watching cost: goodput of the whole watch over that of the segments that count only bytes.
+
+    ratio: of all segments of a block and the changes between them, over those of the arm `unprobed`;
+        median over the blocks; what the hooks that count bytes cost is not in it
+    effect: the loss, 1 - ratio
+    pairs: blocks that were compared
+    """
 
     effect: float | None
-    slices: dict[str, int]
-    own_cpu_share: float | None
+    pairs: int
 
 
 class ProgramOverhead(Overhead):
-    attached: Attached
+    """The observer effect of a watch.
+
+    watching: of the whole watch
+    """
+
+    watching: Watching
 
 
 class ProgramSide(SideTime):

@@ -34,6 +34,8 @@ class Moved(Section):
     untold: notifications of io_uring that do not tell whether the send was copied, because it did not
         ask (IORING_SEND_ZC_REPORT_USAGE)
     involuntary_switches: another task took its CPU
+    edge_ns: how long hooks took to be attached before it and detached after it; `edge_sent_bytes` and
+        `edge_received_bytes` moved meanwhile
     """
 
     bytes: int
@@ -57,8 +59,8 @@ class Moved(Section):
     notifications: int
     unseen: int
     untold: int
-    calls_estimated: bool | UnsetType = UNSET
     involuntary_switches: int | UnsetType = UNSET
+    edge_ns: int | UnsetType = UNSET
 
 
 class ProgramSegment(SegmentBase):
@@ -94,38 +96,6 @@ class Process(Section):
     comm: str
 
 
-class Counted(Section):
-    """A segment in which each call was counted, by the hooks and by TCP."""
-
-    wall_ns: int
-    sent_bytes: int
-    sent_calls: int
-    received_bytes: int
-    received_calls: int
-    copied_out_bytes: int
-    copied_out_calls: int
-    sent_inner_bytes: int | None
-    sent_outer_bytes: int | None
-    received_inner_bytes: int | None
-    received_outer_bytes: int | None
-
-
-class Spared(Section):
-    """Calls that were not counted, because that would have taken too much from the program."""
-
-    why: str
-    until: str | None
-    sent_bytes: int
-    sent_calls: int
-    sent_calls_low: int | None
-    sent_calls_high: int | None
-    received_bytes: int
-    received_calls: int
-    received_calls_low: int | None
-    received_calls_high: int | None
-    counted: list[Counted]
-
-
 class Target(Section):
     """The program that was watched.
 
@@ -139,10 +109,6 @@ class Target(Section):
     status: exit status of the command; 128 + number when a signal killed it
     sent_bytes: all that it moved from the first moment to the last reading, between segments, too
     page_bytes: of a page of memory: `mapped` bytes are whole pages; null: no reading of the counters
-    spared: counting each call would have taken too much from it: each was counted in some segments
-        only, and in the others TCP's own counts are its bytes; null: each call was counted
-    baseline: its goodput was looked at before the first hook came and after the last had gone, where it
-        was there (`--no-baseline`)
     """
 
     how: str
@@ -161,8 +127,6 @@ class Target(Section):
     received_bytes: int
     receive_calls: int
     page_bytes: int | None
-    spared: Spared | UnsetType | None = UNSET
-    baseline: bool | UnsetType = UNSET
 
 
 class Peer(Section):
@@ -204,8 +168,6 @@ class Volume(Section):
     nodelay_calls: on sockets with TCP_NODELAY
     cork_calls: on sockets with TCP_CORK, or with MSG_MORE pending
     largest_bytes: the largest call since the run began
-    estimated: in some of them its calls were not counted (`target.spared`): the bytes of all rows of a
-        direction together are exact, their division and the calls follow the counted ones
     """
 
     arm: str
@@ -220,7 +182,6 @@ class Volume(Section):
     cork_calls: int
     largest_bytes: int
     sizes: Rows
-    estimated: bool | UnsetType = UNSET
 
 
 class Packets(Section):
@@ -240,9 +201,8 @@ class Packets(Section):
 class MessageShape(Section):
     """How messages were handed over to the kernel.
 
-    messages: sends whose arguments were read when they returned, of every call, or of those that
-        `--gate` leaves: `sendto`, `sendmsg`, `sendmmsg` (the first 64 messages of a call), `write`,
-        `writev`; others have no buffers in their arguments
+    messages: sends whose arguments were read when they returned: `sendto`, `sendmsg`, `sendmmsg` (the
+        first 64 messages of a call), `write`, `writev`; others have no buffers in their arguments
     unreadable: arguments that were not in memory any more
     repeated: messages that begin at the address where the message did that was read before of the same
         thread
@@ -323,22 +283,6 @@ class UserCode(Section):
     copy_samples: int
 
 
-class PaceSlice(Section):
-    when: str
-    begin_ns: int
-    end_ns: int
-    bytes: int
-
-
-class Pace(Section):
-    """How fast the program was before, while and after anything was attached."""
-
-    slices: list[PaceSlice]
-    lasting_connections: int
-    covered_share: float | None
-    own_cpu_ns: int | None
-
-
 class RawProgramRun(Measured, kw_only=True):
     """What was measured of a program that was watched.
 
@@ -358,5 +302,4 @@ class RawProgramRun(Measured, kw_only=True):
     packets: Packets | None
     shapes: list[MessageShape] | None
     connections: list[Connection]
-    pace: Pace
     user_code: list[UserCode] | UnsetType = UNSET

@@ -1,12 +1,9 @@
 """The segments of a watched program: what moved in each, and of a run of hours no more than that. Pure."""
 
-import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from copyscope import stats
-from copyscope.record.program.pace import tcp_bytes
 from copyscope.record.program.volume import TAKEN
 
 Row = dict[str, Any]
@@ -81,13 +78,13 @@ def segment_row(segment: Any) -> Row:
             "bytes_sent": sent,
             "bytes_received": received + received_otherwise,
             "counts_taken": counts_taken,
-            "calls_estimated": bool(end.get("estimated", False)),
             "send_calls": sends,
             "receive_calls": receives,
             "edge_sent_bytes": outer_sent - sent,
             "edge_received_bytes": outer_received - received,
             "edge_send_calls": outer_sends - sends,
             "edge_receive_calls": outer_receives - receives,
+            "edge_ns": after["t_ns"] - before["t_ns"] - (end["t_ns"] - begin["t_ns"]),
             "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
             "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
             "involuntary_switches": end["involuntary_switches"] - begin["involuntary_switches"],
@@ -97,56 +94,6 @@ def segment_row(segment: Any) -> Row:
             **{key: totals[key] for key in TOTALS},
         },
     }
-
-
-def counted_between(begin: Row, end: Row) -> Row:
-    """What the hooks counted between two readings, and TCP did, at least and at most (None: not asked)."""
-    rows = subtract_volume(end["volume"], begin["volume"])
-    made: Row = {"wall_ns": end["t_ns"] - begin["t_ns"]}
-    for direction, name in (("send", "sent"), ("receive", "received"), ("copy_out", "copied_out")):
-        for key in ("bytes", "calls"):
-            made[f"{name}_{key}"] = sum(row[key] for row in rows if row["direction"] == direction)
-    asked = [(begin["tcp"][n], end["tcp"][n]) for n in (0, 1)] if "tcp" in end else [None, None]
-    for name, looks in zip(("sent", "received"), asked, strict=True):
-        made[f"{name}_inner_bytes"] = looks and looks[1][0] - looks[0][1]
-        made[f"{name}_outer_bytes"] = looks and looks[1][1] - looks[0][0]
-    return made
-
-
-def why_uncounted(rows: Iterable[Row]) -> str | None:
-    """Why TCP's own counts do not tell all that moved, where no hook does; None where they do."""
-    for row in rows:
-        if row["protocol"] != "tcp":
-            return f"{row['protocol']} sockets have no count of their own"
-        if row["zerocopy_calls"]:
-            return "completions of zero-copy sends are followed send by send"
-        if row["syscall"] in TAKEN or row["direction"] not in ("send", "receive", "copy_out"):
-            return f"{row['direction']} by {row['syscall']} passes no hook that could be away"
-    return None
-
-
-def spared_section(seen: Any, estimate: Row | None) -> Row | None:
-    """Of a program whose calls were not counted all the time: when they were, and how many the others are."""
-    if estimate is None:
-        return None
-    made: Row = {"why": seen.spared, "until": seen.spared_until, **estimate, "counted": list(seen.counted)}
-    for name in ("sent", "received"):
-        low, high = calls_between(seen.counted, name, estimate[f"{name}_bytes"])
-        made |= {f"{name}_calls_low": low, f"{name}_calls_high": high}
-    return made
-
-
-def calls_between(counted: Iterable[Row], name: str, moved: int) -> tuple[int | None, int | None]:
-    """95 % interval of the calls that moved so many bytes, from what was counted; None with too little."""
-    ratios = [row[f"{name}_calls"] / row[f"{name}_bytes"] for row in counted if row[f"{name}_bytes"]]
-    if moved == 0:
-        return 0, 0
-    interval = stats.median_of(ratios).interval if ratios else None
-    if interval is None:
-        return None, None
-    # Logarithms round: what was always the same has an interval of nothing.
-    high = math.ceil(moved * interval.high * (1 - 1e-12))
-    return math.floor(moved * interval.low * (1 + 1e-12)), min(high, moved)
 
 
 def open_sends(volume: Row) -> int:
@@ -159,15 +106,12 @@ def open_sends(volume: Row) -> int:
 def add_volume(sums: Sums, segment: Row) -> None:
     """What moved in a segment, on top of what has moved in others of its arm."""
     _, begin, end, _ = (mark["target"] for mark in segment["marks"])
-    estimated = bool(end.get("estimated", False))
     for row in subtract_volume(end["volume"], begin["volume"]):
         key = (segment["arm"], *key_of(row))
         if key not in sums:
             sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
-            sums[key]["estimated"] = estimated
             continue
         into = sums[key]
-        into["estimated"] |= estimated
         for name in SUMMED:
             into[name] += row[name]
         into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
@@ -199,8 +143,8 @@ class Past:
         row = segment_row(segment)
         Past.keys = tuple(row["target"])
         self.arm = row["arm"]
-        before, begin = (mark["target"] for mark in segment["marks"][:2])
-        own = (before["t_ns"], tcp_bytes(before), row["block"], row["index"], row["begin_ns"], row["end_ns"])
+        begin = segment["marks"][1]["target"]
+        own = (row["block"], row["index"], row["begin_ns"], row["end_ns"])
         self._numbers: array[int] = array("q", (*own, *map(int, row["target"].values())))
         # Of the very first the CPU time at its begin is asked for.
         self.marks = (
@@ -208,22 +152,17 @@ class Past:
         )
 
     @property
-    def pace(self) -> tuple[int, int]:
-        """When it began, and TCP's bytes until then."""
-        return self._numbers[0], self._numbers[1]
-
-    @property
     def block(self) -> int:
-        return self._numbers[2]
+        return self._numbers[0]
 
     def __getitem__(self, key: str) -> Any:
         return getattr(self, key)
 
     def row(self) -> Row:
         """As segment_row() made it."""
-        block, index, begin_ns, end_ns, *numbers = self._numbers[2:]
+        block, index, begin_ns, end_ns, *numbers = self._numbers
         target: Row = dict(zip(Past.keys, numbers, strict=True))
-        target |= {key: bool(target[key]) for key in ("counts_taken", "calls_estimated")}
+        target["counts_taken"] = bool(target["counts_taken"])
         named = {"index": index, "block": block, "arm": self.arm}
         return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "target": target}
 

@@ -1,8 +1,8 @@
 """The rows of a watched program's volume: what its sockets moved, by call. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from copyscope.record.program.raw import Counted, Target, Volume
+from copyscope.record.program.raw import Volume
 from copyscope.record.sections import Section
 
 # Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
@@ -42,8 +42,3 @@ def urgent(rows: Iterable[Volume], arm: str) -> list[Volume]:
 
 def added(rows: Iterable[Section], key: str) -> int:
     return sum(getattr(row, key) for row in rows)
-
-
-def counted_calls(target: Target) -> Sequence[Counted]:
-    """Of a program whose calls are not counted all the time: where they are, and TCP is asked, too."""
-    return [row for row in target.spared.counted if row.sent_inner_bytes is not None] if target.spared else []

@@ -1,4 +1,4 @@
-"""A command that is started to be watched: as the invoking user, held until the instruments are ready."""
+"""A command that is started to be watched: as the invoking user, once the hooks are there."""
 
 import contextlib
 import json
@@ -21,10 +21,10 @@ CHUNK_BYTES = 1 << 16
 # How soon one sees what the command prints while we wait for its end.
 SHOW_EVERY_S = 0.25
 SLEEP_S = 60.0
-HELD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("held.py")))
+STARTER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("command_start.py")))
 
 
-class HeldCommand:
+class Command:
     """A child that waits for release() before it becomes the command.
 
     It stays in our process group and terminal, so that Ctrl-C reaches it as it would without us. Once it was
@@ -37,18 +37,18 @@ class HeldCommand:
         self._printed = tempfile.TemporaryFile() if output == "kept" else None  # noqa: SIM115 - as long as we
         self._shown_bytes = 0
         self.status: int | None = None
-        gate_read, self._gate = os.pipe()
+        go_read, self._go = os.pipe()
         self._failure, failure_write = os.pipe()
-        for theirs in (gate_read, failure_write):
+        for theirs in (go_read, failure_write):
             os.set_inheritable(theirs, True)
         sys.stdout.flush()
         sys.stderr.flush()
         streams = [(os.POSIX_SPAWN_DUP2, 2, 1)] if output == "stderr" else []
         if self._printed is not None:
             streams = [(os.POSIX_SPAWN_DUP2, self._printed.fileno(), number) for number in (1, 2)]
-        held = [*HELD, str(gate_read), str(failure_write), *self.argv]
-        self.pid = os.posix_spawn(held[0], held, os.environ, file_actions=streams)
-        os.close(gate_read)
+        argv_of_starter = [*STARTER, str(go_read), str(failure_write), *self.argv]
+        self.pid = os.posix_spawn(STARTER[0], argv_of_starter, os.environ, file_actions=streams)
+        os.close(go_read)
         os.close(failure_write)
         # It has started before anybody measures it; one that was ended meanwhile says nothing.
         os.read(self._failure, 1)
@@ -56,10 +56,10 @@ class HeldCommand:
     def release(self) -> None:
         """Let it run. Raises NotStartedError with its errno when it cannot be started."""
         left = memoryview(_word())
-        with contextlib.suppress(BrokenPipeError):  # it was ended while it was held
+        with contextlib.suppress(BrokenPipeError):  # it was ended before it began
             while left:
-                left = left[os.write(self._gate, left) :]
-        self._close_gate()
+                left = left[os.write(self._go, left) :]
+        self._close_go()
         said = os.read(self._failure, 16)  # closed by a successful exec
         os.close(self._failure)
         self._failure = -1
@@ -71,7 +71,7 @@ class HeldCommand:
     @property
     def released(self) -> bool:
         """Whether it may run: nobody's but the user's from then on."""
-        return self._gate < 0
+        return self._go < 0
 
     def poll(self) -> int | None:
         """Its exit status (128 + signal when one killed it), or None while it runs."""
@@ -113,10 +113,10 @@ class HeldCommand:
             sys.stderr.buffer.write(chunk)
         sys.stderr.flush()
 
-    def _close_gate(self) -> None:
-        if self._gate >= 0:
-            os.close(self._gate)
-            self._gate = -1
+    def _close_go(self) -> None:
+        if self._go >= 0:
+            os.close(self._go)
+            self._go = -1
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +124,7 @@ class HeldCommand:
     def __exit__(self, *_: object) -> None:
         """One that was never released ends here; any other lives as long as it likes."""
         if not self.released:
-            self._close_gate()
+            self._close_go()
             if self.poll() is None:
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
@@ -137,7 +137,7 @@ class HeldCommand:
 
 
 def _word() -> bytes:
-    """As whom the command begins, and in which environment (held.py)."""
+    """As whom the command begins, and in which environment (command_start.py)."""
     user, environment = invoking_user(), of_caller(os.environ)
     how: dict[str, Any] = {"uid": None, "gid": None, "name": None}
     if os.geteuid() == 0 and user.uid != 0:

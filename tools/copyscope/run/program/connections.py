@@ -6,7 +6,7 @@ out, and the messages of one answer are read in bulk where they are alike.
 
 import socket
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +20,7 @@ MESSAGE = "=IH10xBBxxHH16s16s12s4xI8xI"
 INFO = "HH16xI108xQ8xI20xQQQ8xQQ"
 MESSAGE_BYTES, INFO_BYTES = 16 + 72, 216
 NAMES = {1: "ESTAB", 2: "SYN-SENT", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2", 8: "CLOSE-WAIT", 9: "LAST-ACK"}
-ESTABLISHED, CLOSE_WAIT = 1, 8
-PLACE = struct.Struct("=HH16s16s12s")  # struct inet_diag_sockid
+ESTABLISHED = 1
 
 
 class Connection(NamedTuple):
@@ -48,11 +47,6 @@ class Connection(NamedTuple):
     sndbuf_limited_us: int
     bytes_sent: int
     bytes_retrans: int
-
-    @property
-    def place(self) -> tuple[int, bytes]:
-        """What the kernel finds it by again."""
-        return self.family, PLACE.pack(*self[4:8], self.device_and_cookie)
 
     @property
     def established(self) -> bool:
@@ -154,8 +148,6 @@ class Snapshots:
 
     def __init__(self) -> None:
         self._namespace: Path | None = None
-        # Whether each connection had a file at the last look: others are nobody's before accept(2).
-        self.accepted = False
         self._asked: tcp_diag.Asked | None = None
 
     def take(self, namespace: Path) -> dict[int, Connection] | None:
@@ -164,24 +156,11 @@ class Snapshots:
             if self._asked is None or namespace != self._namespace:
                 self.close()
                 self._asked, self._namespace = tcp_diag.Asked(namespace), namespace
-            found = list(_all(self._asked.dump()))
+            return parse(self._asked.dump())
         except OSError:
             # What is left of an answer must not be taken for the next one.
             self.close()
             return None
-        self.accepted = all(c.inode or c.state_number not in (ESTABLISHED, CLOSE_WAIT) for c in found)
-        return {made.inode: made for made in found if made.inode}
-
-    def again(self, known: Collection[Connection]) -> dict[int, Connection] | None:
-        """Another look at these alone, where take() looked last; None if any of them is not there."""
-        if self._asked is None:
-            return None
-        try:
-            found = parse(self._asked.ones([one.place for one in known]))
-        except OSError:
-            self.close()
-            return None
-        return found if found.keys() == {one.inode for one in known} else None
 
     def close(self) -> None:
         if self._asked is not None:

@@ -7,7 +7,6 @@ from typing import Any
 from copyscope.run.child import Message, Program
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import processes
-from copyscope.run.program.seen import Seen
 from copyscope.run.program.target import Target
 
 ASK_S = 60.0
@@ -22,18 +21,18 @@ class Followed:
     def __init__(
         self,
         target: Target,
-        seen: Seen,
+        names: dict[int, str],
         collector: Program,
         until: ExitStack,
         perfs: dict[str, PerfStat] | None,
     ) -> None:
-        """`perfs` gets the one that counts their events; None: they are not counted."""
+        """`names` gets everybody's; `perfs` the one that counts their events, None: they are not counted."""
         self.pids = target.find_processes(set())
         self.cpu = processes.CpuTimes()
         self.perf_misses: str | None = None
         self._target = target
         self._perfs = perfs
-        self._names = seen.pids
+        self._names = names
         self._collector = collector
         self._until = until
         self._told: set[int] = set()

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 
 from copyscope.errors import AbandonedError
-from copyscope.run.program.command import HeldCommand
+from copyscope.run.program.command import Command
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 # To many programs SIGHUP is no end: they read their configuration again.
@@ -57,7 +57,7 @@ class Stop:
             if life is not None:
                 os.close(life)
 
-    def listen(self, command: HeldCommand | None, children: Callable[[], set[int]]) -> Callable[[], None]:
+    def listen(self, command: Command | None, children: Callable[[], set[int]]) -> Callable[[], None]:
         """From now on signals end the measurement in order. Returns what undoes this."""
         ending = ENDING if command is not None else (*ENDING, signal.SIGHUP)
         both = (*ENDING, *PASSED_ON) if command is not None else ending

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 NETLINK_SOCK_DIAG = 4
@@ -24,8 +24,9 @@ STATES = sum(1 << state for state in (1, 2, 4, 5, 8, 9, 11))
 HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 LENGTH_AND_KIND = struct.Struct("=IH")
 REQUEST = struct.Struct("=BBBB48sII")  # struct inet_diag_req
-# So many answers fit the socket's buffer: all of them are there before the first is read.
-ONES_AT_ONCE = 32
+REQUEST_ALL = HEADER.pack(
+    HEADER.size + REQUEST.size, TCPDIAG_GETSOCK, NLM_F_REQUEST | NLM_F_DUMP, 0, 0
+) + REQUEST.pack(socket.AF_UNSPEC, 0, 0, 1 << (INET_DIAG_INFO - 1), bytes(48), STATES, 0)
 CLONE_NEWNET = 0x40000000
 ANSWER_S = 10.0
 CHUNK_BYTES = 1 << 17
@@ -45,31 +46,15 @@ class Asked:
 
     def dump(self) -> Iterator[bytes]:
         """The answers as they come: in each some messages, one for each TCP connection of the namespace."""
-        self._socket.send(_request(socket.AF_UNSPEC, bytes(48), NLM_F_DUMP))
+        self._socket.send(REQUEST_ALL)
         done = False
         while not done:
             chunk = self._socket.recv(CHUNK_BYTES)
             yield chunk
             done = _ends(chunk)
 
-    def ones(self, places: Sequence[tuple[int, bytes]]) -> Iterator[bytes]:
-        """An answer for each connection by (family, struct inet_diag_sockid): the table is not walked.
-
-        Walking it takes the CPU's cache from the watched program: 2 MB where the machine has 24 GB.
-        """
-        for begin in range(0, len(places), ONES_AT_ONCE):
-            some = places[begin : begin + ONES_AT_ONCE]
-            self._socket.send(b"".join(_request(family, place, 0) for family, place in some))
-            # Each is padded (NLMSG_ALIGN): they stand behind each other as those of one answer.
-            yield b"".join([self._socket.recv(CHUNK_BYTES) for _ in some])
-
     def close(self) -> None:
         self._socket.close()
-
-
-def _request(family: int, place: bytes, flags: int) -> bytes:
-    body = REQUEST.pack(family, 0, 0, 1 << (INET_DIAG_INFO - 1), place, STATES, 0)
-    return HEADER.pack(HEADER.size + len(body), TCPDIAG_GETSOCK, NLM_F_REQUEST | flags, 0, 0) + body
 
 
 def _ends(chunk: bytes) -> bool:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from copyscope.errors import RunError
-from copyscope.run.program import pace
 from copyscope.run.program.elf_file import (
     DT_NEEDED,
     DT_SONAME,
@@ -30,6 +29,7 @@ from copyscope.run.program.elf_file import (
     ElfFile,
 )
 from copyscope.run.program.processes import PROC, read_file
+from copyscope.run.program.seldom import Seldom
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
 
 Row = dict[str, Any]
@@ -136,7 +136,7 @@ class UserCode:
     def __init__(self) -> None:
         self._mapped: dict[int, list[Mapping]] = {}
         self._files: dict[tuple[str, int], File] = {}
-        self._looks = pace.Seldom(LOOKS_SHARE)
+        self._looks = Seldom(LOOKS_SHARE)
 
     def files(self) -> Iterable[File]:
         """All that were seen so far, read."""

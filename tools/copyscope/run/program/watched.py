@@ -1,34 +1,35 @@
 """A program that copyscope did not write: segments are stretches of time, nothing is paused or altered.
 
-The counters of the instruments `watch` and `volume` stay attached from the first to the last moment, unless
-the program makes too many calls for that (spared.py); the others come and go. A mark is a reading of these
-counters. One stands on either side of each change, so that it is known how much moved meanwhile.
+The hooks that count its bytes (`watch` and `volume`) stay attached from the first to the last moment; the
+others come and go. A mark is a reading of these counters. One stands on either side of each change, so that
+it is known how much moved meanwhile.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from copyscope.machine import fingerprint
 from copyscope.plan.run_plan import RunPlan
-from copyscope.plan.schedule import CALLS_LEAST_S, Bound, Lengths, Segment, rest_of_first
-from copyscope.record.program.segments import forget
+from copyscope.plan.schedule import Bound, Segment
+from copyscope.record.program.connections import Connections
+from copyscope.record.program.segments import Sums, forget
 from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
-from copyscope.run.program import pace, path, processes
-from copyscope.run.program.brief_counts import BRIEF_S, BriefCounts
-from copyscope.run.program.command import HeldCommand, Output
+from copyscope.run.program import path, processes
+from copyscope.run.program.command import Command, Output
 from copyscope.run.program.connections import Connection, Snapshots
+from copyscope.run.program.counted_part import COUNTED_S, CPU_LEAST_NS, CountedPart
 from copyscope.run.program.followed import Followed
-from copyscope.run.program.seen import Seen
-from copyscope.run.program.spared import Spared
+from copyscope.run.program.seldom import Seldom
 from copyscope.run.program.stop import Stop
 from copyscope.run.program.target import Target
 from copyscope.run.program.user_code import UserCode
-from copyscope.run.session import Mark, Subject
+from copyscope.run.session import Mark, Raw, Subject
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
 ASK_S = 60.0
@@ -41,29 +42,37 @@ LOOK_SELDOM_S = 1.0
 LOOKS_SHARE = 0.005
 
 
+@dataclass
+class RawProgram(Raw):
+    """Of older segments only the rows are left, and in `sums` what moved in them (forget())."""
+
+    sums: Sums = field(default_factory=dict)
+    ended: str = "the time was over"
+    pids: dict[int, str] = field(default_factory=dict)
+    connections: Connections = field(default_factory=Connections)
+    status: int | None = None
+
+
 class WatchedProgram(Subject):
     """Its command may outlast the measurement: wait_for_command().
 
     `begun` is called when the first segment has begun, with whether there is anybody yet.
     """
 
-    raw: Seen
+    raw: RawProgram
 
     def __init__(
         self,
         target: Target,
         duration_s: float | None,
         *,
-        baseline: bool = True,
         output: Output = "own",
         begun: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        super().__init__(Seen())
-        self.command: HeldCommand | None = None
+        super().__init__(RawProgram())
+        self.command: Command | None = None
         self._target = target
         self._duration_s = duration_s
-        # Before and after, how fast a program that is there already goes without anything of ours.
-        self._baseline = baseline and not target.command
         # Else a command may be among them.
         self.owns_children = not target.command
         self._output = output
@@ -71,18 +80,14 @@ class WatchedProgram(Subject):
         self._exit = ExitStack()
         self._stop = Stop()
         self._snapshots = Snapshots()
-        self._looks = pace.Seldom(LOOKS_SHARE)
+        self._looks = Seldom(LOOKS_SHARE)
         self.code = UserCode()
-        self._counts = BriefCounts()
-        # When perf began to count in this segment, and what had been used by then.
-        self._counting: tuple[float, processes.Use] | None = None
-        self._lengths = Lengths()
+        self._counts = CountedPart()
+        # What had been used when perf began to count in this segment.
+        self._counting: processes.Use | None = None
         self._bound: Bound
         self._began: Message
-        # The mark at the end of the last segment.
-        self._ended: Message | None = None
         self._followed: Followed
-        self._spared: Spared
 
     @property
     def is_command(self) -> bool:
@@ -114,31 +119,21 @@ class WatchedProgram(Subject):
         target, until = self._target, self.session.until
         until.callback(self._snapshots.close)
         if target.command:
-            self.command = self._exit.enter_context(HeldCommand(target.command, self._output))
+            self.command = self._exit.enter_context(Command(target.command, self._output))
             target.started.append(self.command.pid)
         listening = until if self.command is None else self._exit
         listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
         session = self.session
         session.collector.send("symbols", "symbols")
         perfs = self.perfs if session.plan.counters and target.follow else None
-        self._followed = Followed(target, self.raw, session.collector, until, perfs)
+        self._followed = Followed(target, self.raw.pids, session.collector, until, perfs)
         self.raw.machine = fingerprint.describe(self._namespace())
 
     def start(self, plan: RunPlan, collector: Program) -> None:
         self._bound = Bound(self._duration_s, plan.probes)
         collector.expect("symbols", ASK_S)
-        self.raw.before = self._unwatched()
         self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
-        self._spared = Spared(
-            plan,
-            self.raw,
-            collector,
-            self._followed,
-            self._look,
-            snapshots=self._snapshots,
-            began=self.is_command,
-        )
         # Twice: one that the collector is told of only now may have made children before.
         self._followed.find(self._volume())
         self._followed.find(self._volume())
@@ -147,13 +142,6 @@ class WatchedProgram(Subject):
         processes.put_memlock(self.raw.machine, self._followed.pids)
         self._describe()
         self._look_at_connections()
-
-    def _unwatched(self) -> list[pace.Reading]:
-        """How fast the program goes with nothing attached; a command of ours has no such time."""
-        if not self._baseline or not self._followed.alive():
-            return []
-        self.session.steps.prepare(f"reading its pace without instruments, {pace.READ_S:g} s")
-        return pace.read(self._look, self._stop.sleep)
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._followed.pids, default=None)
@@ -170,9 +158,6 @@ class WatchedProgram(Subject):
                 # A command may end at any moment: of one look at its connections nothing follows.
                 self._look_at_connections(due=self.is_command and self.raw.connections.looks < 2)
                 block = segment.block
-            if self._spared.skips(segment.arm):
-                self._lengths.skip(segment)
-                continue
             began_s = time.monotonic()
             yield segment
             self._learn(segment, began_s)
@@ -181,39 +166,29 @@ class WatchedProgram(Subject):
         self._look_at_connections()
 
     def _learn(self, segment: Segment, began_s: float) -> None:
-        """What the segment that was measured last says about the next ones."""
+        """What the program used in the segment that was measured last, and how long its hooks took."""
         _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
-        keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
-        used = processes.Use(*(end[key] - begin[key] for key in keys))
         if "ledger" in segment.arm:
-            self._counts.add(used)
-        self._lengths.add(pace.calls(begin, end), measured_s)
-        self._spared.consider(begin, end)
+            keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
+            self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
         forget(self.raw.segments, self.raw.sums)
         self._bound.add(segment.arm, measured_s, time.monotonic() - began_s)
         if (late := self._bound.over()) is not None:
             self._stop.because(late)
 
     def probes(self, arm: str) -> tuple[str, ...]:
-        return self._spared.probes(arm)
+        return self.session.plan.probes[arm]
 
     def before(self) -> Mark:
-        self._began = self._spared.read_before()
+        self._began = self._volume()
         if self._followed.find(self._began):
-            self._began = self._spared.read()
+            self._began = self._volume()
         return {"target": self._began}
 
-    def begin(self, probes: tuple[str, ...], opened: Message) -> Mark:
-        hooked = self._spared.note(opened["volume"]) if opened else None
-        if "volume" in probes:
-            self._began = self._spared.read_between(since=False)
-        elif self._ended is not None and self._spared.is_of_now(self._ended):
-            return {"target": self._ended}
-        elif hooked is not None:
-            self._began = self._spared.read(hooked)
-        else:
-            self._began = self._spared.read_now()
+    def begin(self, opened: Message) -> Mark:
+        if opened:
+            self._began = opened["volume"]
         mark = self._timed(self._began)
         if self._begun is not None:
             begun, self._begun = self._begun, None
@@ -227,7 +202,7 @@ class WatchedProgram(Subject):
         switches = {"voluntary_switches": used.voluntary, "involuntary_switches": used.involuntary}
         return {"target": {**reading, "process_cpu_ns": used.cpu_ns, **switches}}
 
-    def _release(self, command: HeldCommand) -> None:
+    def _release(self, command: Command) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""
         if self._stop.reason is not None:
             raise KeyboardInterrupt
@@ -236,29 +211,25 @@ class WatchedProgram(Subject):
         self._followed.find(self._volume())
 
     def run(self, segment: Segment) -> None:
-        length_s = max(self._lengths.of(segment), self._bound.least_s(segment.arm))
-        if not self.raw.segments:
-            self._wait(min(length_s, CALLS_LEAST_S))
-            calls = pace.calls(self._began, self._volume())
-            length_s = rest_of_first(length_s, calls, only=self.session.plan.whole)
+        length_s = max(segment.length_s, self._bound.least_s(segment.arm))
         if self._counting is not None:
-            self._wait(min(length_s, BRIEF_S))
-            self._end_counts(*self._counting)
+            self._wait(min(length_s, COUNTED_S))
+            self._end_counts(self._counting)
             self._counting = None
-            length_s -= BRIEF_S
+            length_s -= COUNTED_S
         self._wait(length_s)
 
     def counting(self) -> None:
         if not self.session.plan.whole:
-            self._counting = time.monotonic(), self._use()
+            self._counting = self._use()
 
     def _use(self) -> processes.Use:
         return self._followed.cpu.read(self._followed.pids, fresh=True)
 
-    def _end_counts(self, began_s: float, before: processes.Use) -> None:
-        """perf ends when it has counted enough of a program that is switched often."""
+    def _end_counts(self, before: processes.Use) -> None:
+        """perf ends when it has counted for long enough."""
         perf = self.perfs["target"]
-        enough = self._counts.suffices(time.monotonic() - began_s, self._use() - before)
+        enough = (self._use() - before).cpu_ns >= CPU_LEAST_NS
         # perf has ended, and has counted all, when the program has.
         if enough and perf.failure is None and self._stop.reason is None and not self.has_ended():
             self._followed.end_counts()
@@ -283,16 +254,15 @@ class WatchedProgram(Subject):
                 # Before it ends: afterwards nobody knows what it had mapped.
                 self.code.look(self._followed.pids)
 
-    def end(self, probes: tuple[str, ...]) -> Mark:
+    def end(self) -> Mark:
         mark = self._timed({})
-        reading = self._spared.read_between(since=True) if "volume" in probes else self._spared.read()
+        reading = self._volume()
         threads = sum(len(processes.threads(pid)) for pid in self._followed.pids)
         self.code.look(self._followed.pids)
-        self._ended = {**reading, **mark["target"], "threads": threads}
-        return {"target": self._ended}
+        return {"target": {**reading, **mark["target"], "threads": threads}}
 
     def after(self, closed: Message) -> Mark:
-        return {"target": self._spared.read_after(closed["volume"])}
+        return {"target": closed["volume"]}
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
@@ -323,7 +293,8 @@ class WatchedProgram(Subject):
         return self._followed.pids
 
     def _volume(self) -> Message:
-        return self._spared.ask()
+        """What the hooks have counted so far."""
+        return self.session.collector.ask("volume", "volume", ASK_S)
 
     def _look(self) -> dict[int, Connection] | None:
         return self._snapshots.take(self._namespace().path)
@@ -333,13 +304,21 @@ class WatchedProgram(Subject):
         if not due and not self._looks.are_cheap():
             return
         with self._looks:
-            earlier, ours, later, counts_taken = self._spared.look_around()
+            earlier = self._look()
+            told = self.session.collector.ask("sockets", "sockets", ASK_S)
+            later = self._look()
+        ours = told["sockets"]
         if earlier is not None and later is not None:
-            self.raw.connections.add(earlier, ours, later, counts_taken=counts_taken)
+            self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
         topology = self.raw.topology
         if topology is None or not topology["devices"]:
             used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
-            self._describe(used, self._spared.peers())
+            self._describe(used, self._peers())
+
+    def _peers(self) -> list[Message]:
+        """Those that the hooks noted while the sockets were there; a short program has none any more."""
+        peers: list[Message] = self.session.collector.ask("peers", "peers", ASK_S)["peers"]
+        return peers
 
     def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
         """The path of the connections that were used so far, or of `peers`; as soon as there is one."""
@@ -363,10 +342,6 @@ class WatchedProgram(Subject):
             raw.counters["target"] = {name: one.as_record() for name, one in counts.items()}
         elif self._counts.counters is not None:
             raw.counters["target"] = {name: one.as_record() for name, one in self._counts.whole().items()}
-        if raw.before:
-            # With it goes all that was attached.
-            self.session.collector.end()
-            raw.after = self._unwatched()
         self._stop.measured = True
         if self.command is not None:
             raw.status = self.command.poll()

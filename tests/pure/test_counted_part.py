@@ -1,7 +1,7 @@
-"""perf's counts of a program that is switched often are of a part of it, and say so."""
+"""perf counts a part of a watched program's ledger segments: its counts are scaled to all, and say so."""
 
 from copyscope.run.counters import Counter, Part
-from copyscope.run.program.brief_counts import BriefCounts
+from copyscope.run.program.counted_part import CountedPart
 from copyscope.run.program.processes import Use
 
 
@@ -9,19 +9,9 @@ def measured(value: int) -> Counter:
     return Counter(value, "ns", "measured", 1.0, None)
 
 
-def test_only_a_program_that_is_switched_often_is_counted_briefly() -> None:
-    counts = BriefCounts()
-    assert not counts.suffices(0.5, Use(0, 1400))  # 2,800 a second
-    assert not counts.suffices(0.09, Use(0, 10_000))  # too short to know
-    assert counts.suffices(0.5, Use(0, 1600))
-    assert counts.suffices(0.5, Use(0, 0, 1600))  # others take its CPU
-    counts.keep({}, Use(1, 1))
-    assert not counts.suffices(0.5, Use(0, 1600))
-
-
 def test_counts_of_a_part_are_scaled_and_marked() -> None:
     """By CPU time, or by switches of both kinds where these are counted."""
-    counts = BriefCounts()
+    counts = CountedPart()
     missing = Counter(None, "cycles", "unsupported", None, "no PMU")
     parts = [Part("cpu_core", 40, 0.5, 1.0), Part("atom", None, 0.0, None)]
     multiplexed = Counter(50, "misses", "scaled", 0.5, None, parts)
@@ -41,7 +31,7 @@ def test_counts_of_a_part_are_scaled_and_marked() -> None:
 
 
 def test_counts_of_the_whole_stay_as_they_are() -> None:
-    counts = BriefCounts()
+    counts = CountedPart()
     counts.keep({"task-clock": measured(120)}, Use(100, 0))
     counts.add(Use(100, 0))
     assert counts.whole() == {"task-clock": measured(120)}

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from copyscope.run.program.command import HeldCommand
+from copyscope.run.program.command import Command
 from copyscope.run.program.processes import is_alive, named
 from copyscope.run.program.target import Target
 from copyscope.topology import WorkloadUser, environment_of, invoking_user
@@ -23,7 +23,7 @@ def sleep(seconds: float, _pid: int) -> None:
 
 def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> None:
     done = tmp_path / "done"
-    command = HeldCommand(["sh", "-c", f"sleep 0.5; touch {done}"])
+    command = Command(["sh", "-c", f"sleep 0.5; touch {done}"])
     with pytest.raises(RuntimeError, match="of ours"), command:
         command.release()
         raise RuntimeError("of ours")
@@ -32,7 +32,7 @@ def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> 
 
 def test_a_command_that_was_never_released_never_begins(tmp_path: Path) -> None:
     done = tmp_path / "done"
-    with HeldCommand(["touch", str(done)]) as command:
+    with Command(["touch", str(done)]) as command:
         pass
     assert not is_alive(command.pid) and not done.exists()
 
@@ -42,7 +42,7 @@ def test_it_gets_the_signals_that_it_would_have_without_us(tmp_path: Path) -> No
     file = tmp_path / "status"
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     try:
-        with HeldCommand(["sh", "-c", f"grep SigIgn: /proc/self/status >{file}"]) as command:
+        with Command(["sh", "-c", f"grep SigIgn: /proc/self/status >{file}"]) as command:
             command.release()
             assert command.wait(sleep) == 0
     finally:
@@ -66,7 +66,7 @@ def test_it_is_started_without_a_fork_of_python(tmp_path: Path, monkeypatch: pyt
         if descriptor.is_symlink()
     }
     script = f'printf "%s" "${{#LONG}} $LONG $1 $(cat /proc/$$/comm)" >{file}; ls -l /proc/$$/fd >{file}.fds'
-    with HeldCommand(["/bin/sh", "-c", script, "sh", odd]) as command:
+    with Command(["/bin/sh", "-c", script, "sh", odd]) as command:
         before = Path(f"/proc/{command.pid}/comm").read_text()
         command.release()
         assert command.wait(sleep) == 0
@@ -98,7 +98,7 @@ def test_under_sudo_it_finds_its_own_home(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
     monkeypatch.setenv("HOME", "/root")
     wanted = f'test "$HOME $USER $LOGNAME $(id -u)" = "{nobody.pw_dir} nobody nobody {nobody.pw_uid}"'
-    with HeldCommand(["sh", "-c", wanted]) as command:
+    with Command(["sh", "-c", wanted]) as command:
         command.release()
         assert command.wait(sleep) == 0
 
