@@ -35,11 +35,12 @@ def test_an_instrument_that_is_open_is_not_opened_again(instrument: str) -> None
 
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
 def test_each_call_is_timed(impl: str) -> None:
-    """Own traffic stands still while the hooks come: no call had begun before."""
+    """Own traffic stands still while the hooks come: only the receiver is in a call, and waits."""
     record = record_of("--impl", impl, "--size", "4K", "--instruments", "calls", "--duration", "2")
     assert broken_identities(record) == []
     assert next(i for i in record["identities"] if i["name"] == "timed_calls")["holds"]
-    assert all(row["timed_calls"] == row["calls"] > 0 for row in record["calls"])
+    begun = sum(segment["arm"] == "calls" for segment in record["run"]["segments"])
+    assert all(0 <= row["calls"] - row["timed_calls"] <= begun < row["calls"] for row in record["calls"])
     sent = next(row for row in record["calls"] if row["side"] == "sender" and row["bytes"])
     # Softirq work is told apart: a send over veth always has some.
     assert sent["on_cpu_ns"] > 0 and sent["softirq_ns"] > 0
