@@ -68,9 +68,7 @@ def command(
 def need_root(verb: str, argv: Sequence[str]) -> None:
     """Raises RunError where nothing can be measured, with the command that can."""
     if os.geteuid() != 0:
-        raise RunError(
-            f"needs root to load BPF and make namespaces: sudo copyscope {verb} {shlex.join(argv)}"
-        )
+        raise RunError(f"needs root to load BPF: {shlex.join(['sudo', 'copyscope', verb, *argv])}")
     check_pid_namespace()
 
 

@@ -21,7 +21,6 @@ from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
 from copyscope.ledger.program.live import Window
-from copyscope.machine import fingerprint
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
@@ -49,10 +48,8 @@ def main(argv: list[str]) -> int:
 
 def _watch(argv: list[str]) -> int:
     args, command = parse(argv)
-    if os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF: sudo copyscope watch {' '.join(argv)}")
+    entry.need_root("watch", argv)
     entry.build()
-    fingerprint.check_pid_namespace()
     target = find_target(args, command)
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
