@@ -30,9 +30,9 @@ GOALS = {"beyond_measuring_s": 0.7, "report_s": 3.0}
 LABELS = {
     "start_to_first_packet_s": "run: start to first packet",
     "last_packet_to_table_s": "run: last packet to table and end",
-    "beyond_measuring_s": "sweep.py: a point beyond its measuring time, warm-up of 0.2 s included",
+    "beyond_measuring_s": "sweep: a point beyond its measuring time, warm-up of 0.2 s included",
     "of_it_in_the_run_s": "… of it inside the run",
-    "start_and_end_s": "sweep.py: before the first run and after the last",
+    "start_and_end_s": "sweep: before the first run and after the last",
     "report_s": f"report: {REPORT_POINTS} points of the published sweep, derived as they are read",
     "report_cpu_s": "… CPU time of it, all processes",
 }

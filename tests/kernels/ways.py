@@ -76,7 +76,7 @@ veth is left out, with the reason. The buffer is 16 KiB. UDP is not tried.
 
 
 def kept_ways(name: str) -> Path:
-    """Where the table of a kernel is, as `drill.py --json` writes it."""
+    """Where the table of a kernel is, as `copyscope drill --json` writes it."""
     return KEPT / f"{name}.json"
 
 
