@@ -137,10 +137,7 @@ def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
     record["counters"] = {"sender": {}, "receiver": {}}
     text = " ".join(" ".join(lines_of(report(record, verbose=verbose), "instruments")).split())
     assert text.count("this machine has no such event") == 1
-    assert (
-        "cpu-clock at 4,000 Hz on average; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: "
-        in text
-    )
+    assert "cpu-clock at 4,000 Hz; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: " in text
 
 
 @pytest.mark.parametrize(

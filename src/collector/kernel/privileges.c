@@ -68,14 +68,11 @@ int privileges__drop(bool symbols_read)
 
 	if (err)
 		return err;
-	kept = permitted & (BIT(CAP_BPF) | BIT(CAP_PERFMON) | BIT(CAP_SYS_NICE));
+	kept = permitted & (BIT(CAP_BPF) | BIT(CAP_PERFMON));
 	if (!symbols_read)
 		kept |= permitted & (BIT(CAP_SYSLOG) | BIT(CAP_SYS_ADMIN));
 	err = set(permitted, kept);
 	if (!err && !can_count())
 		kept |= permitted & BIT(CAP_SYS_ADMIN);
-	/* With hidepid (proc(5)) processes of others cannot be seen, and would be taken for ended ones. */
-	if (!err && access("/proc/1/task", R_OK | X_OK))
-		kept |= permitted & BIT(CAP_SYS_PTRACE);
 	return err ?: set(kept, kept);
 }

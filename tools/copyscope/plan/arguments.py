@@ -112,7 +112,7 @@ INSTRUMENTS = """
 --attach =any           how functions are hooked: the first of these that the kernel takes, or this one;
                         kprobe.multi loses less where several threads share a processor on a kernel that
                         preempts itself (7.x)
---frequency HZ          samples per second of CPU time; default {frequency_hz}
+--frequency HZ          samples per second of each CPU; default {frequency_hz}
 --gate N                where functions are hooked, time one send or receive in N; all are counted; {gate}
 --count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
                         L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,

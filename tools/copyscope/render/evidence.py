@@ -262,7 +262,7 @@ def _sampler_events(sampler: Mapping[str, Any], *, refused: bool) -> str:
     events = sampler["events"]
     sampled = [event["name"] for event in events if not event["reason"]]
     why_not = gathered((f"{one['status']}: {one['reason']}", one["name"]) for one in events if one["reason"])
-    texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz on average"] if sampled else []
+    texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz"] if sampled else []
     if refused:
         texts += [f"{', '.join(names)} {why}" for why, names in why_not.items()]
     return "; ".join(texts)
