@@ -25,14 +25,12 @@ void machine__close(struct machine *machine)
 	for (unsigned int core = 0; core < CORES_MAX; core++)
 		tlb__close(&machine->cores[core].tlb);
 	stacks__close(&machine->stacks);
-	timers__close(&machine->timers);
 	hierarchy__close(&machine->caches);
 }
 
-void machine__begin(struct machine *machine, int64_t period_ns)
+void machine__begin(struct machine *machine)
 {
 	stacks__forget_tasks(&machine->stacks);
-	timers__begin(&machine->timers, period_ns);
 	for (unsigned int core = 0; core < CORES_MAX; core++)
 		machine->cores[core] = (struct machine_core){ .tlb = machine->cores[core].tlb };
 }
@@ -50,14 +48,6 @@ static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
 	return symbol->flags & SYMBOL_INTERRUPT_ENTRY ? BLOCK_INTERRUPT : BLOCK_KERNEL;
 }
 
-static enum timer_step timer_step_of(unsigned int flags)
-{
-	return flags & SYMBOL_TIMER_STARTS ? TIMER_STARTS :
-	       flags & SYMBOL_TIMER_STOPS ? TIMER_STOPS :
-	       flags & SYMBOL_TIMER_CLOCK ? TIMER_CLOCK :
-	       flags & SYMBOL_TIMER_FIRES ? TIMER_FIRES : TIMER_NO_STEP;
-}
-
 void block__describe(struct block *block, const struct symbols *symbols, uint64_t address, unsigned int count,
 		     const enum insn_kind *kinds, const uint64_t *addresses)
 {
@@ -73,8 +63,6 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 		.at_start = at_start,
 		.device_done = flags & SYMBOL_DEVICE_DONE,
 		.sends = flags & SYMBOL_SENDS,
-		.sampler = symbol && symbol->flags & SYMBOL_SAMPLER,
-		.timer_step = timer_step_of(flags),
 	};
 	if (!count)
 		return;
@@ -84,31 +72,12 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 		block->last_repeated = addresses[count - 1];
 }
 
-static void follow_timers(struct machine *machine, unsigned int core, const struct block *block)
-{
-	struct stacks *stacks = &machine->stacks;
-	uint64_t task = (uintptr_t)stacks->cores[core].task;
-	uint32_t node = stacks->cores[core].node;
-
-	/* Timers of processors look at what is on neither side. */
-	if (block->timer_step && stacks->nodes[node].side != SIDE_OTHER)
-		timers__step(&machine->timers, task, block->timer_step, machine->sampler_ran,
-			     stacks__interrupted(stacks, core));
-	machine->sampler_ran = block->sampler;
-	if (timers__execute(&machine->timers, task, node, block->instructions))
-		stacks->nodes[node].armed += block->instructions;
-}
-
 void machine__execute(struct machine *machine, unsigned int core, const struct block *block)
 {
 	struct machine_core *here = &machine->cores[core];
 	unsigned int instructions = block->instructions;
 
-	if (machine->timers.period_ns && block->kind == BLOCK_INTERRUPT)
-		timers__interrupt(&machine->timers);
 	stacks__enter(&machine->stacks, core, block->function, block->kind, block->at_start);
-	if (machine->timers.period_ns)
-		follow_timers(machine, core, block);
 	/* Each element of a repeated instruction is a block of its own. */
 	if (block->first_repeated && block->first_repeated == here->repeating)
 		instructions--;

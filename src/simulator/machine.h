@@ -10,7 +10,6 @@
 #include "pages.h"
 #include "stacks.h"
 #include "symbols.h"
-#include "timers.h"
 
 /*
  * The simulated machine: what is executed and accessed, in its order, goes into the stacks and through the caches.
@@ -25,8 +24,6 @@ struct block {
 	bool at_start;			/* of its function */
 	bool device_done;
 	bool sends;
-	bool sampler;
-	enum timer_step timer_step;
 	uint64_t first_repeated;	/* the address of a repeated instruction that it begins, or ends, with; or 0 */
 	uint64_t last_repeated;
 };
@@ -46,8 +43,6 @@ struct machine {
 	struct hierarchy caches;
 	struct stacks stacks;
 	struct machine_core cores[CORES_MAX];
-	struct timers timers;
-	bool sampler_ran;		/* the last block was the sampler's */
 	unsigned int line_shift;
 	uint64_t lost_accesses;		/* nobody knew where they went */
 };
@@ -57,11 +52,8 @@ struct machine {
 
 int machine__open(struct machine *machine, const struct model *model);
 void machine__close(struct machine *machine);
-/*
- * Before a measurement: what the cores knew of tasks, pages and repeated instructions is outdated. The caches stay.
- * period_ns: of the guest's sampling timers; 0: they are not followed.
- */
-void machine__begin(struct machine *machine, int64_t period_ns);
+/* Before a measurement: what the cores knew of tasks, pages and repeated instructions is outdated. The caches stay. */
+void machine__begin(struct machine *machine);
 /* A block as it will be executed; kinds[] are those of its instructions, addresses[] where they are. */
 void block__describe(struct block *block, const struct symbols *symbols, uint64_t address, unsigned int count,
 		     const enum insn_kind *kinds, const uint64_t *addresses);

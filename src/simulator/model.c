@@ -69,21 +69,6 @@ static bool take_count(unsigned int *count, const char *value, unsigned int leas
 	return end && !*end && number >= least && number <= most;
 }
 
-static bool take_periods(struct model *model, const char *value)
-{
-	for (model->timed = 0; model->timed < TIMED_MAX; value++) {
-		uint64_t period_ns;
-
-		value = read_number(value, &period_ns);
-		if (!value || !period_ns || period_ns > UINT32_MAX)
-			return false;
-		model->periods_ns[model->timed++] = period_ns;
-		if (*value != '/')
-			return !*value;
-	}
-	return false;
-}
-
 /* Which of the words it is; false for none. */
 static bool choose(unsigned int *choice, const char *value, const char *const words[], unsigned int count)
 {
@@ -109,8 +94,6 @@ static bool take(struct model *model, const char *name, const char *value)
 		model->symbols[model->symbol_files++] = value;
 		return true;
 	}
-	if (!strcmp(name, "timers"))
-		return take_periods(model, value);
 	if (!strcmp(name, "l1d"))
 		return take_cache(&caches->l1d, value);
 	if (!strcmp(name, "l2"))

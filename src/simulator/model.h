@@ -6,7 +6,6 @@
 #include "tlb.h"
 
 #define SYMBOL_FILES_MAX 4
-#define TIMED_MAX 64
 
 /* What a device writes to memory is... */
 enum ddio {
@@ -24,9 +23,6 @@ struct model {
 	const char *out;
 	const char *symbols[SYMBOL_FILES_MAX];
 	unsigned int symbol_files;
-	/* Of each measurement in turn the period of the guest's sampling timers (timers.h). */
-	unsigned int periods_ns[TIMED_MAX];
-	unsigned int timed;
 };
 
 #define MODEL_ERROR_BYTES 256

@@ -106,7 +106,6 @@ static void count(void)
 {
 	simulator.awaiting = false;
 	stacks__zero_counts(&simulator.machine.stacks);
-	timers__count(&simulator.machine.timers);
 	simulator.machine.lost_accesses = 0;
 }
 
@@ -278,8 +277,6 @@ static int read_symbols(void)
  */
 static void warm(void)
 {
-	unsigned int next = simulator.measurements;
-
 	if (!simulator.instrumented) {
 		if (read_symbols()) {
 			simulator.failed = true;
@@ -288,7 +285,7 @@ static void warm(void)
 		simulator.instrumented = true;
 		qemu_plugin_reset(simulator.id, on_reset QEMU_NO_DATA);
 	}
-	machine__begin(&simulator.machine, next < simulator.model.timed ? simulator.model.periods_ns[next] : 0);
+	machine__begin(&simulator.machine);
 	simulator.running = true;
 }
 

@@ -64,30 +64,6 @@ static int finish_line(FILE *out)
 	return fflush(out) || ferror(out) ? -EIO : 0;
 }
 
-static const char *const late_names[LATE_CNT] = {
-	[LATE_NOT] = "not", [LATE_MASKED] = "masked", [LATE_SWITCH] = "switch",
-};
-
-/* In no digest: it is what the guest's own timers saw. */
-static void put_fires(FILE *out, const struct stacks *stacks, const struct timers *timers)
-{
-	struct writer writer = { out, 0 };
-
-	fprintf(out, ",\"timers\":{\"period_ns\":%" PRId64 ",\"strange\":%" PRIu64 ",\"fires\":[", timers->period_ns,
-		timers->strange);
-	for (size_t i = 0; i < timers->fire_count; i++) {
-		const struct fire *fire = &timers->fires[i];
-
-		fprintf(out, "%s{\"side\":\"%s\",\"late\":\"%s\",\"late_ns\":%" PRId64 ",\"due\":", i ? "," : "",
-			side_names[stacks->nodes[fire->at_node].side], late_names[fire->why], fire->late_ns);
-		put_frames(&writer, stacks, fire->due_node);
-		fprintf(out, ",\"at\":");
-		put_frames(&writer, stacks, fire->at_node);
-		fprintf(out, "}");
-	}
-	fprintf(out, "]}");
-}
-
 int report__write(FILE *out, unsigned int number, const struct machine *machine)
 {
 	const struct stacks *stacks = &machine->stacks;
@@ -110,8 +86,6 @@ int report__write(FILE *out, unsigned int number, const struct machine *machine)
 		for (unsigned int column = 0; column < COUNT_CNT; column++)
 			put(&writer, "%s%" PRIu64, column ? "," : "", node->counts.of[column]);
 		put(&writer, "]");
-		if (machine->timers.period_ns)
-			fprintf(out, ",\"armed\":%" PRIu64, node->armed);
 		put(&writer, "}");
 		first = false;
 		if (is_unrooted(stacks, i))
@@ -120,8 +94,6 @@ int report__write(FILE *out, unsigned int number, const struct machine *machine)
 	fprintf(out, "],\"lost\":{\"accesses\":%" PRIu64 ",\"returns\":%" PRIu64 ",\"calls\":%" PRIu64
 		",\"unrooted_instructions\":%" PRIu64 ",\"memory\":%s},\"digest\":\"%016" PRIx64 "\"", machine->lost_accesses,
 		stacks->lost_returns, stacks->lost_calls, unrooted, stacks->failed ? "true" : "false", writer.digest);
-	if (machine->timers.period_ns)
-		put_fires(out, stacks, &machine->timers);
 	fputc('}', out);
 	return finish_line(out);
 }

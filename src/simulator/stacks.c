@@ -199,10 +199,8 @@ void stacks__forget_tasks(struct stacks *stacks)
 
 void stacks__zero_counts(struct stacks *stacks)
 {
-	for (uint32_t i = 0; i < stacks->node_count; i++) {
+	for (uint32_t i = 0; i < stacks->node_count; i++)
 		memset(&stacks->nodes[i].counts, 0, sizeof(stacks->nodes[i].counts));
-		stacks->nodes[i].armed = 0;
-	}
 	stacks->lost_returns = 0;
 	stacks->lost_calls = 0;
 }
@@ -411,14 +409,4 @@ void stacks__store(struct stacks *stacks, unsigned int core, uint64_t address)
 	here->storing = false;
 	if (task->depth && task->frames[task->depth - 1].interrupt)
 		task->frames[task->depth - 1].slot = address;
-}
-
-uint32_t stacks__interrupted(const struct stacks *stacks, unsigned int core)
-{
-	const struct task *task = stacks->cores[core].task;
-
-	for (unsigned int i = task->depth; i-- > 0;)
-		if (task->frames[i].interrupt)
-			return task->frames[i].caller;
-	return stacks->cores[core].node;
 }

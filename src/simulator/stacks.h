@@ -31,7 +31,6 @@ struct node {
 	uint64_t function;	/* 0: roots (user mode), and stacks whose beginning is not known */
 	bool user;		/* it is a function of user mode */
 	struct counts counts;
-	uint64_t armed;		/* instructions while the sampling timer of their task was armed (timers.h) */
 };
 
 struct task;
@@ -80,9 +79,6 @@ void stacks__leave(struct stacks *stacks, unsigned int core, uint64_t slot);
 void stacks__switch(struct stacks *stacks, unsigned int core, uint64_t slot);
 /* Any other store; only where cores[core].storing. */
 void stacks__store(struct stacks *stacks, unsigned int core, uint64_t address);
-
-/* The node of what the last interrupt of this core's task met. */
-uint32_t stacks__interrupted(const struct stacks *stacks, unsigned int core);
 
 static inline struct counts *stacks__counts(struct stacks *stacks, unsigned int core)
 {

@@ -28,13 +28,6 @@ static const struct {
 	{ "udpv6_sendmsg", SYMBOL_SENDS },
 	{ "unix_stream_sendmsg", SYMBOL_SENDS },
 	{ "unix_dgram_sendmsg", SYMBOL_SENDS },
-	{ "hrtimer_start_range_ns", SYMBOL_TIMER_STARTS },
-	{ "__hrtimer_get_remaining", SYMBOL_TIMER_STOPS },
-	{ "ktime_get", SYMBOL_TIMER_CLOCK },
-	{ "perf_swevent_hrtimer", SYMBOL_TIMER_FIRES },
-	/* One may be part of another. */
-	{ "perf_swevent_*", SYMBOL_SAMPLER },
-	{ "cpu_clock_event_*", SYMBOL_SAMPLER },
 };
 #define NEEDED 2
 

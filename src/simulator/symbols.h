@@ -12,11 +12,6 @@ enum symbol_flag {
 	SYMBOL_SWITCH = 8,
 	SYMBOL_DEVICE_DONE = 16,	/* (device, address, bytes, direction): what it has written may be read now */
 	SYMBOL_SENDS = 32,		/* hands bytes to a socket */
-	SYMBOL_SAMPLER = 64,		/* anywhere in it: perf's own timers (timers.h), and what they call: */
-	SYMBOL_TIMER_STARTS = 128,
-	SYMBOL_TIMER_STOPS = 256,
-	SYMBOL_TIMER_CLOCK = 512,
-	SYMBOL_TIMER_FIRES = 1024,
 };
 
 struct symbol {

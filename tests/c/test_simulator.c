@@ -153,18 +153,17 @@ TEST("simulator: symbols")
 TEST("simulator: options, and what is wrong with them")
 {
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
-			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on",
-			       "timers=357015/190949" };
+			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on" };
 	static char *const wrong[] = {
 		"l1d", "l3=1M:8", "l1d=32K", "l1d=-32K:8", "llc=5000M:16", "l2=0:8", "line=8", "vcpus=9", "inclusion=half",
-		"ddio=yes", "timers=1000/", "timers=0", "prefetch=", "tlb=64:4/32:4", "tlb=64:5/32:4/2048:16",
+		"ddio=yes", "prefetch=", "tlb=64:4/32:4", "tlb=64:5/32:4/2048:16",
 	};
 	static char *const unsound[] = { "l1d=33000:8", "l1d=0:0", "line=96" };
 	static char *without_out[] = { "symbols=s" }, *without_symbols[] = { "out=o" };
 	char error[MODEL_ERROR_BYTES] = "";
 	struct model model;
 
-	CHECK_EQUAL(model__parse(&model, 13, all, error), 0);
+	CHECK_EQUAL(model__parse(&model, 12, all, error), 0);
 	CHECK_EQUAL(model.caches.llc.size_bytes, 105u << 20);
 	CHECK_EQUAL(model.caches.llc.ways, 15);
 	CHECK_EQUAL(model.caches.l1d.size_bytes, 48u << 10);
@@ -173,8 +172,6 @@ TEST("simulator: options, and what is wrong with them")
 	CHECK_EQUAL(model.tlb.small.ways, 6);
 	CHECK_EQUAL(model.symbol_files, 2);
 	CHECK_EQUAL(model.ddio, DDIO_ON);
-	CHECK_EQUAL(model.timed, 2);
-	CHECK_EQUAL(model.periods_ns[1], 190949);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		char *arguments[] = { NEEDED, wrong[i] };
 

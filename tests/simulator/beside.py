@@ -33,12 +33,6 @@ class Case:
     instruments: str
     warm_s: float
     count_s: float
-    # Of the timers that sample; 0: none does.
-    frequency_hz: int = 0
-
-    @property
-    def period_ns(self) -> int:
-        return 1_000_000_000 // self.frequency_hz if self.frequency_hz else 0
 
     def line(self) -> str:
         send = f"--impl {self.impl} --size 64K"
@@ -68,8 +62,6 @@ def boot_beside(
     with Guest(startable(kernel), initramfs.cpio(_files(programs, cases))) as guest:
         options = [("out", guest.counted.path), ("symbols", symbols), ("symbols", guest.symbols.path)]
         options.append(("vcpus", str(vcpus)))
-        if all(case.frequency_hz for case in cases):
-            options.append(("timers", "/".join(str(case.period_ns) for case in cases)))
         plugin = qemu.plugin_argument(programs.plugin, options)
         machine = qemu.Machine(vcpus=vcpus, seed=1, exact=exact, plugin=plugin)
         argv = qemu.command(found, machine, guest.files)

@@ -13,26 +13,11 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Stack:
-    """What was counted in one function, called in one way: frames are addresses, the leaf first.
-
-    armed: instructions while the guest's own sampling timer of the task was armed; 0: not looked at.
-    """
+    """What was counted in one function, called in one way: frames are addresses, the leaf first."""
 
     side: str
     frames: tuple[str, ...]
     counts: Counts
-    armed: int
-
-
-@dataclass(frozen=True)
-class Fire:
-    """An interrupt of the guest's own sampling timer: what it met, and what ran when it was due."""
-
-    side: str
-    due: tuple[str, ...]
-    at: tuple[str, ...]
-    late: str
-    late_ns: int
 
 
 @dataclass(frozen=True)
@@ -40,9 +25,6 @@ class Measurement:
     stacks: tuple[Stack, ...]
     lost: Counts
     digest: str
-    fires: tuple[Fire, ...]
-    # Of the timers' starts, stops and interrupts those that the model of them cannot explain.
-    strange: int
 
 
 def parse(text: str) -> list[Measurement]:
@@ -67,7 +49,6 @@ def _measurement(row: dict[str, Any]) -> Measurement:
             str(one["side"]),
             tuple(map(str, one["frames"])),
             {name: int(count) for name, count in zip(columns, one["counts"], strict=True)},
-            int(one.get("armed", 0)),
         )
         for one in row["stacks"]
     )
@@ -75,9 +56,4 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         if name not in columns:
             raise RunError(f"simulator: its output has no column {name}: build it anew")
     lost = {str(name): int(count) for name, count in row["lost"].items()}
-    timers = row.get("timers", {"fires": (), "strange": 0})
-    fires = tuple(
-        Fire(str(one["side"]), tuple(one["due"]), tuple(one["at"]), str(one["late"]), int(one["late_ns"]))
-        for one in timers["fires"]
-    )
-    return Measurement(stacks, lost, str(row["digest"]), fires, int(timers["strange"]))
+    return Measurement(stacks, lost, str(row["digest"]))
