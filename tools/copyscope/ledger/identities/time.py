@@ -91,8 +91,8 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
     The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
-    switch with interrupts off, plus what the hypervisor stole; for the cycle counter plus what it did not see
-    where it took turns with others.
+    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole; for
+    the cycle counter plus what it did not see where it took turns with others.
     """
     name = f"{side}_time"
     if time.event is None:
@@ -113,7 +113,9 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     tolerance = stats.normal_quantile(VALIDITY_LEVEL) * weight * math.sqrt(expected)
     tolerance += SAMPLING_TOLERANCE * exact
     if unit == "ns":
-        tolerance += cpu_time(raw, side).departures * SWITCH_NS + stolen_share(raw) * exact
+        spent = cpu_time(raw, side)
+        tolerance += spent.departures * SWITCH_NS + stolen_share(raw) * exact
+        tolerance += spent.switches * LATE_WAKE_NS if spent.source == "CPU clock" else 0
     else:
         # A counter that took turns with others (perf multiplexes) did not run all the time.
         cycles = cycles_of(raw, side)
