@@ -120,7 +120,8 @@ def test_a_program_that_ends_in_the_middle_keeps_its_ledger(tmp_path: Path) -> N
         time.sleep(0.3 * SLOW)
         argv = [*WATCH, *SAMPLED, "--pid", str(process.pid), "--json", str(kept)]
         run = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        assert run.stderr is not None and "watching iperf3" in run.stderr.readline()
+        assert run.stderr is not None and "attaching" in run.stderr.readline()
+        assert "watching iperf3" in run.stderr.readline()
         time.sleep(1.5 * SLOW)
         process.terminate()
         process.wait()
@@ -152,7 +153,8 @@ def test_a_name_includes_those_that_come_later() -> None:
     with iperf3_server() as port:
         argv = [*WATCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]
         run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert run.stderr is not None and "watching comm iperf3 for " in run.stderr.readline()
+        assert run.stderr is not None and "s in all" in run.stderr.readline()
+        assert "watching comm iperf3 for " in run.stderr.readline()
         with running(client(port, 10 * SLOW)) as late:
             shown, _ = run.communicate(timeout=30 * SLOW)
         assert f'"pid": {late.pid}' in shown

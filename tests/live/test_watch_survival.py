@@ -45,7 +45,8 @@ def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, t
     done, record = tmp_path / "done", tmp_path / "record.json"
     run = launch(done, record, stdout=subprocess.DEVNULL)
     collector = child_of(run, paths.COLLECTOR.name)
-    assert run.stderr is not None and b"watching sh" in run.stderr.readline()
+    assert run.stderr is not None and b"sh: attaching" in run.stderr.readline()
+    assert b"watching sh" in run.stderr.readline()
     time.sleep(1.0 * SLOW)
     began = time.monotonic()
     os.kill(collector, number)
@@ -136,7 +137,8 @@ def watching(*options: str) -> Iterator[subprocess.Popen[str]]:
     quiet, pipe = subprocess.DEVNULL, subprocess.PIPE
     run = subprocess.Popen([*WATCH, *SAMPLED, *options], stdout=quiet, stderr=pipe, text=True)
     try:
-        assert run.stderr is not None and "watching" in run.stderr.readline()
+        assert run.stderr is not None and "attaching" in run.stderr.readline()
+        assert "watching" in run.stderr.readline()
         yield run
     finally:
         run.kill()

@@ -53,7 +53,8 @@ def watched_segments(
     """For a program that is watched: for a duration, or without an end.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
-    The very first segment is the ledger's: perf's events are on the program's threads until it is over.
+    The very first segment times calls: it sees whether the program takes bytes by splice(2), whose hook is
+    there from the next one on. That is the ledger's: perf's events are on the threads until it has begun.
     """
     lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
@@ -62,7 +63,8 @@ def watched_segments(
         # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
         lengths_s, functions_last = _growing_lengths(duration_s, block_s), len(FIRST_BLOCKS_S)
     found = _blocks(lengths_s, arms, seed, WATCHED_CALLS_S, functions_last)
-    first = sorted((next(found) for _ in arms), key=lambda segment: "ledger" not in segment.arm)
+    first = [next(found) for _ in arms]
+    first.sort(key=lambda segment: ("calls" not in segment.arm, "ledger" not in segment.arm))
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
 
