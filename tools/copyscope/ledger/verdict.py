@@ -86,11 +86,11 @@ def broken_identities(identities: Sequence[Identity]) -> list[str]:
     ]
 
 
-def heavy_losses(losses: Mapping[str, Loss], spared: Collection[str] = ()) -> list[str]:
-    """What the instruments lost beyond 0.1 %, or of an unknown whole; not the misses of hooks in `spared`."""
+def heavy_losses(losses: Mapping[str, Loss], complete: Collection[str] = ()) -> list[str]:
+    """What the instruments lost beyond 0.1 %, or of an unknown whole; not what `complete` hooks missed."""
     found = []
     for name, loss in losses.items():
-        if name.removeprefix("recursion_") in spared:
+        if name.removeprefix("recursion_") in complete:
             continue
         if loss.share is None and loss.count:
             found.append(f"loss: {name}: {loss.count:,} of an unknown number")

@@ -117,6 +117,8 @@ PROGRAM_MEANING = {
     "target": "The program that was watched, with its threads and children; `other` is softirq work on "
     "packets of its connections, on the time of others. Its traffic is never paused; bytes are those of its "
     "socket calls.",
+    "watching": "What the whole watch cost: goodput of all segments, and of the changes between them, beside "
+    "the segments in which nothing but its bytes was counted. What counting these costs is not in it.",
     "send": "One call is one pass through the socket layer: a message of sendmmsg, a piece of sendfile. A "
     "histogram line holds the sizes from its number up to twice that. By reference means without a copy "
     "into the kernel.",
@@ -161,8 +163,8 @@ def explain_lines(record: Record, width: int) -> list[Text]:
 
 
 def explain_program_lines(record: Record, width: int) -> list[Text]:
-    """The portrait's lines that this run shows, and the two around them."""
-    shown = {**record["portrait"], "target": True, "bottleneck": True}
+    """The portrait's lines that this run shows, and the three around them."""
+    shown = {**record["portrait"], "target": True, "watching": True, "bottleneck": True}
     shown |= {"peers": record["topology"]["peers"], "zero-copy": record["zerocopy"]}
     texts = [(name, text) for name, text in PROGRAM_MEANING.items() if shown[name]]
     return [line for name, text in texts for line in entry(name, text, width)]
