@@ -76,7 +76,7 @@ static int way_to_copy_in(const struct functions *functions)
 	enum copy_in_wish wish = functions->options.copy_in;
 	int call = first(functions, KIND_CALL), bracket = first(functions, KIND_BRACKET);
 
-	/* Kprobes are slow to switch (docs/dev/notes.md). */
+	/* Kprobes are slow to switch (docs/dev/decisions/004-function-hooks.md). */
 	if (wish == COPY_IN_ANY && bracket >= 0 && functions->all[bracket].way != WAY_KPROBE)
 		wish = COPY_IN_BRACKET;
 	if (wish == COPY_IN_BRACKET)

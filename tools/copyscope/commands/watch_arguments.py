@@ -8,7 +8,7 @@ from copyscope.errors import UsageError
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
-# As with perf and bpftrace: samples are what a program that sleeps often pays most for (docs/dev/notes.md).
+# As with perf and bpftrace: samples are what a program that sleeps often pays most for.
 FREQUENCY_HZ = 99
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 STATUS = """

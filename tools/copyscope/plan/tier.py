@@ -32,7 +32,7 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
     """What the collector could hook decides, never the version of the kernel.
 
     Kprobes are taken only when functions were asked for `by_name`: each waits for a grace period when it is
-    detached, 1.5 s for all of them, ten times as long as a segment (docs/dev/notes.md).
+    detached, 1.5 s for all of them (docs/dev/decisions/004-function-hooks.md).
     """
     if not wanted:
         return Tier(False, "function hooks: not asked for")
