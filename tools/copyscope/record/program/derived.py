@@ -11,10 +11,9 @@ from copyscope.record.sections import Explained, Rows, Section
 class Watching(Ratio):
     """What watching cost: goodput of the whole watch over that of the segments that count only bytes.
 
-    ratio: of all segments of a block and the changes between them, over those of the arm `unprobed`;
-        median over the blocks; what the hooks that count bytes cost is not in it
-    effect: the loss, 1 - ratio
-    pairs: blocks that were compared
+    ratio: goodput of all segments of a block and the changes between them, over that of the arm
+        `unprobed`; the byte hooks are in both
+    effect: 1 - ratio
     """
 
     effect: float | None
@@ -22,19 +21,13 @@ class Watching(Ratio):
 
 
 class ProgramOverhead(Overhead):
-    """The observer effect of a watch.
-
-    watching: of the whole watch
-    """
+    """The observer effect of a watch."""
 
     watching: Watching
 
 
 class ProgramSide(SideTime):
-    """CPU time of the watched program.
-
-    cpus_used: CPU time over wall time
-    """
+    """CPU time of the watched program."""
 
     cpus_used: float | None
 
@@ -56,9 +49,8 @@ class Saving(Section):
 class Remedy(Section):
     """What could make it copy less, and whether it would.
 
-    answer: `yes`, `maybe`, `no`, or `n/a` where what it rests on was not sampled
-    most: what could be saved at most, of its CPU time; null: it was not sampled
-    open: only a measured crossover would tell, and there is none
+    answer: `yes`, `maybe`, `no` or `n/a`
+    open: only a measured crossover would tell
     """
 
     name: str
@@ -71,14 +63,10 @@ class Remedy(Section):
 class Advice(Section):
     """Would zero-copy or sendfile help?
 
-    text: the reasons as one paragraph
-    stoppers: what would take the gain away, or does
-    most_to_save: share of `copy_in` in its CPU time; of a program that sends half of its bytes or more
-        with zero-copy that of `pin`, `deferred`, `silent` and `completion`
-    crossover: the row of crossover.json that was used
-    remedies: what could make it copy less, nothing for a program that sends nothing: `MSG_ZEROCOPY`,
-        `sendfile`, `io_uring`, `larger sends`, `fewer user copies`
-    measure: the command that measures it; null: nothing needs one
+    stoppers: what takes the gain away
+    most_to_save: share of `copy_in`, or with zero-copy of what replaces it
+    crossover: the row that was used
+    remedies: `MSG_ZEROCOPY`, `sendfile`, `io_uring`, `larger sends`, `fewer user copies`
     """
 
     text: str
@@ -94,15 +82,10 @@ class Advice(Section):
 class ProgramZerocopy(Section):
     """What became of its sends with MSG_ZEROCOPY.
 
-    sends: successful sends with MSG_ZEROCOPY or SEND_ZC
-    completions: sends reported complete; null: of a watched program: `zerocopy.reason`
-    copied: of these, with the flag that says they were copied
-    notifications: messages on the error queue; of io_uring one for each send; null: of a watched
-        program: `zerocopy.reason`
-    unseen: as in `run.segments[]`, sum; null: `zerocopy.reason`
-    reason: why nothing is known of completions: no hook looked at the error queues of its sockets, and
-        io_uring told of none; null: they were looked at
-    cause: why it was copied
+    completions: null: see `reason`
+    notifications: null: see `reason`
+    unseen: sum of the segments; null: see `reason`
+    reason: why nothing is known of completions
     """
 
     sends: int
@@ -127,13 +110,8 @@ class Direction(Section):
     """What the program sent, or received.
 
     median_low_bytes: lower end of the power of two that holds the median
-    zerocopy_share: part of the bytes with MSG_ZEROCOPY
-    page_share: part of the bytes by sendfile(2) or splice(2), of pages of files and pipes
-    memory_share: part of the bytes by splice(2) of its own memory, which vmsplice(2) gave; before 6.5
-        this is in `page_share`
-    nodelay_share: part of the calls with TCP_NODELAY
-    cork_share: part of the calls with cork
-    io_uring_share: part of the bytes that io_uring moved
+    page_share: of the bytes, as pages of files and pipes
+    memory_share: of the bytes, as memory that vmsplice(2) gave
     """
 
     calls: int
@@ -153,7 +131,7 @@ class Direction(Section):
 class PacketTotal(Section):
     """Packets, in sum.
 
-    mean_segments: what the device has to make of one
+    mean_segments: what the device makes of one
     """
 
     packets: int
@@ -165,9 +143,8 @@ class PacketTotal(Section):
 class BufferTotal(Section):
     """Buffers of messages, in sum.
 
-    page_share: parts of the buffers looked at that begin at a page, at a cache line, elsewhere; null:
-        none was looked at
-    repeated_share: part of the messages that begin where the one read before did
+    page_share: begin at a page; `line_share`: at a cache line
+    repeated_share: of the messages, begin where the one before did
     """
 
     messages: int
@@ -190,12 +167,7 @@ class RoundTotal(Section):
 
 
 class MappedTotal(Section):
-    """What TCP_ZEROCOPY_RECEIVE took.
-
-    bytes: mapped into its memory, in whole pages
-    copied_bytes: copied by the same calls, because they were no whole pages
-    mapped_share: part that was mapped of what these calls took
-    """
+    """What TCP_ZEROCOPY_RECEIVE took."""
 
     calls: int
     bytes: int
@@ -207,11 +179,8 @@ class MappedTotal(Section):
 class Portrait(Explained):
     """What the traffic of the program is like.
 
-    send: all segments
     buffers: sum of `shapes[]`
-    mapped: what it took, in segments with `counts_taken`
-    connections: rows of `connections`
-    local_share: part of the peers that are on this machine
+    mapped: in segments with `counts_taken`
     """
 
     send: Direction | None
@@ -225,12 +194,7 @@ class Portrait(Explained):
 
 
 class DerivedProgram(Concluded, kw_only=True):
-    """What follows from a run beside a program.
-
-    zerocopy: sums over all segments, where nothing else is said; null: the strategy sends without
-        MSG_ZEROCOPY and SEND_ZC
-    advice: would zero-copy or sendfile help?
-    """
+    """What follows from a run beside a program."""
 
     PROCESSES = ("target",)
     sides: ProgramSides

@@ -12,30 +12,15 @@ from copyscope.record.sections import Rows, Section
 class Moved(Section):
     """What the program moved in a segment.
 
-    bytes: sent and received
-    bytes_sent: through send calls of TCP, MPTCP, UDP and UNIX sockets
-    bytes_received: through receive calls; where `counts_taken`, what splice(2) took out of a socket as
-        well, and what TCP_ZEROCOPY_RECEIVE mapped or copied
-    counts_taken: all of the segment counted what splice(2) and TCP_ZEROCOPY_RECEIVE take: in `ledger`
-        segments, and in all after the first in which they took anything
-    send_calls: calls at the socket
-    edge_sent_bytes: moved while hooks were attached before it and detached after it (`functions`: while
-        they were switched to count and back): tolerance of identities
-    process_cpu_ns: CPU time of its processes (their CPU clocks)
-    voluntary_switches: it waited
-    processes: at the end of the segment
-    births: threads that it made in this segment
-    open_zerocopy_sends: not completed at its beginning, plus those at its end: what the deferred copies
-        of it may differ by
-    completions: zero-copy sends reported complete on its error queues
-    copied: of these, with SO_EE_CODE_ZEROCOPY_COPIED
-    notifications: how often the kernel reported completions on its error queues
-    unseen: completions that it had read before they could be looked at
-    untold: notifications of io_uring that do not tell whether the send was copied, because it did not
-        ask (IORING_SEND_ZC_REPORT_USAGE)
-    involuntary_switches: another task took its CPU
-    edge_ns: how long hooks took to be attached before it and detached after it; `edge_sent_bytes` and
-        `edge_received_bytes` moved meanwhile
+    bytes_sent: by send calls of TCP, MPTCP, UDP and UNIX sockets
+    bytes_received: by receive calls; where `counts_taken`, spliced and mapped, too
+    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted
+    edge_sent_bytes: moved while hooks came and went: the tolerance of checks
+    open_zerocopy_sends: not completed at its begin and at its end
+    notifications: how often the kernel reported completions
+    unseen: completions that the program had read first
+    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
+    edge_ns: how long hooks took to come and go
     """
 
     bytes: int
@@ -64,10 +49,7 @@ class Moved(Section):
 
 
 class ProgramSegment(SegmentBase):
-    """A segment of a watched program.
-
-    target: what it moved in this segment
-    """
+    """A segment of a watched program."""
 
     target: Moved
 
@@ -77,10 +59,7 @@ class ProgramRun(RunBase, kw_only=True):
 
 
 class Command(WorkloadBase):
-    """What was started to be watched.
-
-    command: the command and its arguments; null: not started by this run
-    """
+    """What was started to be watched."""
 
     command: list[str] | None
 
@@ -88,8 +67,7 @@ class Command(WorkloadBase):
 class Process(Section):
     """A process that was watched.
 
-    pid: a process that belonged to it when copyscope looked; one that lived between two looks is only
-        in `forks`
+    pid: seen when copyscope looked; others are in `forks` only
     """
 
     pid: int
@@ -100,15 +78,9 @@ class Target(Section):
     """The program that was watched.
 
     how: `pid`, `comm`, `cgroup` (a unit and a container, too), `command`
-    name: how it is called in sentences
-    netns: file of the network namespace whose sockets count; null: traffic of all namespaces
-    follow: children belong to it
-    forks: processes that it started during the run
-    exits: processes of it that ended during the run
-    ended: why the run ended
-    status: exit status of the command; 128 + number when a signal killed it
-    sent_bytes: all that it moved from the first moment to the last reading, between segments, too
-    page_bytes: of a page of memory: `mapped` bytes are whole pages; null: no reading of the counters
+    netns: null: all namespaces
+    status: 128 + number: killed by a signal
+    sent_bytes: from the first moment to the last reading
     """
 
     how: str
@@ -132,9 +104,9 @@ class Target(Section):
 class Peer(Section):
     """The other end of a connection.
 
-    address: of a connection that it used; noted by the hooks, so that it need not be open any more
-    device: through which device packets for it leave; null: no route
-    local: that device leads to this machine (lo, veth); null: no route
+    address: of a connection that it used
+    device: null: no route
+    local: the device leads to this machine
     """
 
     address: str
@@ -153,21 +125,14 @@ class ProgramCounters(Section):
 class Volume(Section):
     """What went through sockets, by arm, protocol, direction and system call.
 
-    arm: in the segments of which arm
     protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets)
-    direction: `send`, `receive`; `peek`: looked at with MSG_PEEK, and in no total; `copy_out`: copied
-        to its memory, in `ledger` segments, by packet; `mapped`: pages that TCP_ZEROCOPY_RECEIVE mapped
-        into its memory, where `counts_taken`; `truncated`: what calls with MSG_TRUNC returned, which is
-        in `receive` or `peek`, too: TCP drops it without a copy, of a datagram it is the whole length
-    syscall: in which system call; `splice from a socket` and `receive by mapping` (getsockopt(2) with
-        TCP_ZEROCOPY_RECEIVE) where `counts_taken` only; `splice after vmsplice`: splice(2) into a
-        socket of memory that vmsplice(2) gave; `io_uring`; `other`: in none that is known
-    calls: at the socket
-    zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or with SEND_ZC or SENDMSG_ZC of
-        io_uring
-    nodelay_calls: on sockets with TCP_NODELAY
-    cork_calls: on sockets with TCP_CORK, or with MSG_MORE pending
-    largest_bytes: the largest call since the run began
+    direction: `send`, `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
+        `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
+    syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`, `io_uring`,
+        `other`
+    zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC
+    cork_calls: with TCP_CORK, or MSG_MORE pending
+    largest_bytes: since the run began
     """
 
     arm: str
@@ -185,12 +150,7 @@ class Volume(Section):
 
 
 class Packets(Section):
-    """Packets that the program handed to a device in its own time.
-
-    packets: before the device cuts them, with their headers; of connected sockets, once each (at the
-        device of the socket's route, not again at those below it), and without acknowledgements, which
-        carry no payload
-    """
+    """Packets that the program handed to a device in its own time."""
 
     packets: int
     bytes: int
@@ -201,18 +161,15 @@ class Packets(Section):
 class MessageShape(Section):
     """How messages were handed over to the kernel.
 
-    messages: sends whose arguments were read when they returned: `sendto`, `sendmsg`, `sendmmsg` (the
-        first 64 messages of a call), `write`, `writev`; others have no buffers in their arguments
-    unreadable: arguments that were not in memory any more
-    repeated: messages that begin at the address where the message did that was read before of the same
-        thread
-    buffers: elements of the iovecs, empty ones too; 1 for a call without an iovec
-    looked: of these, whose address was looked at: the first 16 of a message, but for empty ones
+    messages: whose arguments were read: `sendto`, `sendmsg`, `sendmmsg`, `write`, `writev`
+    unreadable: not in memory any more
+    repeated: at the address of the message before, of the same thread
+    buffers: elements of the iovecs
+    looked: of these, whose address was looked at: 16 of a message
     page_aligned: of these, begin at a page
-    line_aligned: of these, begin at a cache line of 64 bytes and not at a page
-    sends: passes through the socket layer, as `calls` in `volume[]`, in which TCP went round its loop
-    rounds: rounds of the loop of tcp_sendmsg_locked() in them: each fills a packet or a page fragment,
-        or waits for room
+    line_aligned: at a cache line and not at a page
+    sends: passes through the socket layer
+    rounds: of the loop of tcp_sendmsg_locked() in them
     """
 
     protocol: str
@@ -233,15 +190,13 @@ class MessageShape(Section):
 class Connection(Section):
     """A TCP connection, by our count and by TCP's own.
 
-    local: of a TCP connection that was open at two looks (sock_diag(7)) at least; of more than 16,384
-        those that were seen first
-    sent_bytes: between the first and the last look, by our count
+    local: of a TCP connection that was open at two looks
+    sent_bytes: between the first and the last look, by the hooks
     sent_inner_bytes: by TCP's own, at least
     sent_outer_bytes: by TCP's own, at most
-    received_bytes: between the first and the last look, by our count
+    received_bytes: between the first and the last look, by the hooks
     received_inner_bytes: by TCP's own, at least
     received_outer_bytes: by TCP's own, at most
-    retransmitted_bytes: sent again
     busy_ms: there was something to send
     rwnd_limited_ms: of it, waited for the peer's window
     sndbuf_limited_ms: of it, waited for room in the send buffer
@@ -266,13 +221,9 @@ class Connection(Section):
 class UserCode(Section):
     """Code that the program ran in user mode, by file; `reason`: why nobody knows whether it copies.
 
-    file: whose code the program ran in user mode when it was sampled; `[vdso]` and the like for memory
-        without a file
-    build_id: of the file; null: no file, or none in it
-    reason: why nobody knows whether this code copies. More than 5 % of such samples make the row
-        `gather` null; null: it is known
-    samples: in it
-    copy_samples: of these, in functions that copy, or in the instruction `rep movs`
+    file: whose code ran; `[vdso]` and the like without a file
+    reason: why nobody knows whether it copies
+    copy_samples: in functions that copy, or in `rep movs`
     """
 
     event: str
@@ -286,10 +237,8 @@ class UserCode(Section):
 class RawProgramRun(Measured, kw_only=True):
     """What was measured of a program that was watched.
 
-    packets: packets that it handed to a device in its own time, in `calls` segments; null: no `calls`
-        segment
-    shapes: how messages were handed over, in `calls` segments, by protocol and call; null: no `calls`
-        segment
+    packets: in `calls` segments; without acknowledgements, before the device cuts them
+    shapes: how messages were handed over, in `calls` segments
     """
 
     run: ProgramRun
