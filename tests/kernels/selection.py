@@ -10,6 +10,7 @@ LEFT_OUT = {
 }
 
 STRATEGIES = ("per_field", "two_copy", "one_copy", "zero_copy", "sendfile")
+COUNTED = "test_profile_truth.py::test_what_was_sent_is_counted_to_the_call_and_to_the_byte"
 BYTES = "test_functions.py::test_every_byte_is_in_the_function_that_moved_it"
 OWNERS = "test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them"
 AROUND = "test_functions.py::test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls"
@@ -21,8 +22,8 @@ GATE = "test_gate.py::test_auto_chooses_n_says_why_and_counts_every_call"
 # What --brief runs on each kernel: what the exact tier stands for, and real zero-copy. A name that is no test
 # any more is an error of pytest, so nothing is lost unseen.
 SAMPLED = (
-    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
-    "test_profile_truth.py::test_zero_copy_over_a_local_path_is_copied_after_all[loopback]",
+    *(f"{COUNTED}[{impl}-veth]" for impl in STRATEGIES),
+    f"{COUNTED}[zero_copy-loopback]",
     "test_nics.py::test_zero_copy_is_not_copied",
 )
 EXACT = (
@@ -60,7 +61,7 @@ BESIDES = {
         ABSENT,
     ),
     "6.1": (
-        *(ABSENT, f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[1-one_copy]"),
+        *(ABSENT, f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[one_copy-1]"),
         f"{COUNTERS}_one_call_in_four_is_timed_and_every_one_is_counted",
     ),
     "6.12": (
@@ -86,13 +87,13 @@ BESIDES = {
 }
 # What --least runs: bytes and calls, exactly. Nothing in it is a matter of time: it holds on a busy machine.
 LEAST = (
-    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
+    *(f"{COUNTED}[{impl}-veth]" for impl in STRATEGIES),
     *(f"{BYTES}[{impl}-fentry]" for impl in STRATEGIES),
     f"{OWNERS}[split-fentry]",
     f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[fentry]",
 )
 LEAST_BY_KPROBE = (
-    *(f"test_profile_truth.py::test_send_23_count_23[{impl}]" for impl in STRATEGIES),
+    *(f"{COUNTED}[{impl}-veth]" for impl in STRATEGIES),
     *(f"{BYTES}[{impl}-kprobe]" for impl in ("two_copy", "one_copy")),
 )
 # Kernels on which functions are hooked by kprobe only.

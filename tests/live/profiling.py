@@ -1,14 +1,17 @@
 """Running copyscope from a test, and knowing what it must leave behind: nothing."""
 
+import functools
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from copyscope import paths
 
 FRONT = str(paths.ROOT / "bin" / "copyscope")
@@ -38,26 +41,53 @@ def _expect(done: subprocess.CompletedProcess[str], status: int | None) -> None:
     )
 
 
-def record_of(
-    *options: str, verb: str = "run", check: int | None = 0, lossless: bool = False
-) -> dict[str, Any]:
-    """The record of one run.
+@dataclass(frozen=True)
+class Run:
+    """What is left of one: its record, and what it printed."""
+
+    record: dict[str, Any]
+    screen: str
+
+
+def run_of(*options: str, verb: str = "run", check: int | None = 0, lossless: bool = False) -> Run:
+    """One run.
 
     On 7.x a program is preempted in its middle, and while it waits no second one of its kind starts on that
     CPU; one of kprobe.multi is skipped under a softirq. Such losses are counted, and too many of them mark a
     run, as they must: it is made again. `lossless`: already for one of them.
     """
     for _ in range(RUNS_MAX):
-        done = profile("--json", "-", *options, verb=verb, check=None)
-        assert done.stdout, f"{done.args}: status {done.returncode}, no record\n{done.stderr}"
-        made: dict[str, Any] = json.loads(done.stdout)
+        with tempfile.TemporaryDirectory(prefix="run-") as place:
+            kept = Path(place) / "record.json"
+            done = profile("--json", str(kept), *options, verb=verb, check=None)
+            assert kept.exists(), f"{done.args}: status {done.returncode}, no record\n{done.stderr}"
+            made: dict[str, Any] = json.loads(kept.read_bytes())
         reasons = (made.get("verdict") or {}).get("reasons", [])
         marked = bool(reasons) and all(reason.startswith("loss: recursion_") for reason in reasons)
         met = any(row["count"] for name, row in made["loss"].items() if name.startswith("recursion_"))
         if not marked and not (lossless and met):
             break
     _expect(done, check)
-    return made
+    return Run(made, done.stdout)
+
+
+def record_of(
+    *options: str, verb: str = "run", check: int | None = 0, lossless: bool = False
+) -> dict[str, Any]:
+    """The record of one run."""
+    return run_of(*options, verb=verb, check=check, lossless=lossless).record
+
+
+# What each shared run sends: enough for samples of every account; an emulated guest has its time with fewer.
+SHARED_SIZE = 40_000
+SHARED_MESSAGES = round(10_000 / SLOW**2)
+
+
+@functools.cache
+def recorded(words: str, path: str) -> Run:
+    """The run of a strategy (its words on the command line) on a path: one for all tests that look at it."""
+    sent = ("--messages", str(SHARED_MESSAGES), "--size", str(SHARED_SIZE), "--frequency", "1999", "-v")
+    return run_of("--impl", *words.split(), "--topology", path, *sent, check=None)
 
 
 def broken_identities(record: dict[str, Any]) -> list[str]:
@@ -147,6 +177,11 @@ def child_named(parent_pid: int, word: str) -> int | None:
             return pid
         waiting += [int(child) for child in children]
     return None
+
+
+def in_all(*values: object) -> Any:
+    """Parameters of a test that runs with them in `make test-all` only."""
+    return pytest.param(*values, marks=pytest.mark.all)
 
 
 def is_root() -> bool:

@@ -121,6 +121,7 @@ def test_every_script_has_its_recipe() -> None:
     assert sorted(RECIPES) == sorted(path.stem for path in COOKBOOK.glob("*.bt"))
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_the_script_answers(name: str) -> None:
     recipe = RECIPES[name]
@@ -134,6 +135,7 @@ def test_the_script_answers(name: str) -> None:
     assert recipe.check(done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("name", sorted(RECIPES.keys() - {"copy_stacks"}))
 def test_without_tracefs_a_script_says_one_line_and_mounts_nothing(name: str) -> None:
     unmounted = (
@@ -148,6 +150,7 @@ def test_without_tracefs_a_script_says_one_line_and_mounts_nothing(name: str) ->
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
 
+@pytest.mark.all
 def test_the_answer_comes_on_interrupt() -> None:
     argv = [*IN_TRACEFS, str(COOKBOOK / "receive_copies.bt")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as script:

@@ -15,6 +15,7 @@ from profiling import broken_identities, is_root, profile
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 

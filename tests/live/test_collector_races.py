@@ -24,6 +24,7 @@ if subprocess.run([*AT_FIXED_PLACES, "true"], check=False).returncode:  # refuse
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
     *(
         pytest.mark.skipif(not built.exists(), reason=f"make {built.relative_to(paths.ROOT)}")

@@ -28,6 +28,7 @@ def test_a_call_whose_file_is_closed_meanwhile_is_counted_and_timed() -> None:
     assert received["blocked_ns"] > 40 * 2e6
 
 
+@pytest.mark.all
 def test_the_next_call_of_a_thread_does_not_begin_where_one_of_a_closed_file_did() -> None:
     """All receives together, by the program's own clock, are the most that these can have taken."""
     count = 40
@@ -46,6 +47,7 @@ def test_the_next_call_of_a_thread_does_not_begin_where_one_of_a_closed_file_did
     assert report["loss"]["calls_file_closed"] == 0
 
 
+@pytest.mark.all
 def test_threads_that_ended_take_no_room() -> None:
     """More than the 8,192 threads that may be in a call at once, one after the other."""
     report = every_call_timed("threads", 9000)
@@ -79,6 +81,7 @@ def test_every_open_connection_is_told_apart() -> None:
     assert left == [] and loss["watch_socket_map_full"] == 0
 
 
+@pytest.mark.all
 def test_a_connection_that_is_closed_leaves_its_place_while_tcp_goes_on() -> None:
     """It has more to send than its peer takes, so TCP keeps it for minutes."""
     with crowd("unread", 4) as made, watching(made.pid) as collector:
@@ -92,6 +95,7 @@ def test_a_connection_that_is_closed_leaves_its_place_while_tcp_goes_on() -> Non
     assert told == []
 
 
+@pytest.mark.all
 def test_connections_that_find_no_place_are_counted() -> None:
     with (
         crowd("connections", 5000) as made,
@@ -134,6 +138,7 @@ def begin_sampling(collector: Child) -> None:
     collector.ask("open sampler", "opened", 60 * SLOW)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("how", ["named", "forked"])
 def test_processes_that_join_meanwhile_are_sampled(how: str) -> None:
     """Hundreds, one after the other, in one segment; only those that have joined spend 10 ms each."""
@@ -168,6 +173,7 @@ def numbers_of_nobody(count: int) -> list[int]:
     return [pid for pid in highest if not Path(f"/proc/{pid}").exists()][:count]
 
 
+@pytest.mark.all
 @pytest.mark.skipif(SLOW > 1, reason="to tell of 17,000 processes takes an emulated processor minutes")
 def test_processes_that_find_no_place_are_counted() -> None:
     """Those that it is told of, and those that a watched process forks when all places are taken."""

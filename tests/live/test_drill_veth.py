@@ -8,7 +8,11 @@ import pytest
 from copyscope import paths
 from profiling import SLOW, is_root, left_after_a_second, traces
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to make namespaces")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
+]
 
 
 def test_the_whole_table_takes_seconds_and_leaves_nothing() -> None:

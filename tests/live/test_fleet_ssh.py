@@ -13,6 +13,7 @@ from profiling import SLOW, is_root
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
     pytest.mark.skipif(far_hosts.SSHD is None, reason="no sshd: make .output/tests/openssh"),
 ]

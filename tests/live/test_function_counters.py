@@ -8,7 +8,11 @@ from copyscope import stats
 from profiling import SLOW, broken_identities, is_root, record_of
 from test_functions import why_not
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 SIZE = 40_000
 MESSAGES = 400

@@ -13,7 +13,11 @@ from copyscope.run.child import Child
 from profiling import SLOW, is_root, left_after_a_second, traces
 from test_functions import why_not
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 # How often the programs are loaded, and how often their hooks come and go each time: twenty times in all.
 LOADED = 4

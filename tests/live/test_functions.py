@@ -12,7 +12,7 @@ from copyscope import paths
 from copyscope.ledger.identities.functions import retransmitted_bytes
 from copyscope.record.raw import RawRun
 from msgspec import convert
-from profiling import SLOW, broken_identities, is_root, profile, record_of
+from profiling import SLOW, broken_identities, in_all, is_root, profile, record_of
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -65,7 +65,7 @@ def ways(kind: str) -> set[str]:
     return {kind, "tp_btf", *(["call-site"] if at_call else [])}
 
 
-@pytest.mark.parametrize("kind", ["fentry", "kprobe.multi", "kprobe"])
+@pytest.mark.parametrize("kind", ["fentry", in_all("kprobe.multi"), in_all("kprobe")])
 @pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy", "sendfile"])
 def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
     reason = why_not(kind)
@@ -98,6 +98,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
 NEARLY_ALL = 0.97 if SLOW == 1 else 0.95
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
 def test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls(impl: str) -> None:
     reason = why_not("fentry")
@@ -121,6 +122,7 @@ def test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls(imp
         assert calls["syscall"] == calls.get("send", 0) // 2 + calls.get("receive", 0)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("kind", "way", "how"),
     [("any", "call-site", "call-site"), ("kprobe", "bracket", "kprobe")],
@@ -147,6 +149,7 @@ def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, 
     assert {"functions_copy_in", "functions_sender_self"} <= names
 
 
+@pytest.mark.all
 def test_without_the_kernels_text_the_copy_is_bracketed_and_says_why() -> None:
     reason = why_not() or (None if call_site()["state"] == "attached" else call_site()["reason"])
     if reason:
@@ -168,6 +171,7 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     assert broken_identities(record) == []
 
 
+@pytest.mark.all
 def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
     if reason := why_not("fentry"):
         pytest.skip(reason)
@@ -184,6 +188,7 @@ def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
     assert record["loss"]["functions_broken"]["count"] == 0
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("kind", ["fentry", "kprobe"])
 @pytest.mark.parametrize("placement", ["split", "same"])
 def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: str) -> None:
@@ -233,6 +238,7 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     assert cells(record, "pin_pages", "bytes") >= MESSAGES * SIZE
 
 
+@pytest.mark.all
 def test_native_xdp_copies_in_silence_and_the_hooks_count_it() -> None:
     reason = why_not()
     if reason:

@@ -12,6 +12,7 @@ from test_functions import MESSAGES, SIZE, cells, sent_again, why_not
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 HOOKED = ("--instruments", "functions", "--attach", "fentry")

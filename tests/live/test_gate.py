@@ -6,7 +6,11 @@ import pytest
 from profiling import SLOW, broken_identities, is_root, record_of
 from test_functions import cells, why_not
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 DURATION_S = 2 if SLOW == 1 else 6
 

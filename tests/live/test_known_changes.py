@@ -49,6 +49,7 @@ METRICS = (GOODPUT, CPU)
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.timeout(LIMIT_S + 120),
     pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=90"),
 ]

@@ -8,7 +8,11 @@ from copyscope import paths
 from copyscope.run.child import Child
 from profiling import SLOW, is_root
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 
 def count(rows: list[dict[str, int]]) -> int:

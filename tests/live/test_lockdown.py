@@ -13,6 +13,7 @@ MODE = LOCKDOWN.read_text() if LOCKDOWN.exists() else ""
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
     pytest.mark.skipif("[confidentiality]" not in MODE, reason="this kernel is not locked down"),
 ]

@@ -26,6 +26,7 @@ PAYLOAD_BYTES, HEADERS_BYTES = 1448, 128
 TOO_SLOW_FOR = ("sender_time", "receiver_time")
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to move interfaces"),
     pytest.mark.skipif(
         NICS.count(",") != 1, reason="COPYSCOPE_NICS=IFA,IFB names no two interfaces with a cable"

@@ -9,7 +9,11 @@ import pytest
 from copyscope import paths
 from profiling import RUN, SLOW, broken_identities, is_root
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 DOCTOR = [str(paths.ROOT / "bin" / "copyscope"), "doctor"]
 BTF = Path("/sys/kernel/btf")

@@ -13,7 +13,12 @@ from copyscope.crosscheck.tools import kernel_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 from profiling import RUN, SLOW, child_named, is_root
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.quiet,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 # Standard errors.
 SIGMAS = 3.5

@@ -10,7 +10,12 @@ from copyscope import paths
 from crowds import CROWD, crowd
 from profiling import SLOW, broken_identities, is_root, record_of
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.quiet,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 # One byte there and back, as often as it goes, by two processes: the first answers, and is watched.
 # On one CPU: where an idle one wakes up, the CPU clock bills that, too, in some machines a quarter of all.

@@ -14,7 +14,11 @@ from profiling import SLOW, is_root
 from programs import missing
 from test_functions import why_not
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 CROSSCHECK = [str(paths.ROOT / "bin" / "copyscope"), "crosscheck"]
 EXACT = {"send syscalls", "bytes taken by the socket", "bytes copied out", "bytes referenced"}

@@ -12,7 +12,12 @@ import pytest
 from profiling import SLOW, broken_identities, is_root, record_of
 from programs import Record, running, stretched, watch
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.quiet,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 CPU = str(max(os.sched_getaffinity(0)))
 ON_ONE = ("taskset", "--cpu-list", CPU, sys.executable, "-c")

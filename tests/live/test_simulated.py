@@ -19,7 +19,7 @@ from copyscope.simulate.request import read
 from copyscope.simulate.symbols import frames
 from copyscope.taxonomy.taxonomy import Taxonomy
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.all, pytest.mark.timeout(300)]
 NEEDS_QEMU = pytest.mark.skipif(
     shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed"
 )

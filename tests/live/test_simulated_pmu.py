@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.all, pytest.mark.timeout(120)]
 
 SOURCES = ("tests/simulator/walks.c", "src/guest/channel.c")
 # Their places in walks.c, and lines read from beyond the L1D in four rounds.

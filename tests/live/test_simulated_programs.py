@@ -15,6 +15,7 @@ from copyscope.simulate.guest import Guest
 from copyscope.simulate.unpacked import startable
 
 pytestmark = [
+    pytest.mark.all,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
         shutil.which("qemu-system-x86_64") is None, reason="qemu-system-x86_64 is not installed"

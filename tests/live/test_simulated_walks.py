@@ -13,6 +13,7 @@ from copyscope.simulate.guest import Guest
 from copyscope.simulate.unpacked import startable
 
 pytestmark = [
+    pytest.mark.all,
     pytest.mark.timeout(300),
     pytest.mark.skipif(shutil.which(qemu.PROGRAM) is None, reason=f"{qemu.PROGRAM} is not installed"),
 ]

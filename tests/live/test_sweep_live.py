@@ -12,7 +12,7 @@ import pytest
 from copyscope import paths
 from copyscope.record import records_file
 from copyscope.sweep.experiment import combinations, expand, identify, load
-from profiling import SLOW, is_root, left_after_a_second, traces
+from profiling import SLOW, in_all, is_root, left_after_a_second, traces
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
 
@@ -69,7 +69,7 @@ def wait_for_records(out: Path, count: int) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, in_all(1)])
 def test_sigkill_at_random_moments_loses_and_repeats_nothing(seed: int, tiny: Path, tmp_path: Path) -> None:
     before = traces()
     out = tmp_path / "out"
@@ -96,7 +96,7 @@ def test_sigkill_at_random_moments_loses_and_repeats_nothing(seed: int, tiny: Pa
     assert left_after_a_second(before) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, in_all(signal.SIGHUP)])
 def test_ctrl_c_keeps_whole_runs_only(number: signal.Signals, tiny: Path, tmp_path: Path) -> None:
     before = traces()
     out = tmp_path / "out"
@@ -111,6 +111,7 @@ def test_ctrl_c_keeps_whole_runs_only(number: signal.Signals, tiny: Path, tmp_pa
     assert left_after_a_second(before) == []
 
 
+@pytest.mark.all
 def test_huge_pages_that_nobody_reserved_cost_their_own_points(tiny: Path, tmp_path: Path) -> None:
     if "HugePages_Free:        0\n" not in Path("/proc/meminfo").read_text():
         pytest.skip("huge pages are reserved on this machine")

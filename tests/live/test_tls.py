@@ -25,6 +25,7 @@ def missing() -> str | None:
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
     pytest.mark.skipif(missing() is not None, reason=missing() or ""),
 ]

@@ -25,6 +25,7 @@ from profiling import SLOW, is_root
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
     pytest.mark.skipif(SSHD is None, reason="no sshd: make .output/tests/openssh"),
 ]

@@ -18,6 +18,7 @@ NEEDS = "receiver: multishot: Operation not permitted: it needs io_uring"
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
     pytest.mark.skipif("COPYSCOPE_NICS" not in os.environ, reason="writes a sysctl: in our own guests only"),
     pytest.mark.skipif(not DISABLED.exists(), reason="this kernel has no such sysctl (Linux 6.6 has)"),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.run.program.processes import with_descendants
-from profiling import SLOW, WATCH, is_root, left_after_a_second, traces
+from profiling import SLOW, WATCH, in_all, is_root, left_after_a_second, traces
 from programs import SAMPLED, watch
 
 pytestmark = [
@@ -70,7 +70,7 @@ def says(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, in_all(signal.SIGTERM)])
 def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
     number: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:
@@ -98,7 +98,9 @@ def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
     assert left_after_a_second(before) == []
 
 
-@pytest.mark.parametrize(("ignored", "ended_by"), [("INT", signal.SIGTERM), ("INT TERM", signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("ignored", "ended_by"), [("INT", signal.SIGTERM), in_all("INT TERM", signal.SIGKILL)]
+)
 def test_who_asks_again_ends_a_command_that_ignores_it(
     ignored: str, ended_by: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profiling import RUN, SLOW, WATCH, is_root, left_after_a_second, profile, traces
+from profiling import RUN, SLOW, WATCH, in_all, is_root, left_after_a_second, profile, traces
 from programs import SAMPLED, STRETCH, bytes_of, iperf3_server, missing, running, stretched, watch, wrong
 
 pytestmark = [
@@ -83,6 +83,7 @@ def test_our_own_traffic_is_refused_in_a_container_before_anything_is_set_up() -
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.all
 def test_a_thread_names_its_process() -> None:
     seconds = round(9 * SLOW)
     thread = f"threading.Thread(target=time.sleep, args=({seconds},)).start()"
@@ -132,7 +133,7 @@ def test_a_program_that_ends_in_the_middle_keeps_its_ledger(tmp_path: Path) -> N
     assert record["run"]["measured_s"] < 10 * SLOW and record["tx_bytes"] > 1 << 26
 
 
-@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("follow", [True, in_all(False)])
 def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
     with iperf3_server() as port:
         shell = f"{shlex.join(client(port, 1 if SLOW == 1 else 2 * SLOW))} & wait"
@@ -142,6 +143,7 @@ def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
     assert all(follow is False and reason.startswith("nothing was sent") for reason in wrong(record))
 
 
+@pytest.mark.all
 def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
     with iperf3_server() as port:
         record = watch("--", "sh", "-c", f"{shlex.join(client(port, 3 * SLOW))} &")
@@ -225,6 +227,7 @@ print(sent, *arrived)
 TURNS = 3
 
 
+@pytest.mark.all
 def test_attaching_and_detaching_breaks_nothing() -> None:
     """On and off a busy sender, again and again: it goes on, and its bytes arrive.
 

@@ -10,7 +10,11 @@ from programs import held, iperf3_server, known_sender, missing, watch
 from test_functions import MESSAGES, SIZE, cells, hooked, ways, why_not
 from test_watch_ways import moved
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 SENT = MESSAGES * SIZE
 

@@ -14,7 +14,11 @@ from crowds import watching
 from profiling import SLOW, is_root
 from programs import known_sender, running, watch
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 # Says where it is, waits for a line, receives 50 times 1000 bytes in each of two namespaces, says so.
 TWO_NAMESPACES = """

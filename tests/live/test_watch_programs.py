@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.ledger.program.headline import FILE_READS
-from profiling import SLOW, is_root
+from profiling import SLOW, in_all, is_root
 from programs import (
     SAMPLED,
     Record,
@@ -33,7 +33,7 @@ pytestmark = [
 SECONDS = "1.5" if SLOW == 1 else "3"
 
 
-@pytest.mark.parametrize("how", ["write", "sendfile"])
+@pytest.mark.parametrize("how", ["write", in_all("sendfile")])
 def test_iperf3_as_a_command(how: str) -> None:
     # Its connection must be looked at twice, between blocks of segments.
     seconds = str(3 if SLOW == 1 else round(4 * SLOW))
@@ -98,6 +98,7 @@ def test_a_portrait_of_a_server_that_is_asked(with_sendfile: Record) -> None:
     assert "address of the message before" not in text  # the headers' buffer is nobody's concern
 
 
+@pytest.mark.all
 def test_a_splice_pipeline_never_copies() -> None:
     with splice_pipeline() as pid:
         record = watch("--pid", str(pid), "--duration", SECONDS)
@@ -112,6 +113,7 @@ def test_a_splice_pipeline_never_copies() -> None:
     assert spliced == pytest.approx(bytes_of(record, "pin"), rel=0.05)
 
 
+@pytest.mark.all
 @pytest.mark.skipif(missing("redis-server") is not None, reason="needs redis-server, redis-benchmark")
 @pytest.mark.parametrize("value_bytes", [4096, 1 << 20])
 def test_redis_copies_both_ways(value_bytes: int, tmp_path: Path) -> None:

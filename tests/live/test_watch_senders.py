@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import SLOW, broken_identities, is_root
+from profiling import SLOW, broken_identities, in_all, is_root
 from programs import bytes_of, known_sender, running, watch
 
 Record = dict[str, Any]
@@ -119,7 +119,7 @@ def test_io_uring_is_counted_and_named(tmp_path: Path) -> None:
     assert bytes_of(record, "copy_in") > 1 << 24 and bytes_of(record, "pin") == 0
 
 
-@pytest.mark.parametrize("how", ["uring_zc", "uring_zc_quiet"])
+@pytest.mark.parametrize("how", ["uring_zc", in_all("uring_zc_quiet")])
 def test_zero_copy_of_io_uring_is_copied_here_after_all(how: str, tmp_path: Path) -> None:
     record, truth = watch_one(how, tmp_path)
     if hook_state(record, "volume_sent") != "attached":
@@ -141,6 +141,7 @@ def test_zero_copy_of_io_uring_is_copied_here_after_all(how: str, tmp_path: Path
         assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]
 
 
+@pytest.mark.all
 def test_a_notification_of_a_refused_request_is_no_completion(tmp_path: Path) -> None:
     """The kernel sends one, and says "copied"."""
     record, truth = watch_one("uring_zc_refused", tmp_path, "--whole")
@@ -183,6 +184,7 @@ def test_only_the_namespace_that_was_asked_for(tmp_path: Path) -> None:
     assert {row["protocol"] for row in record["volume"]} == {"tcp"}
 
 
+@pytest.mark.all
 @pytest.mark.usefixtures("_boxes")
 def test_a_container_is_seen_into(tmp_path: Path) -> None:
     """Network, pid, mount and cgroup namespaces of its own, as a container has them."""

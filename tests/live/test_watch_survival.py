@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.run.program import processes
-from profiling import SLOW, WATCH, is_root, left_after_a_second, traces
+from profiling import SLOW, WATCH, in_all, is_root, left_after_a_second, traces
 from programs import SAMPLED, running
 
 pytestmark = [
@@ -39,7 +39,7 @@ def child_of(run: subprocess.Popen[bytes], name: str) -> int:
     raise AssertionError(f"no {name} was started")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, in_all(signal.SIGSTOP)])
 def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, tmp_path: Path) -> None:
     before = traces()
     done, record = tmp_path / "done", tmp_path / "record.json"
@@ -60,7 +60,7 @@ def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, t
     assert left_after_a_second(before) == []
 
 
-@pytest.mark.parametrize("reader", ["gone", "full"])
+@pytest.mark.parametrize("reader", ["gone", in_all("full")])
 def test_nobody_who_reads_the_screen_costs_neither_command_nor_record(reader: str, tmp_path: Path) -> None:
     done, record = tmp_path / "done", tmp_path / "record.json"
     with Path("/dev/full").open("wb") as full:
@@ -79,6 +79,7 @@ def test_nobody_who_reads_the_screen_costs_neither_command_nor_record(reader: st
         assert "copyscope: standard output: No space left on device" in said
 
 
+@pytest.mark.all
 def test_a_helper_that_is_called_like_the_target_is_not_watched(tmp_path: Path) -> None:
     """perf is started, by its name, while programs of this name are looked for."""
     shutil.copy("/bin/sleep", tmp_path / "perf")
@@ -109,6 +110,7 @@ for _ in range(1000):
 """
 
 
+@pytest.mark.all
 def test_a_thousand_short_children_are_valid_or_say_what_to_do(tmp_path: Path) -> None:
     kept = tmp_path / "record.json"
     argv = [*WATCH, "--quiet", *SAMPLED, "--json", str(kept), "--", sys.executable, "-c", STORM]
@@ -145,7 +147,7 @@ def watching(*options: str) -> Iterator[subprocess.Popen[str]]:
         run.communicate()
 
 
-@pytest.mark.parametrize("how", ["--pid", "--comm"])
+@pytest.mark.parametrize("how", ["--pid", in_all("--comm")])
 def test_a_terminal_that_goes_ends_what_it_measured_in_order(how: str, tmp_path: Path) -> None:
     """SIGHUP is no signal to a program that was there before: it goes on, and the record is kept."""
     before = traces()

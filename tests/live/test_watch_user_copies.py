@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.run.program.user_code import LIBC, File, parse_mapping
-from profiling import SLOW, broken_identities, is_root
+from profiling import SLOW, broken_identities, in_all, is_root
 from programs import SAMPLED, watch
 
 Record = dict[str, Any]
@@ -37,8 +37,9 @@ def gather_of(program: str, how: str, directory: Path) -> tuple[Record, Record, 
     return record, row, truth["copy_ns"] / (truth["copy_ns"] + truth["other_ns"])
 
 
-@pytest.mark.parametrize("program", ["copies", "copies-static"])
-@pytest.mark.parametrize("how", ["memcpy", "rep"])
+@pytest.mark.quiet
+@pytest.mark.parametrize("program", ["copies", in_all("copies-static")])
+@pytest.mark.parametrize("how", ["memcpy", in_all("rep")])
 def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> None:
     """libc's memcpy() has no name in a libc without symbols, and another one in a static program."""
     record, row, truth = gather_of(program, how, tmp_path)
@@ -57,6 +58,7 @@ def test_what_copies_nothing_is_zero(tmp_path: Path) -> None:
     assert truth == 0 and row["share"] == pytest.approx(0, abs=0.01)
 
 
+@pytest.mark.all
 def test_symbols_are_read_when_the_program_is_gone() -> None:
     """While it runs nothing is read but where its files are, and which variants its libc chose."""
     libc = None

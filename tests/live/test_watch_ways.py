@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import SLOW, broken_identities, is_root
+from profiling import SLOW, broken_identities, in_all, is_root
 from programs import bytes_of, held, share_of, watch
 
 Record = dict[str, Any]
@@ -64,6 +64,7 @@ def test_mapped_pages_are_counted_to_the_byte(tmp_path: Path) -> None:
     )  # the last finds the end of the stream
 
 
+@pytest.mark.all
 def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> None:
     """Segments with and without the hook that counts: it stays, once it has seen anything."""
     record, _ = moved("mapped", tmp_path, "--frequency", "999", much=f"{2.5 * SLOW:g}s")
@@ -77,7 +78,7 @@ def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> 
     assert "mapping what it received takes" in record["verdict"]["sentence"]
 
 
-@pytest.mark.parametrize("how", ["unix_stream", "unix_dgram", "udp", "mptcp"])
+@pytest.mark.parametrize("how", ["unix_stream", "udp", *map(in_all, ("unix_dgram", "mptcp"))])
 def test_each_kind_of_socket_has_its_bytes_and_its_name(how: str, tmp_path: Path) -> None:
     record, truth = moved(how, tmp_path)
     assert truth["sent"] == truth["received"] > 0
@@ -105,12 +106,14 @@ def test_what_is_dropped_without_a_copy_is_received_and_not_copied_out(tmp_path:
     assert "of what it received was dropped without a copy (MSG_TRUNC)" in record["verdict"]["sentence"]
 
 
+@pytest.mark.all
 def test_whoever_asks_for_the_length_of_a_datagram_gets_no_bytes_of_it(tmp_path: Path) -> None:
     record, truth = moved("unix_length", tmp_path)
     assert rows(record, "unix_dgram", "truncated") == {"recvfrom": (truth["sends"], truth["sent"])}
     assert bytes_of(record, "copy_out") == record["target"]["received_bytes"] == truth["sent"]
 
 
+@pytest.mark.all
 def test_how_much_is_copied_of_a_datagram_that_is_too_long_is_not_known(tmp_path: Path) -> None:
     record, truth = moved("udp_length", tmp_path)
     assert rows(record, "udp", "truncated") == {"recvfrom": (truth["sends"], truth["sent"])}
@@ -124,6 +127,7 @@ def test_urgent_bytes_are_copied_out_by_themselves(tmp_path: Path) -> None:
     assert rows(record, "tcp", "copy_out")["recvfrom"] == (truth["sends"], truth["sends"])
 
 
+@pytest.mark.all
 def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
     record, truth = moved("udp_zerocopy", tmp_path)
     assert truth["completions"] == truth["sends"] == MESSAGES

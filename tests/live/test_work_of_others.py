@@ -20,7 +20,11 @@ Record = dict[str, Any]
 
 TRAFFIC = str(paths.OUTPUT / "traffic")
 
-pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
 
 
 @contextlib.contextmanager

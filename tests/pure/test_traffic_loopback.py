@@ -1,5 +1,6 @@
 """The traffic programs against each other over loopback: no root, no namespaces, no BPF."""
 
+import itertools
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +29,16 @@ SENDING = STRATEGIES[1:]
 RECEIVERS = ["map", "multishot", "poll", "read", "recvmsg", "splice", "trunc"]
 BLIND = ["splice", "trunc"]
 SECONDS_MAX = 30.0
+SIZES = [8, 1001, 65536, 300_000]  # fewer than a field has bytes, odd, a message as it is, larger than a pipe
 LOOP = ["--sender", "loop", "--threads", "4"]
 POLL = ["--receiver", "poll", "--threads", "4"]
 
 Json = dict[str, Any]
+
+
+def in_turn(longer: Iterable[str], shorter: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Each of the longer once, with the values of the shorter in turn."""
+    return list(zip(longer, itertools.cycle(shorter), strict=False))
 
 
 @dataclass(frozen=True)
@@ -116,8 +123,7 @@ def all_right(checked_bytes: int) -> Json:
     return {"checked_bytes": checked_bytes, "wrong_bytes": 0, "first_wrong_offset": None}
 
 
-@pytest.mark.parametrize("impl", STRATEGIES)
-@pytest.mark.parametrize("size", [8, 1001, 65536])
+@pytest.mark.parametrize(("impl", "size"), in_turn(STRATEGIES, SIZES))
 def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     # pages must not be rewritten while they are on their way
     touch = [] if impl in BY_PAGES else ["--touch"]
@@ -204,8 +210,7 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("words", OTHERWISE)
-@pytest.mark.parametrize("size", ["8", "1001", "300000"])
+@pytest.mark.parametrize(("words", "size"), in_turn(OTHERWISE, ["1001", "300000", "8"]))
 def test_the_same_bytes_by_another_call(words: str, size: str) -> None:
     calls, made = OTHERWISE[words]
     sent, received = reports_of(
@@ -288,8 +293,7 @@ def test_verified_from_every_memory(align: str, pages: str) -> None:
     assert [thread["messages"] for thread in sent["threads"]] == [50, 50]
 
 
-@pytest.mark.parametrize("impl", STRATEGIES)
-@pytest.mark.parametrize("size", [8, 1001, 300000])
+@pytest.mark.parametrize(("impl", "size"), in_turn(STRATEGIES, SIZES[::-1]))
 def test_one_thread_sends_on_all_connections_in_turn(impl: str, size: int) -> None:
     sent, received = reports_of(
         ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", *LOOP],
@@ -511,8 +515,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("impl", SENDING)
+@pytest.mark.parametrize(("impl", "form"), in_turn(SENDING, list(FORMS)))
 def test_every_mark_is_exact_on_both_sides(impl: str, form: str) -> None:
     both = ["--size", "20000", "--threads", "2", "--control", "--verify"]
     with running("send", "--impl", impl, *both, *FORMS[form][0]) as sender:
