@@ -23,6 +23,11 @@ for number, line in enumerate(sys.stdin):
 """
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child_module, "LOOK_S", 0.2)
+
+
 @pytest.fixture
 def child() -> Iterator[Child]:
     made = Child("collector", [sys.executable, "-c", SLOW_TO_OPEN])
