@@ -37,7 +37,6 @@ class Moved(Section):
     voluntary_switches: int
     processes: int
     threads: int
-    births: int
     open_zerocopy_sends: int
     completions: int
     copied: int
