@@ -13,7 +13,6 @@ from builders.sweep import small, store
 from copyscope import paths
 from copyscope.arguments import UsageParser, number, whole_number
 from copyscope.commands import (
-    claims,
     compare,
     crosscheck,
     crossover,
@@ -172,7 +171,7 @@ def test_a_file_of_too_long_a_name_is_refused_before_anything_is_measured(
     assert f"{name[-8:]}: File name too long: " in line
 
 
-READERS = {"claims": (claims.main, 1), "crossover": (crossover.main, 1), "diff": (diff.main, 2)}
+READERS = {"crossover": (crossover.main, 1), "diff": (diff.main, 2)}
 
 
 @pytest.mark.parametrize(("main", "status"), READERS.values(), ids=READERS)
@@ -188,7 +187,7 @@ def test_a_file_of_too_long_a_name_costs_no_table(
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for main in (run_command.main, sweep.main, report.main, claims.main, crossover.main, doctor.main):
+    for main in (run_command.main, sweep.main, report.main, crossover.main, doctor.main):
         assert main([f"--no-such-{'x' * 5000}\nforged:\x1b[31m"]) == 2
         assert "\x1b" not in said(capsys)
 
@@ -218,7 +217,6 @@ def run(
 PRINTING = {
     "run": "--help",
     "report": "--help",
-    "claims": "{sweep} --json {file}",
     "crossover": "{sweep} --json {file}",
     "diff": "{sweep} {sweep} --json {file}",
     "draw": "{record}",
@@ -290,5 +288,5 @@ def test_a_terminal_of_another_encoding() -> None:
 
 
 def test_columns_of_the_terminal_are_a_number() -> None:
-    done = run("claims", f"{paths.ROOT}/results/vm/quick --json -", environment={"COLUMNS": LONG})
+    done = run("crossover", f"{paths.ROOT}/results/vm/quick --json -", environment={"COLUMNS": LONG})
     assert "Traceback" not in done.stderr

@@ -21,7 +21,6 @@ from copyscope.files import regular_file
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file
 from copyscope.record import store as record
-from copyscope.render.claims import render as render_claims
 from copyscope.render.console import make_console
 from copyscope.render.exports import FORMATS
 from copyscope.render.live import LiveView
@@ -29,14 +28,13 @@ from copyscope.render.plots.draw import Subject, draw
 from copyscope.render.progress import Steps
 from copyscope.render.report import html
 from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
+from copyscope.render.report.tables import claims_table
 from copyscope.render.table_files import as_csv
 from copyscope.render.watch import render
 from copyscope.run.program.target import Target
 from copyscope.study import table as results_table
-from copyscope.study.claims import FILE as CLAIMS
-from copyscope.study.claims import as_json, judge_one
-from copyscope.study.claims import read as read_claims
-from copyscope.study.study import caption
+from copyscope.study.claims.judge import judge_all
+from copyscope.study.study import caption, examine
 from copyscope.sweep import results
 from copyscope.sweep.experiment import load as load_experiment
 
@@ -108,32 +106,28 @@ def test_a_sweep_names_what_it_cannot_read(directory: Path) -> None:
 def test_readers_say_it_on_whole_lines(directory: Path) -> None:
     with (directory / records_file.NAME).open("ab") as stream:
         stream.write(gzip.compress(b'{"schema": "\\u001b[2J"}\n{"\x1b[2Jforged": 1}\n'))
-    for tool, out in (("crossover", "crossover.json"), ("claims", "claims.json")):
-        done = subprocess.run(
-            [str(paths.ROOT / "bin" / "copyscope"), tool, str(directory)],
-            capture_output=True, text=True, timeout=50, check=False, cwd=directory,
-        )  # fmt: skip
-        assert done.returncode == 0, (out, done.stderr)
-        lines = done.stderr.splitlines()
-        assert [line.startswith("copyscope: left out:") for line in lines[:2]] == [True, True]
-        assert not [line for line in lines if len(line) > 200 or "\x1b" in line or line.startswith("forged")]
+    done = subprocess.run(
+        [str(paths.ROOT / "bin" / "copyscope"), "crossover", str(directory)],
+        capture_output=True, text=True, timeout=50, check=False, cwd=directory,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert [line.startswith("copyscope: left out:") for line in lines[:2]] == [True, True]
+    assert not [line for line in lines if len(line) > 200 or "\x1b" in line or line.startswith("forged")]
 
 
 @pytest.mark.timeout(20)
-def test_an_experiment_or_a_list_of_claims_may_be_anything(tmp_path: Path) -> None:
+def test_an_experiment_may_be_anything(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.toml")
-    for load in (load_experiment, read_claims):
-        with pytest.raises(UsageError, match="regular file"):
-            load(tmp_path / "x.toml")
+    with pytest.raises(UsageError, match="regular file"):
+        load_experiment(tmp_path / "x.toml")
     deep, number = "a = " + "[" * 100_000, "a = " + "9" * 5000
     for index, text in enumerate((deep, number, "a = 0x" + "f" * 5000, 'name = "\\u0000"', "\xff")):
         place = tmp_path / f"{index}.toml"
         place.write_bytes(text.encode("latin-1"))
-        for load in (load_experiment, read_claims):
-            with pytest.raises(UsageError) as caught:
-                load(place)
-            assert len(one_line(str(caught.value))) <= 200
-    assert len(read_claims(CLAIMS)) == 18
+        with pytest.raises(UsageError) as caught:
+            load_experiment(place)
+        assert len(one_line(str(caught.value))) <= 200
 
 
 EXPERIMENT = """\
@@ -254,10 +248,8 @@ def test_a_plot_of_foreign_records() -> None:
     rows = results_table.fill(made)
     drawn = draw("goodput", Subject(rows, [], caption(made, rows)))
     assert drawn.svg.startswith(b"<?xml")
-    shown = io.StringIO()
-    judged = [judge_one(claim, made) for claim in read_claims()]
-    render_claims(as_json(judged, made), verbose=True, console=make_console(shown))
-    harmless(shown.getvalue())
+    study = examine("demo", None, made, rows, left_out=[], judgements=judge_all(made))
+    harmless(html.write([claims_table(study)], {}).replace("\nforged", ""))
 
 
 def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,7 +263,7 @@ def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.C
 
 def test_without_memory_there_is_one_line(directory: Path) -> None:
     done = subprocess.run(
-        ["prlimit", "--as=90000000", sys.executable, "-Im", "copyscope", "claims", str(directory)],
+        ["prlimit", "--as=90000000", sys.executable, "-Im", "copyscope", "crossover", str(directory)],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     said = "copyscope: memory: there is not enough: free some, or ask for less at once\n"
@@ -289,7 +281,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("tool", ["claims", "crossover", "diff"])
+@pytest.mark.parametrize("tool", ["crossover", "diff"])
 def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, directory: Path) -> None:
     """What one of the records unpacks to has no room there."""
     with (directory / records_file.NAME).open("ab") as stream:
@@ -317,7 +309,7 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("more_mib", [0, 2, 4, 6, 8, 12, 16])
 def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, directory: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-c", STARVED_FROM_THE_START, str(more_mib * MIB), "claims", str(directory)],
+        [sys.executable, "-P", "-c", STARVED_FROM_THE_START, str(more_mib * MIB), "diff", str(directory)],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert done.returncode == 1

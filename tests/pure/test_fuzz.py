@@ -29,8 +29,8 @@ from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
-from copyscope.study import claims as claim_list
 from copyscope.study import table
+from copyscope.study.claims.judge import judge_all
 from copyscope.sweep import results
 from copyscope.sweep.experiment import combinations, describe
 from copyscope.sweep.experiment import load as load_experiment
@@ -67,7 +67,7 @@ WORDS = [
     *("same", "cubic"),
     *("\x1b[2J", "a\nb", "\udcff", "\u202e", "a" * 300, "a" * 5000, "[red]", "%s%n", "{}", "{0}", "$(id)"),
     *("`id`", "'", '"'),
-    *("quick", "published", "claims", "fifo", "zero", "deep.json", "good", "empty", "file", "file/x"),
+    *("quick", "published", "fifo", "zero", "deep.json", "good", "empty", "file", "file/x"),
     *("x.toml", "good.toml", "run.json", "one_copy --size 4K"),
     *("fifo.toml", "zero.toml", "90s", "20m", "1.5h", "0s", "9" * 400 + "h", "cycles", "cycles,cycles"),
     *("fentry", "any"),
@@ -132,7 +132,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cut.enter_context(patch("copyscope.commands.entry.build_if_stale", lambda *_: None))
         cut.enter_context(patch("copyscope.sweep.runner.git_revision", lambda: (None, None)))
         cut.enter_context(patch("copyscope.sweep.results.find", lambda _: []))
-        cut.enter_context(patch("copyscope.commands.report.make", lambda found, _: load_sweeps([found])))
+        cut.enter_context(patch("copyscope.commands.report.make", lambda found, _: load_sweeps(found)))
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.fleet.ansible.find", side_effect=RunError("cut off")))
@@ -186,7 +186,7 @@ def is_harmless(argv: list[str]) -> bool:
 @example(("run", ["--sender-cpus", "0-99999999999"]))
 @example(("watch", ["--comm", "\udcff"]))
 @example(("crosscheck", ["--impl=\udcff"]))
-@example(("claims", ["good", "--json=zero"]))
+@example(("crossover", ["good", "--json=zero"]))
 @example(("compare", ["one_copy", "'"]))
 @example(("compare", ["one_copy", "--", "--"]))
 @example(("diff", ["run.json", "good", "--noise", "inf.json"]))
@@ -265,7 +265,7 @@ def tomls(draw: st.DrawFn) -> bytes:
 @cases(0.2)
 @example(EXPERIMENT.encode())
 @given(tomls())
-def test_experiments_and_lists_of_claims(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+def test_experiments(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
     place = tmp_path_factory.getbasetemp() / "fuzzed.toml"
     place.write_bytes(text)
     with in_time():
@@ -275,10 +275,6 @@ def test_experiments_and_lists_of_claims(tmp_path_factory: pytest.TempPathFactor
                 visible(describe(point)).encode()
         except UsageError as error:
             check_line(one_line(f"sweep: {error}"))
-        try:
-            claim_list.read(place)
-        except UsageError as error:
-            check_line(one_line(f"claims: {error}"))
 
 
 NUMBERS = [0, -1, 1, 2, 10**18, -(10**30), 10**400, 1e308, -0.5, 1e-320, 0.0, 3.7]
@@ -371,7 +367,6 @@ def read_all(directory: Path, odd: Path) -> None:
     others = [str(path) for path in directory.glob("[0-9g]*.json") if path != odd]
     form = sorted(exports.FORMATS)[odd.stat().st_size % len(exports.FORMATS)] if odd.exists() else "csv"
     for tool, words in (
-        ("claims", [whole, "--json", "-"]),
         ("crossover", [whole, "--json", "-"]),
         ("show", [str(odd), "-vv", "--explain"]),
         ("show", [str(odd), "--export", form, "--out", str(directory / "exported")]),
@@ -385,6 +380,7 @@ def read_all(directory: Path, odd: Path) -> None:
     with in_time(), contextlib.suppress(UsageError):
         found = results.load(directory)
         rows = table.fill(found.records)
+        judge_all(found.records)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()
         table_files.as_csv(table_files.ledger_table(rows)).decode()
         json.dumps(document.document(list(found.records), [], []), allow_nan=False)

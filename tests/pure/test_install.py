@@ -50,9 +50,8 @@ def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_p
     (tmp_path / "x.toml").write_text((paths.ROOT / "experiments/quick.toml").read_text())
     planned = call(destdir, "sweep", "x.toml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0 and "runs" in planned.stdout, planned.stderr
-    claims = call(destdir, "claims", cwd=tmp_path)
-    assert claims.stderr.startswith("copyscope: no sweep under results/")
-    assert claims.stderr.endswith("run sudo copyscope sweep first\n")
+    report = call(destdir, "report", cwd=tmp_path)
+    assert "no sweep of yours" in report.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "x.toml"]
 
 

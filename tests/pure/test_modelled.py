@@ -1,7 +1,6 @@
 """What a report says of simulated machines: misses that were put in come out, and are called modelled."""
 
 import csv
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,13 +13,13 @@ from builders import raw_record
 from builders.simulated import simulated_record
 from builders.sweep import store
 from copyscope import paths
-from copyscope.commands import claims, report
+from copyscope.commands import report
 from copyscope.ledger.derive import derive
 from copyscope.record.check import find_problems
 from copyscope.render.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
-from copyscope.study.claims import in_model
-from copyscope.study.claims.model import HOLDS, REFUTED, UNDETERMINED
+from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
+from copyscope.study.claims.table import CLAIMS
 from copyscope.study.modelled import ModelPoint, line_waterfall, pairs, points_of
 from copyscope.study.modelled_answers import beside, modelled_answers
 from copyscope.study.questions import Answer
@@ -176,37 +175,34 @@ def with_flushes(pinned: float | None, plain: float) -> list[Record]:
 
 
 VERDICTS: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
-    ("llc_drop", HOLDS, "one_copy 3.0", lambda: with_misses(2, two_copy=10, one_copy=3)),
-    ("llc_drop", REFUTED, "one_copy 4.0", lambda: with_misses(2, two_copy=10, one_copy=4)),
-    ("llc_drop", REFUTED, "nothing drops", lambda: with_misses(2, two_copy=0.5, one_copy=0.1)),
-    ("l1_drop", HOLDS, "zero_copy 60.2", lambda: with_misses(0, two_copy=100, zero_copy=60)),
-    ("l1_drop", REFUTED, "zero_copy 460.2", lambda: with_misses(0, two_copy=227, zero_copy=460)),
-    ("zero_fewest_llc", HOLDS, "fewer in 3", lambda: with_misses(2, one_copy=10, zero_copy=2)),
-    ("zero_fewest_llc", REFUTED, "misses more in 3", lambda: with_misses(2, one_copy=0, zero_copy=9)),
-    ("zero_fewest_llc", UNDETERMINED, "misses more in 0", lambda: with_misses(2, one_copy=1, zero_copy=1)),
-    ("zero_wins_on_a_nic", HOLDS, "from 1 KiB on", lambda: with_misses(0, one_copy=50, zero_copy=2)),
-    ("zero_wins_on_a_nic", REFUTED, "64 KiB +48.0", lambda: with_misses(0, one_copy=2, zero_copy=50)),
-    ("zero_wins_on_a_nic", UNDETERMINED, "not simulated", usual),
-    ("two_one_crossover", UNDETERMINED, "misses L1D from 1 KiB on", usual),
-    ("pinning_flushes", REFUTED, "zero_copy 0 in 576 sends", lambda: with_flushes(0, 0)),
-    ("pinning_flushes", HOLDS, "zero_copy 576 in 576 sends, one_copy 0", lambda: with_flushes(1, 0)),
-    ("pinning_flushes", UNDETERMINED, "one_copy 576", lambda: with_flushes(1, 1)),
-    ("pinning_flushes", UNDETERMINED, "before flushes were counted", lambda: with_flushes(None, 0)),
+    ("C10", HOLDS, "0.30", lambda: with_misses(2, two_copy=10, one_copy=3)),
+    ("C10", REFUTED, "0.40", lambda: with_misses(2, two_copy=10, one_copy=4)),
+    # Neither misses it: nothing drops.
+    ("C10", REFUTED, "1.00 (1.00 to 1.00)", lambda: with_misses(2, two_copy=0.5, one_copy=0.1)),
+    ("C12", REFUTED, "1.00", lambda: with_misses(0, two_copy=227, zero_copy=460)),
+    ("C11", REFUTED, "3 the other way", lambda: with_misses(2, one_copy=0, zero_copy=9)),
+    ("C11", UNDETERMINED, "0 the other way", lambda: with_misses(2, one_copy=1, zero_copy=1)),
+    ("C18", HOLDS, "0.04", lambda: with_misses(0, one_copy=50, zero_copy=2)),
+    ("C18", REFUTED, "22.82", lambda: with_misses(0, one_copy=2, zero_copy=50)),
+    ("C18", UNDETERMINED, "not simulated", usual),
+    ("C8", REFUTED, "zero_copy, 0 of 576", lambda: with_flushes(0, 0)),
+    ("C8", HOLDS, "zero_copy, 576 of 576", lambda: with_flushes(1, 0)),
+    ("C8", UNDETERMINED, "one_copy, 576 of 576", lambda: with_flushes(1, 1)),
+    ("C8", UNDETERMINED, "before flushes were counted", lambda: with_flushes(None, 0)),
 ]
 
 
-@pytest.mark.parametrize(("check", "verdict", "words", "make"), VERDICTS, ids=lambda value: str(value)[:20])
-def test_verdict_in_the_model(check: str, verdict: str, words: str, make: Callable[[], list[Record]]) -> None:
-    found = in_model.judge(check, points_of(make()))
-    assert found is not None
+@pytest.mark.parametrize(("name", "verdict", "words", "make"), VERDICTS, ids=lambda value: str(value)[:20])
+def test_verdict_in_the_model(name: str, verdict: str, words: str, make: Callable[[], list[Record]]) -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.id == name)
+    judged = judge_one(claim, (), points_of(make()))
+    found = judged.modelled
+    assert found is not None and judged.verdict == UNDETERMINED
     assert (found.verdict, words in found.evidence) == (verdict, True), found.evidence
-    assert all("setting" in row and row["method"] == "modelled" for row in found.rows)
-    json.dumps(found.rows, allow_nan=False)
-    assert in_model.judge(check, []) is None
-    # One boot tells nothing of chance.
-    single = in_model.judge(check, points_of(one for one in make() if one["run"]["seed"] == 1))
-    counts = "nothing drops" in found.evidence or "sends" in found.evidence
-    assert single is not None and (single.verdict == UNDETERMINED or counts)
+    assert judge_one(claim, (), ()).modelled is None
+    # One boot tells nothing of chance; what is counted needs no second one.
+    single = judge_one(claim, (), points_of(one for one in make() if one["run"]["seed"] == 1)).modelled
+    assert single is not None and (single.verdict == UNDETERMINED or name == "C8")
 
 
 def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[ModelPoint]) -> None:
@@ -242,7 +238,7 @@ def draw_nothing(subject: Subject) -> dict[str, Drawing]:
     return {plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots}
 
 
-def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
+def test_a_report_of_a_simulated_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "draw_all", draw_nothing)
@@ -260,12 +256,8 @@ def test_a_report_of_a_simulated_experiment_and_claims_beside_measured_ones(
         rows = list(csv.DictReader(stream))
     (gather,) = [r for r in rows if (r["category"], r["message_bytes"]) == ("gather", "4096")]
     assert (float(gather["l1d_load_misses_per_kib"]), gather["method"]) == (32.2, "modelled")
-    assert claims.main([str(host / "measured"), str(host / "simulated"), "--json", "-"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    c12 = next(row for row in made["claims"] if row["id"] == "C12")
-    # The verdict is the machine's, which had none of the runs; in the model 67.6 of 86 lines are left.
-    assert (c12["verdict"], c12["modelled"]["verdict"], made["runs"]) == (UNDETERMINED, REFUTED, 1)
-    assert made["tally"]["refuted"] == sum(row["verdict"] == REFUTED for row in made["claims"])
+    # In the model 67.6 of 86 lines are left.
+    assert "Claims, judged in the model" in text and "C12" in text
 
 
 def test_boots_that_came_with_the_tree_say_what_a_copy_must_move() -> None:
@@ -288,6 +280,5 @@ def test_boots_that_came_with_the_tree_say_what_a_copy_must_move() -> None:
         assert least <= missed("llc", "copy_in", "generic", "veth", ring, "one_copy", 64 * KIB) <= most
     assert missed("l1d", "deferred", "generic", "nics", 4, "zero_copy", 64 * KIB) == 0
     assert missed("l1d", "deferred", "generic", "veth", 4, "zero_copy", 64 * KIB) > 16
-    verdicts = {check: found.verdict for check in in_model.JUDGES if (found := in_model.judge(check, points))}
-    assert {verdicts[name] for name in ("llc_drop", "zero_fewest_llc", "l1_drop")} == {REFUTED}
-    assert verdicts["zero_wins_on_a_nic"] == HOLDS
+    verdicts = {one.claim.id: one.modelled.verdict for one in judge_all((), points) if one.modelled}
+    assert verdicts == {**dict.fromkeys(("C8", "C10", "C11", "C12"), REFUTED), "C18": HOLDS}

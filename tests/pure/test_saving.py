@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope.commands import claims, crossover, keeping
+from copyscope.commands import crossover, keeping
 from copyscope.crosscheck import peer
 from copyscope.errors import RunError
 from copyscope.files import rescuing, saving
@@ -87,7 +87,7 @@ def test_a_fifo_that_nobody_reads_is_an_error_and_no_wait(
     assert raised.value.filename == str(tmp_path / "fifo")
 
 
-@pytest.mark.parametrize("command", ["claims", "crossover", "profile"])
+@pytest.mark.parametrize("command", ["crossover", "profile"])
 def test_a_fifo_is_written_through_by_each_command(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,8 +98,7 @@ def test_a_fifo_is_written_through_by_each_command(
         keeping.write_json({"a": 1}, str(fifo))
     else:
         directory = store(sweep(("one_copy", "zero_copy"), threads=(1,)), tmp_path / "demo")
-        main = claims.main if command == "claims" else crossover.main
-        assert main([str(directory), "--json", str(fifo)]) == 0, capsys.readouterr().err
+        assert crossover.main([str(directory), "--json", str(fifo)]) == 0, capsys.readouterr().err
     assert isinstance(json.loads(read()), dict)
     assert stat.S_ISFIFO(fifo.lstat().st_mode)
 

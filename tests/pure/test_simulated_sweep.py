@@ -141,7 +141,7 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
     found = results.load(out)
     assert found.records == () and found.left_out == () and len(found.modelled) == 4
     with pytest.raises(UsageError, match=r"out: modelled, not measured: "):
-        reading.load([out])
+        reading.load(out)
     assert crossover.main([str(out)]) == 2
     # Another machine may go on with it: QEMU is the same.
     refuse_foreign(out, {"kernel": "another", "hostname": "another"})

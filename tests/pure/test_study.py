@@ -10,7 +10,8 @@ from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.draw import Subject, figure_of
 from copyscope.render.report import html as page
 from copyscope.render.report.sections import document
-from copyscope.study import claims, table
+from copyscope.study import table
+from copyscope.study.claims.judge import judge_all
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.study import caption, examine
 from matplotlib.text import Text
@@ -53,10 +54,8 @@ CASES: dict[str, tuple[list[Record], str]] = {
 def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     records, expected = CASES[name]
     rows = table.fill(records)
-    judged = [claims.judge_one(claim, records) for claim in claims.read()]
-    study = examine(
-        "demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged, elsewhere=0
-    )
+    judged = judge_all(records)
+    study = examine("demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged)
     blocks = document(study)
     made = page.write(blocks, {plot.name: b"<svg/>" for plot in PLOTS})
     text = html.unescape(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", "", made))

@@ -1,4 +1,4 @@
-"""copyscope crossover and copyscope claims on the records of a sweep: tables, files, bad input."""
+"""copyscope crossover on the records of a sweep: tables, files, bad input."""
 
 import json
 import os
@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.sweep import one, store, sweep
+from builders.sweep import store, sweep
 from copyscope import paths
-from copyscope.commands import claims as claims_command
 from copyscope.commands import crossover as crossover_command
 from copyscope.commands import entry
 from copyscope.commands import sweep as sweep_command
@@ -43,64 +42,39 @@ def test_crossover_says_it_and_writes_it(
     assert json.loads((tmp_path / "x.json").read_text()) == made
 
 
-def test_claims_are_a_table_and_a_file(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert claims_command.main([str(swept)]) == 0
-    out = capsys.readouterr().out
-    assert all(f"C{n} " in out for n in range(1, 19))
-    assert "undetermined here" in out
-    made = json.loads((swept / "claims.json").read_text())
-    assert made["kind"] == "claims"
-    assert made["machine"]["hostname"]
-    assert len(made["claims"]) == 18
-    assert claims_command.main([str(swept), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out) == made
-
-
 def keys(value: Any) -> set[str]:
-    """Every key of a JSON document but those that are data: names of factors, evidence."""
+    """Every key of a JSON document but those that are data: names of factors."""
     if isinstance(value, list):
         return {name for item in value for name in keys(item)}
     if not isinstance(value, dict):
         return set()
-    data = {"where", "tally", "rows"}
+    data = {"where"}
     return set(value) | {name for key, item in value.items() if key not in data for name in keys(item)}
 
 
 def test_every_key_is_documented(swept: Path) -> None:
     text = (paths.ROOT / "docs" / "reference" / "verdicts.md").read_text()
-    for command, name in ((crossover_command, "crossover.json"), (claims_command, "claims.json")):
-        assert command.main([str(swept), "--json", "-"]) == 0
-        found = keys(json.loads((swept / name).read_text()))
-        assert {key for key in found if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
+    assert crossover_command.main([str(swept), "--json", "-"]) == 0
+    found = keys(json.loads((swept / "crossover.json").read_text()))
+    assert {key for key in found if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
 
 
 def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = sweep(threads=(1,), sizes=(4096, 65_536))
     records[3]["verdict"] |= {"valid": False, "reasons": ["identity bytes: 1 is not 2"]}
     store(records, tmp_path / "host" / "demo")
-    assert claims_command.main([str(tmp_path / "host" / "demo")]) == 0
+    assert crossover_command.main([str(tmp_path / "host" / "demo")]) == 0
     error = capsys.readouterr().err
     assert f"copyscope: invalid, in no number: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
 
 
-@pytest.mark.parametrize("command", [claims_command, crossover_command])
 def test_a_directory_without_records_is_wrong_usage(
-    command: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main([str(tmp_path)]) == 2  # type: ignore[attr-defined]
+    assert crossover_command.main([str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert str(tmp_path) in error
     assert len(error.splitlines()) == 1
-
-
-def test_results_of_two_machines_are_refused(
-    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = one({"impl": "one_copy", "size": 4096, "threads": 1}, 0, 0)
-    other["machine"]["kernel"] = "9.9.9"
-    store([other], tmp_path / "other" / "demo")
-    assert claims_command.main([str(swept), str(tmp_path / "other" / "demo")]) == 2
-    assert "machine.kernel is '9.9.9'" in capsys.readouterr().err
 
 
 def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
         directory, status = _run(arguments)
         if status not in (0, entry.FAILED):
             return status
-    (found,) = reading.load([directory])
+    found = reading.load(directory)
     by, pairs = "impl", list(PAIRS)
     if arguments.pair is not None:
         by, asked = pair.read(arguments.pair, found.records)

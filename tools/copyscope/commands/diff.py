@@ -87,7 +87,7 @@ def _diff(arguments: argparse.Namespace) -> int:
 def runs_of(path: Path) -> list[store.Record]:
     """The valid runs in a file, in a directory, or of a sweep. Raises UsageError where there is none."""
     if results.has_records(path):
-        found = list(reading.load([path])[0].records)
+        found = list(reading.load(path).records)
     elif path.is_dir():
         found = [record for file in reading.record_paths(path) for record in reading.runs_of(file)]
     else:

@@ -1,8 +1,6 @@
 """What the commands that read sweeps share: refusing, naming what was left out."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.paths import is_reference
 from copyscope.record import records_file, store
-from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.store import Record, RecordError
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
@@ -20,57 +17,22 @@ from copyscope.sweep.results import Results
 SUFFIXES = (".json", ".json.gz", records_file.SUFFIX)
 
 
-def load(directories: Sequence[Path], *, modelled: bool = False) -> list[Results]:
-    """The sweeps in some directories, of one machine. Raises UsageError; says on stderr what was left out.
+def load(directory: Path, *, modelled: bool = False) -> Results:
+    """The sweep in a directory. Raises UsageError; says on stderr what was left out.
 
-    `modelled`: sweeps of simulated machines may be among them.
+    `modelled`: it may be of simulated machines.
     """
-    found = [results.load(directory) for directory in directories]
-    for one in found:
-        if one.modelled and not modelled:
-            raise UsageError(f"{one.directory}: modelled, not measured: give measured runs")
-    measured = [one for one in found if one.records]
-    first = measured[0].records[0]["machine"] if measured else {}
-    for other in measured[1:]:
-        machine = other.records[0]["machine"]
-        key = next((key for key in SAME_MACHINE if machine.get(key) != first.get(key)), None)
-        if key is not None:
-            raise UsageError(
-                f"{other.directory}: machine.{key} is {machine.get(key)!r}, of {found[0].directory} "
-                f"{first.get(key)!r}: results of two machines cannot be judged together"
-            )
-    found = _each_once(found)
-    for one in found:
-        for entry in one.left_out:
-            say(f"left out: {entry.name}: {entry.reason}")
-        for record in one.invalid:
-            why = record["verdict"]["reasons"][0]
-            # Of a boot only that is left out which was counted while a check did not hold.
-            what = "invalid, that point is" if "simulated" in record else "invalid,"
-            say(f"{what} in no number: {record['run']['id']}: {why}")
+    found = results.load(directory)
+    if found.modelled and not modelled:
+        raise UsageError(f"{directory}: modelled, not measured: give measured runs")
+    for entry in found.left_out:
+        say(f"left out: {entry.name}: {entry.reason}")
+    for record in found.invalid:
+        why = record["verdict"]["reasons"][0]
+        # Of a boot only that is left out which was counted while a check did not hold.
+        what = "invalid, that point is" if "simulated" in record else "invalid,"
+        say(f"{what} in no number: {record['run']['id']}: {why}")
     return found
-
-
-def _each_once(found: Sequence[Results]) -> list[Results]:
-    """A run is evidence once, however often it is reached: a directory named twice, a link, a copy."""
-    first: dict[tuple[Any, ...], int] = {}
-    kept = []
-    for number, one in enumerate(found):
-        every = (*one.records, *one.modelled)
-        keys = [(r["run"]["id"], r["run"]["started"], r["run"]["seed"]) for r in every]
-        earlier = [first.setdefault(key, number) for key in keys]
-        for other in sorted(set(earlier) - {number}):
-            again = f"{one.directory}: {earlier.count(other)} runs of {len(keys)}"
-            say(f"counted once: {again} are in {found[other].directory}, too")
-        new = [record for record, place in zip(every, earlier, strict=True) if place == number]
-        kept.append(
-            replace(
-                one,
-                records=tuple(record for record in new if "simulated" not in record),
-                modelled=tuple(record for record in new if "simulated" in record),
-            )
-        )
-    return kept
 
 
 def record_paths(directory: Path) -> list[Path]:

@@ -20,9 +20,8 @@ from copyscope.render.report import html, modelled, readme
 from copyscope.render.report.blocks import Block
 from copyscope.render.report.sections import document
 from copyscope.simulate import kernels
-from copyscope.study import claims
 from copyscope.study import table as results_table
-from copyscope.study.claims.model import select
+from copyscope.study.claims.judge import judge_all
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.modelled import ModelPoint, points_of
 from copyscope.study.study import Study, caption, examine
@@ -100,7 +99,7 @@ def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its records into `out`."""
     # The records stay to the end: nothing is worth collecting.
     gc.disable()
-    (found,) = reading.load([directory], modelled=True)
+    found = reading.load(directory, modelled=True)
     saving.make_directory(out / "plots")
     if found.modelled:
         _make_modelled(found, out)
@@ -125,7 +124,7 @@ def _make_modelled(found: Results, out: Path) -> None:
         found.modelled,
         points,
         [(entry.name, entry.reason) for entry in found.left_out],
-        [claims.judge_one(claim, (), points) for claim in claims.read()],
+        judge_all((), points),
     )
     _write_table(table_files.modelled_table(points), out / "modelled")
     drawn = _write_page(modelled.document(study), Subject((), (), study.caption, points), out)
@@ -137,17 +136,13 @@ def _make_modelled(found: Results, out: Path) -> None:
 
 def _examine(found: Results, rows: Sequence[Row]) -> Study:
     experiment, records = found.experiment, found.records
-    # one sweep has the runs of some claims only; copyscope claims judges all sweeps of a host together
-    known = claims.read()
-    judged = [claims.judge_one(claim, records) for claim in known if select(records, claim)]
     return examine(
         experiment.name if experiment else str(records[0]["run"]["experiment"] or found.directory.name),
         experiment.question if experiment else None,
         records,
         rows,
         left_out=[(entry.name, entry.reason) for entry in found.left_out],
-        judgements=judged,
-        elsewhere=len(known) - len(judged),
+        judgements=judge_all(records),
         modelled=_simulated_beside(found.directory),
     )
 

@@ -98,7 +98,7 @@ def find_experiment(name: str) -> Path:
         return Path(name)
     path = EXPERIMENTS / f"{name}.toml"
     if not NAME.fullmatch(name) or not path.exists():
-        names = {found.stem for found in EXPERIMENTS.glob("*.toml")} - {"claims"}
+        names = {found.stem for found in EXPERIMENTS.glob("*.toml")}
         known = ", ".join(sorted(names))
         raise UsageError(f"{name}: no such experiment: give the path of a TOML file, or one of {known}")
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

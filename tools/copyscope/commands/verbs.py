@@ -78,7 +78,6 @@ VERBS = (
         of=("run", "--simulate"),
     ),
     Verb("draw", "draw the path of a byte from a record, as an SVG"),
-    Verb("claims", "judge eighteen published claims by your records"),
     Verb("crosscheck", "count one traffic with copyscope and with other tools"),
 )
 # Verb -> what people ask, and the words that answer it; `copyscope` alone prints these, in this order.

@@ -7,7 +7,7 @@ from statistics import median
 from copyscope.compare.estimates import Missing
 from copyscope.crossover.crossover import Costs, Crossover, costs_of, crossovers_of
 from copyscope.record.segments import Record
-from copyscope.study.claims.model import Judgement
+from copyscope.study.claims.judge import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
 from copyscope.study.modelled import ModelPoint
 from copyscope.study.modelled_answers import beside
@@ -31,7 +31,6 @@ class Study:
     saved: Sequence[Waterfall | Missing]
     answers: Sequence[Answer]
     judgements: Sequence[Judgement]
-    elsewhere: int  # claims that this sweep has no run for
 
     @property
     def machine(self) -> Record:
@@ -52,7 +51,6 @@ def examine(
     *,
     left_out: Sequence[tuple[str, str]],
     judgements: Sequence[Judgement],
-    elsewhere: int,
     modelled: Sequence[ModelPoint] = (),
 ) -> Study:
     """The study of some records, in the order in which they ran; `rows` is their table.
@@ -62,7 +60,7 @@ def examine(
     crossings = crossovers_of(records)
     found = beside(answers(rows, crossings), modelled)
     worked_out = (rows, crossings, costs_of(records), waterfalls(rows), found)
-    return Study(name, question, records, left_out, *worked_out, judgements, elsewhere)
+    return Study(name, question, records, left_out, *worked_out, judgements)
 
 
 def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:

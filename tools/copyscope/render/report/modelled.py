@@ -8,7 +8,7 @@ from copyscope.record.segments import Record
 from copyscope.render.plots.catalogue import MODELLED
 from copyscope.render.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.render.report.cells import spell
-from copyscope.study.claims.model import Judgement
+from copyscope.study.claims.judge import Judgement
 from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate
 from copyscope.study.modelled_answers import modelled_answers
 from copyscope.units import format_bytes, format_whole_size
@@ -98,7 +98,13 @@ def _points_table(points: Sequence[ModelPoint]) -> Table:
 
 def _claims_table(judgements: Sequence[Judgement]) -> Table:
     rows = [
-        [one.id, one.claim, one.source, one.modelled.verdict, one.modelled.evidence]
+        [
+            one.claim.id,
+            one.claim.text,
+            ", ".join(one.claim.sources),
+            one.modelled.verdict,
+            one.modelled.evidence,
+        ]
         for one in judgements
         if one.modelled is not None
     ]

@@ -132,11 +132,7 @@ def _questions(study: Study) -> list[Block]:
 
 
 def _claims(study: Study) -> list[Block]:
-    blocks: list[Block] = [Heading(2, "Published claims", "claims")]
-    if study.judgements:
-        blocks.append(claims_table(study))
-    others = f"{study.elsewhere} claims need runs that this sweep does not have."
-    return [*blocks, Paragraph(f"{others} All sweeps of a machine are judged together by copyscope claims.")]
+    return [Heading(2, "Published claims", "claims"), claims_table(study)]
 
 
 def _methods(study: Study) -> list[Block]:

@@ -7,7 +7,7 @@ from copyscope.compare.metrics import METRICS
 from copyscope.crossover.crossover import PAIRS, Crossover
 from copyscope.render.report.blocks import Cell, Table, Tone
 from copyscope.render.report.cells import estimates_table, spell
-from copyscope.study.claims.model import HOLDS, REFUTED
+from copyscope.study.claims.judge import HOLDS, REFUTED, Judgement
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.questions import SHORT, Answer
@@ -160,7 +160,11 @@ def crossovers_table(crossings: Sequence[Crossover]) -> Table:
 def claims_table(study: Study) -> Table:
     """Each published claim with what the mechanism measured here says of it."""
     rows: list[list[str | Cell]] = [
-        [j.id, j.claim, j.source, Cell(j.verdict, TONES.get(j.verdict, "open")), j.evidence]
+        [j.claim.id, j.claim.text, ", ".join(j.claim.sources), _verdict(j), j.evidence]
         for j in study.judgements
     ]
     return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")
+
+
+def _verdict(judgement: Judgement) -> Cell:
+    return Cell(judgement.verdict, TONES.get(judgement.verdict, "open"))

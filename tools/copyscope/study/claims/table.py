@@ -1,0 +1,255 @@
+"""The claims of the four published reports, a row for each, and which runs decide it. Pure.
+
+A claim about how something works is judged by what happened (which function copied, how often the TLB was
+flushed), not by a difference in speed that it is said to explain.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from copyscope.compare.settings import Scalar
+
+KIB, MIB = 1024, 1 << 20
+Pair = tuple[Scalar, Scalar]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One comparison of a metric with a figure. A claim has one, or several that must all hold, in order.
+
+    `how`: `ratio` of the first of each of `pairs` over the second, which differ in the setting `by`, at every
+    size and number of threads that both have; `count`, so many hits of so many, all runs of the strategy `of`
+    together; `crossover`, the size at which the second of each pair overtakes the first.
+
+    It holds where the interval lies wholly on the right side of `holds`, it is refuted where that lies wholly
+    on the wrong side of `refuted`: both are the figure, unless one of them leaves room for what is no matter.
+    """
+
+    how: Literal["ratio", "count", "crossover"]
+    metrics: tuple[str, ...]
+    comparator: Literal["at least", "at most"]
+    figure: float
+    holds: float | None = None
+    refuted: float | None = None
+    pairs: tuple[Pair, ...] = ()
+    by: str = "impl"
+    of: str | None = None
+    sizes: tuple[int, ...] = ()  # only at these
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row. `needs`: setting -> the values that its runs must have; `experiments` have such runs.
+
+    `modelled`: what a simulated machine says of it, where it can be asked.
+    """
+
+    id: str
+    text: str
+    sources: tuple[str, ...]
+    needs: Mapping[str, tuple[Scalar, ...]]
+    checks: tuple[Check, ...]
+    experiments: tuple[str, ...] = ()
+    note: str = ""
+    modelled: tuple[Check, ...] = field(default=())
+
+
+SMALL = (64, 256, 1024, 4096)
+WIDE = (1024, 4096, 16_384, 65_536, 1_048_576)
+STREAM = {"mode": ("stream",)}
+VETH = {"topology": ("veth",), **STREAM}
+ZERO_TWO: Pair = ("zero_copy", "two_copy")
+ONE_ZERO: Pair = ("one_copy", "zero_copy")
+LLC, L1D, SWITCHES = (
+    tuple(f"{name}_{side}" for side in ("sender", "receiver"))
+    for name in ("llc_misses_per_kib", "l1d_misses_per_kib", "context_switches_per_message")
+)
+FLUSHES = Check("count", ("tlb flushes per send",), "at least", 1, 0.5, 0.01, of="zero_copy")
+NOT_OF_ONE_COPY = Check("count", ("tlb flushes per send",), "at most", 0, 0.5, math.inf, of="one_copy")
+LLC_DROP = Check("ratio", LLC[:1], "at most", 0.35, holds=1, pairs=(("one_copy", "two_copy"),), sizes=(4096,))
+L1D_DROP = Check("ratio", L1D[1:], "at most", 0.755, holds=1, pairs=(ZERO_TWO,), sizes=(1024,))
+FEWEST_LLC = Check(
+    "ratio",
+    LLC,
+    "at most",
+    1,
+    pairs=tuple(("zero_copy", other) for other in ("one_copy", "two_copy", "per_field")),
+)
+ON_ZERO = Check("count", ("readings of zero",), "at least", 1, 0.0, 0.25)
+
+CLAIMS = (
+    Claim(
+        "C1",
+        "One-copy beats zero-copy beats per-field send() at every size from 64 B to 4 KiB over veth.",
+        ("MT25082",),
+        {**VETH, "impl": ("one_copy", "zero_copy", "per_field"), "size": SMALL},
+        (Check("ratio", ("goodput_gbps",), "at least", 1, pairs=(ONE_ZERO, ("zero_copy", "per_field"))),),
+        ("published", "mt25082"),
+    ),
+    Claim(
+        "C2",
+        "Two-copy (memcpy and send) beats one-copy below a crossover between 4 and 64 KiB and loses above.",
+        ("MT25077", "MT25067"),
+        {**VETH, "impl": ("two_copy", "one_copy")},
+        (
+            Check("crossover", ("goodput_gbps",), "at least", 4 * KIB, pairs=(("two_copy", "one_copy"),)),
+            Check("crossover", ("goodput_gbps",), "at most", 64 * KIB, pairs=(("two_copy", "one_copy"),)),
+        ),
+        ("published", "crossover", "mt25077"),
+    ),
+    Claim(
+        "C3",
+        "Zero-copy never beats two-copy on veth up to 1 MiB.",
+        ("MT25077", "MT25067"),
+        {**VETH, "impl": ZERO_TWO, "size": WIDE},
+        (Check("ratio", ("goodput_gbps",), "at most", 1, pairs=(ZERO_TWO,)),),
+        ("published",),
+    ),
+    Claim(
+        "C4",
+        "On veth the kernel falls back to copying in tcp_sendmsg_locked despite MSG_ZEROCOPY.",
+        ("MT25067",),
+        {"topology": ("veth",), "impl": ("zero_copy",)},
+        (
+            Check(
+                "count", ("samples of its copies within the call",), "at least", 1, 0.8, 0.2, of="zero_copy"
+            ),
+        ),
+        ("published", "crossover", "quick"),
+    ),
+    Claim(
+        "C5",
+        "The two copies of a plain send() are user to socket buffer, then socket buffer to NIC by DMA.",
+        ("MT25082", "MT25190"),
+        {**STREAM, "impl": ("per_field",)},
+        (
+            Check("count", ("bytes copied into the socket",), "at least", 1, 0.99, 0.99, of="per_field"),
+            Check("count", ("bytes copied by DMA",), "at least", 1, 0.99, 0.99, of="per_field"),
+        ),
+        ("published", "mt25082"),
+    ),
+    Claim(
+        "C6",
+        "The two copies are the user's serialisation memcpy, then user to socket buffer.",
+        ("MT25077", "MT25067"),
+        {**STREAM, "impl": ("two_copy",)},
+        (
+            Check("count", ("bytes copied by the program",), "at least", 1, 0.99, 0.99, of="two_copy"),
+            Check("count", ("bytes copied into the socket",), "at least", 1, 0.99, 0.99, of="two_copy"),
+        ),
+        ("published", "crossover", "quick"),
+    ),
+    Claim(
+        "C7",
+        "sendmsg() with an iovec lets the NIC read user buffers directly: no copy from user to kernel.",
+        ("MT25190",),
+        {**STREAM, "impl": ("one_copy",)},
+        (Check("count", ("samples of the sender in that copy",), "at most", 0, 0.01, 0.01, of="one_copy"),),
+        ("published", "crossover", "quick"),
+    ),
+    Claim(
+        "C8",
+        "Pinning pages for zero-copy flushes TLB entries.",
+        ("MT25082", "MT25067"),
+        {**STREAM, "impl": ("zero_copy", "one_copy")},
+        (FLUSHES, NOT_OF_ONE_COPY),
+        ("published", "crossover", "quick"),
+        modelled=(FLUSHES, NOT_OF_ONE_COPY),
+    ),
+    Claim(
+        "C9",
+        "Completion handling adds context switches (+69 % at 1 KiB, zero-copy against two-copy).",
+        ("MT25077",),
+        {**STREAM, "impl": ZERO_TWO, "size": (1024,)},
+        (
+            Check("ratio", SWITCHES[:1], "at least", 1, pairs=(ZERO_TWO,)),
+            # Who has slept for completions then reads the error queue: more switches they cannot have caused.
+            Check("count", ("reads of the error queue per switch",), "at least", 1, 0.5, 0.1, of="zero_copy"),
+        ),
+        ("published", "mt25077"),
+    ),
+    Claim(
+        "C10",
+        "LLC misses drop by 65 % from two-copy to one-copy at 4 KiB.",
+        ("MT25067",),
+        {**STREAM, "impl": ("one_copy", "two_copy"), "size": (4096,)},
+        (LLC_DROP,),
+        ("published", "mt25067"),
+        modelled=(LLC_DROP,),
+    ),
+    Claim(
+        "C11",
+        "Zero-copy has the fewest LLC misses at every size.",
+        ("MT25082",),
+        {**STREAM, "impl": ("per_field", "one_copy", "zero_copy"), "size": SMALL},
+        (FEWEST_LLC,),
+        ("published", "mt25082"),
+        modelled=(FEWEST_LLC,),
+    ),
+    Claim(
+        "C12",
+        "Zero-copy has 24.5 % fewer L1 misses than two-copy at 1 KiB (per run, not per byte).",
+        ("MT25077",),
+        {**STREAM, "impl": ZERO_TWO, "size": (1024,)},
+        (L1D_DROP,),
+        ("published", "mt25077"),
+        modelled=(L1D_DROP,),
+    ),
+    Claim(
+        "C13",
+        "Throughput collapses by 73 % from 4 to 8 threads because of context switches (two-copy, 16 KiB).",
+        ("MT25067",),
+        {**STREAM, "impl": ("two_copy",), "size": (16_384,), "threads": (4, 8)},
+        (
+            Check("ratio", ("goodput_gbps",), "at most", 0.27, holds=0.5, pairs=((8, 4),), by="threads"),
+            Check("ratio", SWITCHES[:1], "at least", 1, pairs=((8, 4),), by="threads"),
+        ),
+        ("published", "mt25067"),
+    ),
+    Claim(
+        "C14",
+        "Latency falls as threads are added (theirs is wall time over messages, an inverse throughput).",
+        ("MT25082",),
+        {"mode": ("rr",)},
+        (Check("ratio", ("rtt_p50_us",), "at most", 1, pairs=((2, 1), (4, 1), (8, 1)), by="threads"),),
+        ("rr",),
+        "latency can only be measured where a response is waited for",
+    ),
+    Claim(
+        "C15",
+        "Every send() costs a context switch.",
+        ("MT25082",),
+        {**STREAM, "impl": ("per_field", "two_copy", "one_copy", "zero_copy")},
+        (Check("count", ("context switches per send call",), "at least", 1, 0.9, 0.5),),
+        ("published", "quick"),
+    ),
+    Claim(
+        "C16",
+        "Loopback bypasses the network stack.",
+        ("MT25067",),
+        {"topology": ("loopback",)},
+        (Check("count", ("samples in tcp_ip, device or softirq",), "at most", 0, 0.05, 0.05),),
+        ("paths", "mt25190"),
+    ),
+    Claim(
+        "C17",
+        "A zero LLC or L1 count is a real zero (small working set) rather than an unsupported counter.",
+        ("MT25077", "MT25067"),
+        STREAM,
+        (ON_ZERO,),
+        ("published", "quick"),
+    ),
+    Claim(
+        "C18",
+        "On a real NIC zero-copy wins from 14 KB, 16 KB or 64 KB on (all of them, by argument only).",
+        ("MT25082", "MT25077", "MT25190", "MT25067"),
+        {**STREAM, "topology": ("nics",), "impl": ("one_copy", "zero_copy")},
+        (Check("crossover", ("system_cpu_ns_per_kib",), "at most", 64 * KIB, pairs=(ONE_ZERO,)),),
+        note="no NIC was measured (two cabled interfaces: --topology nics:A,B)",
+        modelled=(
+            Check("ratio", L1D[:1], "at most", 1, pairs=(("zero_copy", "one_copy"),), sizes=(64 * KIB, MIB)),
+        ),
+    ),
+)
