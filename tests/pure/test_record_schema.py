@@ -8,14 +8,15 @@ from typing import Any
 import builders
 import jsonschema_rs
 import pytest
+from builders.complete import full_records
 from builders.sweep import kept
 from copyscope.ledger.derive import derive
 from copyscope.paths import RESULTS, ROOT
 from copyscope.record import store
 from copyscope.sweep import results
-from test_docs import RECORDS
 from test_made_pages import record_page
 
+RECORDS = full_records()
 FILE = ROOT / "docs" / "reference" / "record.schema.json"
 COMMITTED = results.find(RESULTS)
 Schema = dict[str, Any]
