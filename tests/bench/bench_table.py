@@ -39,8 +39,8 @@ CONTESTS = {
     "observer": (
         "Switched on against switched off, in segments of the same traffic. `ours`, `ours_calls` and "
         "`ours_bytes` are what a default run of copyscope run has attached in its three kinds of "
-        "segments; the goals are of these. `ours_sampler` and `ours_counters` are what the first is made "
-        "of.\n"
+        "segments; the first and the last have goals. `ours_sampler` and `ours_counters` are what the "
+        "first is made of.\n"
     ),
 }
 
