@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import sweep
 from builders.simulated import (
     RECEIVES,
     SYMBOLS,
@@ -499,14 +500,13 @@ def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None
 def test_a_modelled_record_is_in_no_measured_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "raw" / "simulated.json"
-    path.parent.mkdir()
-    store.write(simulated_record(), path)
-    assert draw.main([str(path)]) == 0
+    store.write(simulated_record(), tmp_path / "simulated.json")
+    assert draw.main([str(tmp_path / "simulated.json")]) == 0
     assert "modelled: L1D 32 KiB" in capsys.readouterr().out
-    assert results.load(tmp_path).records == ()
+    directory = sweep.store([simulated_record()], tmp_path / "demo")
+    assert results.load(directory).records == ()
     # Nothing of it is derived, so that nothing is worked out anew or taken out.
-    assert rewriting.rewrite(tmp_path, rewriting.strip) == (0, [])
+    assert rewriting.rewrite(directory, rewriting.strip) == (1, [])
 
 
 # -- faults -----------------------------------------------------------------------------------------------
