@@ -61,7 +61,8 @@ if BY_HAND:
 @pytest.mark.usefixtures("busy_loops")
 def test_under_two_busy_loops_the_run_is_valid_and_names_them(what: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "run.json"
-    done = profile("-v", "--json", str(kept), *what, check=None)
+    verb = "watch" if "--" in what else "run"
+    done = profile("-v", "--json", str(kept), *what, verb=verb, check=None)
     assert kept.exists(), done.stderr
     made = json.loads(kept.read_text())
     state = made["machine_state"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from profiling import RUN, SLOW, broken_identities, is_root
+from profiling import RUN, SLOW, WATCH, broken_identities, is_root
 
 pytestmark = [
     pytest.mark.live,
@@ -47,9 +47,9 @@ def sampled(*options: str) -> dict[str, Any]:
     return record
 
 
-def refused(*options: str) -> str:
+def refused(verb: list[str], *options: str) -> str:
     """What a run without BTF that cannot be says, in one line."""
-    said = without(BTF, *RUN, "--quiet", *options, status=1).stderr
+    said = without(BTF, *verb, "--quiet", *options, status=1).stderr
     assert said.count("\n") == 1 and NO_BTF in said
     return said
 
@@ -78,12 +78,12 @@ def test_without_btf_a_fixed_count_is_sampled() -> None:
 
 @pytest.mark.parametrize("options", [["--instruments", "functions"], ["--instruments", "calls"]])
 def test_without_btf_hooks_that_were_asked_for_are_refused(options: list[str]) -> None:
-    assert "--instruments auto" in refused("--impl", "one_copy", *options)
+    assert "--instruments auto" in refused(RUN, "--impl", "one_copy", *options)
 
 
 @pytest.mark.parametrize("options", [["--pid", "1", "--duration", "1"], ["--", "sleep", "1"]])
 def test_without_btf_nobody_else_can_be_watched(options: list[str]) -> None:
-    assert "cannot be watched on this kernel" in refused(*options)
+    assert "cannot be watched on this kernel" in refused(WATCH, *options)
 
 
 def test_without_btf_doctor_says_what_still_works() -> None:
