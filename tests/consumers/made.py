@@ -19,7 +19,8 @@ STACKS = [
 
 def record() -> dict[str, Any]:
     samples = [
-        {"side": side, "event": "cpu-clock", "frames": frames, "samples": count, "weight": count * 250_000}
+        {"side": side, "event": "cpu-clock", "frames": frames}
+        | {"samples": count, "weight": count * 250_000, "weight_squared": count * 250_000.0**2}
         for side, frames, count in STACKS
     ]
     raw = raw_record("one_copy")
