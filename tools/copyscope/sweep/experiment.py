@@ -23,7 +23,6 @@ from copyscope.sweep.experiment_file import (
     as_options,
     check_duration,
     check_points,
-    check_top,
     read_exclude,
     read_factors,
     read_fixed,
@@ -79,23 +78,22 @@ class Point:
 
 
 def load(path: Path) -> Experiment:
-    """The experiment in a file. Raises UsageError `file:line: key: reason`."""
+    """The experiment in a file. Raises UsageError `file: key: reason`."""
     source, tables = read_source(path)
-    check_top(source, tables)
-    factors = read_factors(source, tables)
-    fixed = read_fixed(source, tables, factors)
-    check_duration(source, tables, {**factors, **fixed})
+    factors = read_factors(source, tables.factors)
+    fixed = read_fixed(source, tables.fixed, factors)
+    check_duration(source, tables.duration_s, {**factors, **fixed})
     made = Experiment(
-        name=tables["name"],
-        question=" ".join(tables["question"].split()),
-        expected=tables["expected"],
+        name=tables.name,
+        question=" ".join(tables.question.split()),
+        expected=tables.expected,
         factors=factors,
         fixed=fixed,
-        repeats=tables["repeats"],
-        duration_s=tables.get("duration_s"),
-        seed=tables["seed"],
+        repeats=tables.repeats,
+        duration_s=tables.duration_s,
+        seed=tables.seed,
         path=path,
-        exclude=read_exclude(source, tables, factors),
+        exclude=read_exclude(source, tables.exclude, factors),
     )
     _check_exclude(source, made)
     check_points(source, combinations(made), fixed)

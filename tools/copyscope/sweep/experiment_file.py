@@ -1,4 +1,4 @@
-"""Reading an experiment's TOML: every mistake is `file:line: key: reason`, and nothing is guessed."""
+"""Reading an experiment's TOML: every mistake is `file: key: reason`, and nothing is guessed."""
 
 import difflib
 import json
@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from copyscope import paths
 from copyscope.arguments import DIGITS_MAX
@@ -30,26 +32,8 @@ POINTS_MAX = 100_000
 VALUES_MAX = 1000
 SHOWN_MAX = 60
 
-_NAME = r"""([A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
-_TABLE = re.compile(rf"\[\s*{_NAME}\s*\]")
-_TABLE_OF_LIST = re.compile(rf"\[\[\s*{_NAME}\s*\]\]")
-_KEY = re.compile(rf"{_NAME}\s*=")
-_QUOTES = ('"' * 3, "'" * 3)
 Scalar = str | int | float | bool
 
-# key -> (type, what it is)
-TOP: dict[str, tuple[type | tuple[type, ...], str]] = {
-    "name": (str, "a text"),
-    "question": (str, "a text"),
-    "expected": (str, 'a time such as "90s" or "20m"'),
-    "repeats": (int, "a whole number"),
-    "duration_s": ((int, float), "a number of seconds"),
-    "seed": (int, "a whole number"),
-    "factors": (dict, "a table"),
-    "fixed": (dict, "a table"),
-    "exclude": (list, "tables: [[exclude]]"),
-}
-OPTIONAL = ("fixed", "exclude", "duration_s")
 # Options of copyscope run that say how it is used and not what is measured.
 NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
 # Of a simulated machine the repeats are boots with other seeds.
@@ -66,37 +50,34 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
+class Tables(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file as it is written; what is in `factors`, `fixed` and `exclude` are options of `run`."""
+
+    name: str
+    question: str
+    expected: str
+    repeats: Annotated[int, Meta(ge=1, le=1000)]
+    seed: Annotated[int, Meta(ge=0)]
+    factors: dict[str, Any]
+    fixed: dict[str, Any] = {}
+    exclude: list[dict[str, Any]] = []
+    duration_s: Annotated[float, Meta(ge=DURATION_MIN_S, le=3600)] | None = None
+
+
 @dataclass
 class Source:
     """The file, so that an error can say where."""
 
     path: Path
-    text: str
-    lines: dict[KeyPath, int] = field(default_factory=dict)
     # Of [fixed]: without these other settings mean nothing.
     beside: dict[str, Scalar] = field(default_factory=dict)
 
-    def error(self, where: KeyPath, reason: str, value: object = None) -> UsageError:
-        """For a key that exists, or for one that is missing from the table `where[:-1]`."""
-        line = self.lines.get(where) or self.lines.get(where[:-1]) or 1
-        line = self._line_of_value(line, value)
+    def error(self, where: KeyPath, reason: str) -> UsageError:
         key = ".".join(str(part) for part in where)
-        return UsageError(f"{self.path}:{line}: {one_line(key)}: {one_line(reason)}")
-
-    def _line_of_value(self, line: int, value: object) -> int:
-        """Within a list of several lines: the line that the value stands on."""
-        if value is None:
-            return line
-        spelt = re.escape(f'"{value}"' if isinstance(value, str) else str(value).lower())
-        token = re.compile(rf"(?<![\w.]){spelt}(?![\w.])")
-        until = min((other for other in self.lines.values() if other > line), default=len(self.text))
-        for number, text in enumerate(self.text.splitlines()[line - 1 : until - 1], start=line):
-            if token.search(text.partition("#")[0]):
-                return number
-        return line
+        return UsageError(f"{self.path}: {one_line(key)}: {one_line(reason)}")
 
 
-def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
+def read_source(path: Path) -> tuple[Source, Tables]:
     """The file and its tables. Raises UsageError when it cannot be read or is not TOML."""
     try:
         text = regular_file.read(path, FILE_BYTES_MAX).decode()
@@ -113,14 +94,32 @@ def read_source(path: Path) -> tuple[Source, dict[str, Any]]:
         raise UsageError(f"{path}:{line}: not TOML: {reason}") from error
     except (ValueError, RecursionError) as error:
         # Numbers that Python refuses to read, such as those of 5,000 digits; a list in a list in a list.
-        raise UsageError(f"{path}:1: not an experiment: {shown(str(error))}") from error
+        raise UsageError(f"{path}: not an experiment: {shown(str(error))}") from error
     check_values(path, tables)
-    fixed = tables.get("fixed")
-    beside: dict[str, Scalar] = {}
-    if isinstance(fixed, dict):
-        beside = {key: value for key in HOSTS if isinstance(value := fixed.get(key), str)}
-        beside |= {"simulate": True} if fixed.get("simulate") is True else {}
-    return Source(path, text, find_lines(text), beside), tables
+    try:
+        made = convert(tables, Tables)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {_where_and_why(error)}") from error
+    beside: dict[str, Scalar] = {
+        key: made.fixed[key] for key in HOSTS if isinstance(made.fixed.get(key), str)
+    }
+    beside |= {"simulate": True} if made.fixed.get("simulate") is True else {}
+    source = Source(path, beside)
+    if not NAME.fullmatch(made.name):
+        raise source.error(("name",), f"{shown(made.name)}: expected small letters, digits and -")
+    try:
+        parse_time_s(made.expected, "expected")
+    except UsageError as error:
+        raise source.error(("expected",), str(error).removeprefix("expected: ")) from None
+    return source, made
+
+
+def _where_and_why(error: ValidationError) -> str:
+    """`key: reason` from `reason - at `$.key``, and what was meant."""
+    reason, _, key = str(error).partition(" - at `$.")
+    unknown = re.search(r"unknown field `(.*)`", reason, re.DOTALL)
+    hint = _nearest(unknown[1], Tables.__struct_fields__) if unknown else ""
+    return one_line(f"{key.rstrip('`')}: {reason}" if key else f"{reason}{hint}")
 
 
 def check_values(path: Path, tables: dict[str, Any]) -> None:
@@ -133,9 +132,9 @@ def check_values(path: Path, tables: dict[str, Any]) -> None:
         elif isinstance(value, list):
             waiting += value
         elif isinstance(value, int) and abs(value) >= 10**DIGITS_MAX:
-            raise UsageError(f"{path}:1: a number of more than {DIGITS_MAX} digits: not an experiment")
+            raise UsageError(f"{path}: a number of more than {DIGITS_MAX} digits: not an experiment")
         elif isinstance(value, str) and "\0" in value:
-            raise UsageError(f"{path}:1: {shown(value)}: holds a NUL character: remove it")
+            raise UsageError(f"{path}: {shown(value)}: holds a NUL character: remove it")
 
 
 def too_many(factors: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -160,32 +159,8 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX + 3 else f"{text[:SHOWN_MAX]}…"
 
 
-def check_top(source: Source, tables: Mapping[str, Any]) -> None:
-    """Every key known, none missing, each of its type and in its limits."""
-    for key, value in tables.items():
-        if key not in TOP:
-            raise source.error((key,), f"no such key{_nearest(key, TOP)}")
-        kind, what = TOP[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise source.error((key,), f"{shown(value)}: expected {what}")
-    for key in TOP:
-        if key not in tables and key not in OPTIONAL:
-            raise UsageError(f"{source.path}:1: {key}: missing: {TOP[key][1]}")
-    if not NAME.fullmatch(tables["name"]):
-        raise source.error(("name",), f"{tables['name']!r}: expected small letters, digits and -")
-    if not 1 <= tables["repeats"] <= 1000:
-        raise source.error(("repeats",), f"{tables['repeats']}: not between 1 and 1000")
-    if tables["seed"] < 0:
-        raise source.error(("seed",), f"{tables['seed']}: a seed is not negative")
-    try:
-        parse_time_s(tables["expected"], "expected")
-    except UsageError as error:
-        raise source.error(("expected",), str(error).removeprefix("expected: ")) from None
-
-
-def check_duration(source: Source, tables: Mapping[str, Any], keys: Iterable[str]) -> None:
+def check_duration(source: Source, duration_s: float | None, keys: Iterable[str]) -> None:
     """A run ends by time or by count."""
-    duration_s = tables.get("duration_s")
     if "simulate" in source.beside:
         if duration_s is not None:
             raise source.error(("duration_s",), "a simulated machine counts messages: remove it")
@@ -195,19 +170,17 @@ def check_duration(source: Source, tables: Mapping[str, Any], keys: Iterable[str
                 ("duration_s",), "a run that ends after `messages` has no duration: remove one"
             )
     elif duration_s is None:
-        raise UsageError(f"{source.path}:1: duration_s: missing: {TOP['duration_s'][1]}, or fixed.messages")
-    elif not DURATION_MIN_S <= duration_s <= 3600:
-        raise source.error(("duration_s",), f"{duration_s:g}: not between {DURATION_MIN_S:g} and 3600 s")
+        raise source.error(("duration_s",), "missing: a number of seconds, or fixed.messages")
 
 
-def read_factors(source: Source, tables: Mapping[str, Any]) -> dict[str, tuple[Scalar, ...]]:
+def read_factors(source: Source, given: Mapping[str, Any]) -> dict[str, tuple[Scalar, ...]]:
     """[factors]: name -> its values in their canonical form."""
-    if not tables["factors"]:
+    if not given:
         raise source.error(("factors",), 'no factor: at least one, such as impl = ["one_copy"]')
-    if (found := too_many(tables["factors"])) is not None:
+    if (found := too_many(given)) is not None:
         raise source.error(("factors", found[0]), found[1])
     factors: dict[str, tuple[Scalar, ...]] = {}
-    for key, values in tables["factors"].items():
+    for key, values in given.items():
         where = ("factors", key)
         _check_key(source, where)
         if not isinstance(values, list):
@@ -219,16 +192,16 @@ def read_factors(source: Source, tables: Mapping[str, Any]) -> dict[str, tuple[S
         factors[key] = tuple(_canonical(source, where, value) for value in values)
         for at, value in enumerate(factors[key]):
             if value in factors[key][:at]:
-                raise source.error(where, f"{value}: named twice", values[at])
+                raise source.error(where, f"{value}: named twice")
     return factors
 
 
 def read_fixed(
-    source: Source, tables: Mapping[str, Any], factors: Mapping[str, tuple[Scalar, ...]]
+    source: Source, given: Mapping[str, Any], factors: Mapping[str, tuple[Scalar, ...]]
 ) -> dict[str, Scalar]:
     """[fixed]: settings that are the same in all runs."""
     fixed: dict[str, Scalar] = {}
-    for key, value in tables.get("fixed", {}).items():
+    for key, value in given.items():
         where = ("fixed", key)
         _check_key(source, where)
         if key in factors:
@@ -238,19 +211,19 @@ def read_fixed(
 
 
 def read_exclude(
-    source: Source, tables: Mapping[str, Any], factors: Mapping[str, tuple[Scalar, ...]]
+    source: Source, given: Iterable[Mapping[str, Any]], factors: Mapping[str, tuple[Scalar, ...]]
 ) -> tuple[dict[str, tuple[Scalar, ...]], ...]:
     """[[exclude]]: a combination is left out when each of a table's factors has one of the values there."""
     rules: list[dict[str, tuple[Scalar, ...]]] = []
-    for index, table in enumerate(tables.get("exclude", [])):
-        if not isinstance(table, dict) or not table:
+    for index, table in enumerate(given):
+        if not table:
             raise source.error(("exclude", index), "expected a table of factors and their values")
         rule: dict[str, tuple[Scalar, ...]] = {}
-        for key, given in table.items():
+        for key, one in table.items():
             where = ("exclude", index, key)
             if key not in factors:
                 raise source.error(where, f"not a factor of this experiment{_nearest(key, factors)}")
-            values = given if isinstance(given, list) else [given]
+            values = one if isinstance(one, list) else [one]
             rule[key] = tuple(_canonical(source, where, value) for value in values)
             for value in rule[key]:
                 if value not in factors[key]:
@@ -271,7 +244,7 @@ def check_points(source: Source, points: Iterable[Mapping[str, Scalar]], fixed: 
             key = next(k for k in ("size", "fields") if k in point or k in fixed)
             table = "factors" if key in point else "fixed"
             reason = f"{size}: smaller than {fields} fields of one byte: raise it or lower fields"
-            raise source.error((table, key), reason, settings[key])
+            raise source.error((table, key), reason)
 
 
 def as_options(settings: Mapping[str, Scalar]) -> list[str]:
@@ -338,17 +311,17 @@ def _canonical(source: Source, where: KeyPath, value: object) -> Scalar:
     elif isinstance(value, str):
         made = value
     if made is None:
-        raise source.error(where, f"{shown(value)}: expected {expected}", value)
+        raise source.error(where, f"{shown(value)}: expected {expected}")
     if key == "impl" and made not in strategies():
         known = ", ".join(strategies())
         hint = _nearest(str(made), strategies())
-        raise source.error(where, f"{made}: no such strategy{hint}; one of {known}", value)
+        raise source.error(where, f"{made}: no such strategy{hint}; one of {known}")
     try:
         check = request.check if "simulate" in source.beside else check_usage
         check(of_run().parse_args(as_options({**source.beside, key: made})))
     except UsageError as error:
         reason = re.sub(r"^(argument )?--[\w-]+: | \([\w ]+ --help lists the options\)$", "", str(error))
-        raise source.error(where, reason, value) from None
+        raise source.error(where, reason) from None
     return made
 
 
@@ -361,45 +334,3 @@ def _defaults() -> dict[str, Any]:
 def _nearest(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word[:SHOWN_MAX], list(known), n=1)
     return f": did you mean {close[0]}?" if close else ""
-
-
-def find_lines(text: str) -> dict[KeyPath, int]:
-    """`("factors", "size")` -> line, from 1; the n-th `[[exclude]]` is `("exclude", n)`. tomllib tells none.
-
-    For what an experiment needs: plain tables, lists of tables, one key per line. Lines inside a text of
-    several lines are not looked at; a value of several lines belongs to the line of its key.
-    """
-    lines: dict[KeyPath, int] = {}
-    table: KeyPath = ()
-    lists: dict[str, int] = {}
-    closing: str | None = None
-    for number, whole in enumerate(text.splitlines(), start=1):
-        line = whole.strip()
-        if closing is not None:
-            if closing in line:
-                closing = None
-            continue
-        closing = _opens_text(line)
-        if (found := _TABLE_OF_LIST.match(line)) is not None:
-            name = _plain(found[1])
-            lists[name] = lists.get(name, -1) + 1
-            table = (name, lists[name])
-            lines.setdefault(table, number)
-        elif (found := _TABLE.match(line)) is not None:
-            table = (_plain(found[1]),)
-            lines.setdefault(table, number)
-        elif (found := _KEY.match(line)) is not None:
-            lines.setdefault((*table, _plain(found[1])), number)
-    return lines
-
-
-def _opens_text(line: str) -> str | None:
-    """The quotes that end a text of several lines, when one begins on this line."""
-    for quotes in _QUOTES:
-        if line.count(quotes) == 1 and not line.startswith("#"):
-            return quotes
-    return None
-
-
-def _plain(name: str) -> str:
-    return name.strip("\"'")
