@@ -186,27 +186,6 @@ def ratio_of(pairs: Sequence[tuple[float, float]]) -> Median:
     return median_of([a / b for a, b in pairs])
 
 
-def unpaired_ratio(a: Sequence[float], b: Sequence[float]) -> Median:
-    """Ratio of two groups that cannot be paired: of their geometric means, with a 95 % interval.
-
-    Student's on the logarithms, for groups of unequal spread (Welch), with the degrees of freedom of the
-    smaller group: never narrower than it should be. Without an interval for a group of one value. Raises
-    ValueError for an empty group or a value that is not positive.
-    """
-    if not a or not b:
-        raise ValueError("ratio: no values: nothing to compare: measure both")
-    if min(*a, *b) <= 0:
-        raise ValueError("ratio: a value is not positive: it has no logarithm: leave it out")
-    logs = [[math.log(value) for value in group] for group in (a, b)]
-    centre = fmean(logs[0]) - fmean(logs[1])
-    fewest = min(len(a), len(b))
-    if fewest < 2:
-        return Median(math.exp(centre), None, fewest)
-    quantile95 = STUDENT_95[min(fewest - 1, len(STUDENT_95)) - 1]
-    half = quantile95 * math.sqrt(sum(deviation(group) ** 2 / len(group) for group in logs))
-    return Median(_exp(centre), Interval(_exp(centre - half), _exp(centre + half)), fewest)
-
-
 def student(level: float, degrees: int) -> float:
     """Two-sided quantile of Student's t, by bisection of its distribution function.
 

@@ -1,4 +1,4 @@
-"""Complete records whose costs follow a known model: what a fit must give back.
+"""Complete records whose costs are known: what is worked out of them must give these back.
 
     priced("zero_copy", 4096, {"copies": {"call": 900, "byte": 0.2}, "pin": {"page": 80}})
 
