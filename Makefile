@@ -38,13 +38,16 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 SUDO_HOME = $(shell getent passwd $(SUDO_UID) | cut -d: -f6)
 AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME) USER=$(SUDO_USER) LOGNAME=$(SUDO_USER))
 
+# C files are compiled on all processors, if nobody said on how many.
+PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --output-sync=target)
+
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-threads check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
 
 artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/.package .venv/.ready $(OUTPUT)/.bytecode
 
@@ -143,7 +146,8 @@ test-more: deps-test all
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check-threads
 	$(Q)$(MAKE) --no-print-directory check-live-all
 
-check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill ## Pure tests and C unit tests (no root, no BPF)
+check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet ## Pure tests and C unit tests (no root, no BPF)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill
 	$(Q)$(OUTPUT)/tests/unit
 	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
 
