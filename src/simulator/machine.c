@@ -78,6 +78,7 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 	unsigned int instructions = block->instructions;
 
 	stacks__enter(&machine->stacks, core, block->function, block->kind, block->at_start);
+	machine->stacks.nodes[machine->stacks.cores[core].node].executed += instructions;
 	/* Each element of a repeated instruction is a block of its own. */
 	if (block->first_repeated && block->first_repeated == here->repeating)
 		instructions--;

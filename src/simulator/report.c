@@ -86,6 +86,8 @@ int report__write(FILE *out, unsigned int number, const struct machine *machine)
 		for (unsigned int column = 0; column < COUNT_CNT; column++)
 			put(&writer, "%s%" PRIu64, column ? "," : "", node->counts.of[column]);
 		put(&writer, "]");
+		/* In no digest: only the test of the samples reads it. */
+		fprintf(out, ",\"executed\":%" PRIu64, node->executed);
 		put(&writer, "}");
 		first = false;
 		if (is_unrooted(stacks, i))

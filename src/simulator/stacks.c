@@ -199,8 +199,10 @@ void stacks__forget_tasks(struct stacks *stacks)
 
 void stacks__zero_counts(struct stacks *stacks)
 {
-	for (uint32_t i = 0; i < stacks->node_count; i++)
+	for (uint32_t i = 0; i < stacks->node_count; i++) {
 		memset(&stacks->nodes[i].counts, 0, sizeof(stacks->nodes[i].counts));
+		stacks->nodes[i].executed = 0;
+	}
 	stacks->lost_returns = 0;
 	stacks->lost_calls = 0;
 }

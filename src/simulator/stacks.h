@@ -31,6 +31,7 @@ struct node {
 	uint64_t function;	/* 0: roots (user mode), and stacks whose beginning is not known */
 	bool user;		/* it is a function of user mode */
 	struct counts counts;
+	uint64_t executed;	/* instructions, and of a repeated one each element: the guest's time, where one takes a nanosecond */
 };
 
 struct task;

@@ -234,6 +234,7 @@ TEST("simulator: a repeated instruction is one")
 	of = stacks__counts(&machine.stacks, 0)->of;
 	copy_bytes(0x100000, 0x200000, 4096, 9);
 	CHECK_EQUAL(of[COUNT_instructions], 10);
+	CHECK_EQUAL(machine.stacks.nodes[machine.stacks.cores[0].node].executed, 9 + 4096);
 	CHECK_EQUAL(of[COUNT_read_bytes], 4096);
 	CHECK_EQUAL(of[COUNT_written_bytes], 4096);
 	CHECK_EQUAL(of[COUNT_read_lines], 64);

@@ -69,7 +69,7 @@ def counted(stacks: Iterable[Stack], of: Classifier) -> Counter[Key]:
     found: Counter[Key] = Counter()
     for stack in stacks:
         if stack.side in SIDES and TIMER not in frames(stack.frames, of.names):
-            found[of.row(stack.side, stack.frames)] += stack.counts["instructions"]
+            found[of.row(stack.side, stack.frames)] += stack.executed
     return found
 
 

@@ -35,7 +35,7 @@ def counts(**given: int) -> list[int]:
 def plugin_output(l1d: int = 16) -> str:
     """64 messages of 1 KiB: what each copy must do, the loop of the sender, and an idle CPU."""
     kib = 64
-    stacks = [
+    stacks: list[dict[str, Any]] = [
         {
             "side": "sender",
             "frames": SENDS,
@@ -55,6 +55,8 @@ def plugin_output(l1d: int = 16) -> str:
         {"side": "sender", "frames": [], "counts": counts(instructions=5 * kib, read_lines=kib)},
         {"side": "other", "frames": ["ffffffff81000500", "0"], "counts": counts(instructions=9999)},
     ]  # fmt: skip
+    for stack in stacks:
+        stack["executed"] = 0
     row = {
         "measurement": 1,
         "columns": list(output.COLUMNS),
@@ -74,7 +76,7 @@ def command_output() -> str:
     for stack, frames in zip(first["stacks"], (SENDS, RECEIVES, ["402000"]), strict=False):
         stack |= {"side": "other", "frames": frames}
     copied = {"instructions": 3 * 64, "read_bytes": 65536, "written_bytes": 65536}
-    first["stacks"].append({"side": "other", "frames": ["401000"], "counts": counts(**copied)})
+    first["stacks"].append({"side": "other", "frames": ["401000"], "counts": counts(**copied), "executed": 0})
     return json.dumps(first) + "\n" + json.dumps(end) + "\n"
 
 

@@ -13,11 +13,15 @@ Counts = dict[str, int]
 
 @dataclass(frozen=True)
 class Stack:
-    """What was counted in one function, called in one way: frames are addresses, the leaf first."""
+    """What was counted in one function, called in one way: frames are addresses, the leaf first.
+
+    executed: instructions, and of a repeated one each element.
+    """
 
     side: str
     frames: tuple[str, ...]
     counts: Counts
+    executed: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def _measurement(row: dict[str, Any]) -> Measurement:
             str(one["side"]),
             tuple(map(str, one["frames"])),
             {name: int(count) for name, count in zip(columns, one["counts"], strict=True)},
+            int(one["executed"]),
         )
         for one in row["stacks"]
     )
