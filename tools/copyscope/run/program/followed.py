@@ -59,7 +59,7 @@ class Followed:
                 self._told.discard(pid)
                 self.cpu.forget(pid)
             self._names[pid] = process.comm
-            # A child has inherited the timers of its parent (perf_event_open(2)).
+            # Of a child BPF has seen the fork, and it has inherited what perf counts.
             if pid not in self._told and not followed.get(pid, False):
                 self._tell(process)
         # One that was told of only now may have made children before.
