@@ -24,11 +24,9 @@ HEAD = """# The record (schema 1)
 <!-- Made by `make pages` from the Structs in tools/copyscope/record/. -->
 
 One run is one JSON file, or the same compressed (`.json.gz`). Everything that is printed, plotted or
-compared is read from such files.
-A record has two halves: what was measured (RawRun, RawProgramRun), and what follows from it by arithmetic
-(Derived,
-DerivedProgram). The second half can be made again from the first, without root and on another machine; a
-record without `verdict` has the first half only.
+compared is read from such files. A record has two halves: what was measured (RawRun, RawProgramRun), and
+what follows from it by arithmetic (Derived, DerivedProgram). The second half can be made again from the
+first, without root and on another machine; a record without `verdict` has the first half only.
 
 - The unit is in the name: `_ns`, `_us`, `_s`, `_bytes`, `_gbps`, `_hz`, `_percent`, `_share` (0 to 1).
   Counts of things have no suffix.

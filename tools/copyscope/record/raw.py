@@ -255,6 +255,10 @@ class Machine(Section):
     idle_driver: cpuidle driver: how deep idle CPUs sleep
     transparent_hugepages: `always`, `madvise` or `never`
     irq_time_accounting: interrupts are kept out of a task's CPU time
+    mitigations: what is done against a weakness of this CPU
+    sysctls: settings that decide the result
+    caches: bytes of each cache of CPU 0
+    tools: versions of the programs that took part
     """
 
     hostname: str

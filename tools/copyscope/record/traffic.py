@@ -174,6 +174,10 @@ class Report(Totals, kw_only=True):
 
     clock_cost_ns: reading the clock twice: inside every timed number
     too_short: shorter than 50 ms, or what the socket buffers hold
+    threads: of each `tid`, `cpu_ns`, `bytes`, `messages`, `calls`, and `tcp_info` at the end
+    histograms: `send_time_ns`, `completion_time_ns`, `round_trip_ns`: quantiles, and [low, high, count]
+    slices: [begin, bytes] of each tenth of a second
+    claim: how many copies the strategy says it makes
     """
 
     role: str
