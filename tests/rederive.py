@@ -115,15 +115,30 @@ def line_of(side: subprocess.Popen[str], name: str) -> str:
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:
-    """(key, one value, the other), in the order of the record; rows of a list by their number."""
+    """(key, one value, the other), in the order of the record; rows of a list by their name or number."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             yield from differences(old.get(name, ...), new.get(name, ...), f"{key}.{name}".lstrip("."))
+    elif (
+        isinstance(old, list)
+        and isinstance(new, list)
+        and (rows := by_name(old))
+        and (others := by_name(new))
+    ):
+        yield from differences(rows, others, key)
     elif isinstance(old, list) and isinstance(new, list):
         for index, (before, after) in enumerate(itertools.zip_longest(old, new, fillvalue=...)):
             yield from differences(before, after, f"{key}[{index}]")
     elif json.dumps(old, default=repr) != json.dumps(new, default=repr):
         yield key, shown(old), shown(new)
+
+
+def by_name(rows: list[Any]) -> dict[str, Any] | None:
+    """Rows that have names, as the consistency checks do, by these; None where they have none."""
+    if not rows or not all(isinstance(row, dict) and "name" in row for row in rows):
+        return None
+    found = {row["name"]: row for row in rows}
+    return found if len(found) == len(rows) else None
 
 
 def shown(value: Any) -> str:
