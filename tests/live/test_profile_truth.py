@@ -28,7 +28,7 @@ class Way:
 
 WAYS = {
     "per_field": Way(("copy_in",), (("sendto", 8),), "copy_in"),
-    "two_copy": Way(("copy_in",), (("sendto", 1),), "copy_in"),
+    "two_copy": Way(("gather", "copy_in"), (("sendto", 1),), "copy_in"),
     "one_copy": Way(("copy_in",), (("sendmsg", 1),), "copy_in"),
     "zero_copy": Way(("pin", "deferred"), (("sendmsg", 1),), "deferred"),
     "sendfile": Way(("pin",), (("sendfile", 1),)),
