@@ -44,7 +44,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-threads check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -143,7 +143,7 @@ test-all: test-more ## Everything that `make test` leaves out, other kernels and
 	$(Q)$(MAKE) --no-print-directory check-consumers
 
 test-more: deps-test all
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory check-threads
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory check-all
 	$(Q)$(MAKE) --no-print-directory check-live-all
 
 check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet ## Pure tests and C unit tests (no root, no BPF)
@@ -154,12 +154,14 @@ check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet ## Pu
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-check-threads: $(OUTPUT)/tests/unit-threads ## C unit tests under the thread sanitizer (no root)
+check-all: artifacts .venv/.ready-test .venv/.ready-ansible ## C unit tests under the thread sanitizer, pure tests marked `all` (no root)
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(OUTPUT)/tests/unit-threads
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
+	$(Q)$(PYTEST) -q -m all tests/pure
 
 # Two processes for two processors: they are a minute in one.
 check-pure-%:
-	$(Q)$(PYTEST) -q --timeout=60 tests/pure/test_[$*]*.py
+	$(Q)$(PYTEST) -q --timeout=60 -m "not all" tests/pure/test_[$*]*.py
 
 fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lines, records and experiments: FUZZ=N (no root)
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 -q tests/pure/test_fuzz.py # each case has a limit of its own

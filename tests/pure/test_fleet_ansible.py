@@ -11,6 +11,8 @@ from copyscope.fleet import ansible
 from copyscope.fleet.ansible import environment
 
 pytest.importorskip("ansible", reason="make .venv/.ready-ansible")
+
+pytestmark = pytest.mark.all  # each run of ansible takes two seconds
 LOCAL = f"ansible_connection=local ansible_python_interpreter={sys.executable}"
 
 
