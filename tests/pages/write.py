@@ -1,12 +1,18 @@
-"""Writes the pages that are made of the code: `make pages`. tests/pure/test_made_pages.py compares them."""
+"""Writes pages, or parts of them, made of the code or of a record: `make pages`.
+
+tests/pure/test_made_pages.py compares them.
+"""
 
 from pathlib import Path
 
 import command_line_page
+import outputs
 import record_page
 from copyscope.record import store
+from copyscope.render.path_drawing import draw
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+REFERENCE = DOCS / "reference"
 
 
 def pages() -> dict[Path, bytes]:
@@ -15,6 +21,8 @@ def pages() -> dict[Path, bytes]:
         REFERENCE / "record.md": record_page.page().encode(),
         REFERENCE / "record.schema.json": store.serialise(record_page.schema()),
         REFERENCE / "command-line.md": command_line_page.page().encode(),
+        DOCS / "path.svg": draw(store.read(DOCS / "path.json.gz")).encode(),
+        **{page: outputs.written(page).encode() for page in outputs.PAGES},
     }
 
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ record_page: Any = importlib.import_module("record_page")
 write: Any = importlib.import_module("write")
 
 
-@pytest.mark.parametrize("path", write.pages(), ids=lambda path: path.name)
-def test_a_page_is_what_the_code_says(path: Any) -> None:
-    assert path.read_bytes() == write.pages()[path], f"{path.name}: stale: `make pages` writes it anew"
+MADE: dict[Path, bytes] = write.pages()
+
+
+@pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
+def test_a_page_is_what_the_code_says(path: Path) -> None:
+    assert path.read_bytes() == MADE[path], f"{path.name}: stale: `make pages` writes it anew"
 
 
 @pytest.mark.parametrize("struct", record_page.places(), ids=lambda struct: struct.__name__)

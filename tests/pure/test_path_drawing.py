@@ -1,7 +1,6 @@
 """The path of a byte as an SVG: what the drawing of a known record says, and where each copy stands."""
 
 import copy
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,10 @@ from xml.etree import ElementTree
 import pytest
 from builders import raw_record
 from builders.watched import watched_record
-from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import first_screen, terminal
 from copyscope.render.path_drawing import LEFT, MIDDLE, RIGHT, draw
-from rich.console import Console
 
 Record = dict[str, Any]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -142,44 +138,3 @@ def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     store.write(raw, tmp_path / "half.json")
     assert command.main([str(tmp_path / "half.json")]) == 1
     assert "half.json: not a whole record: samples: missing" in capsys.readouterr().err
-
-
-DOCS = paths.ROOT / "docs"
-
-
-def test_the_drawing_in_the_docs_is_that_of_the_record_beside_it() -> None:
-    """copyscope draw docs/path.json.gz --out docs/path.svg makes it again."""
-    assert (DOCS / "path.svg").read_text() == draw(store.read(DOCS / "path.json.gz"))
-
-
-README, TUTORIAL = paths.ROOT / "README.md", DOCS / "1-tutorial.md"
-
-
-def test_the_output_that_a_page_shows_is_what_the_record_prints() -> None:
-    """From the first line of that run to the next empty line, or the next output."""
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    terminal.render(store.read(DOCS / "path.json.gz"), verbose=False, explain=False, console=console)
-    printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    lines = TUTORIAL.read_text(encoding="utf-8").splitlines()
-    first = next(number for number, line in enumerate(lines) if line == f"    {printed[0]}")
-    shown = lines[first : lines.index("", first)]
-    assert len(shown) >= 4
-    assert [line for line in shown if line.removeprefix("    ") not in printed] == []
-
-
-@pytest.mark.parametrize(
-    ("page", "kept", "least"), [(README, "path", 12), (README, "advise", 8), (TUTORIAL, "path", 16)]
-)
-def test_the_screen_that_a_page_shows_is_that_of_the_record(page: Path, kept: str, least: int) -> None:
-    """`copyscope show docs/advise.json.gz` prints it again; README leaves lines out, in no other order."""
-    console = Console(file=io.StringIO(), width=80, color_system=None)
-    first_screen.render(store.read(DOCS / f"{kept}.json.gz"), console)
-    assert isinstance(console.file, io.StringIO)
-    screen = [f"    {line}".rstrip() for line in console.file.getvalue().splitlines()]
-    lines = page.read_text(encoding="utf-8").splitlines()
-    first = lines.index(screen[0])
-    last = next(number for number, line in enumerate(lines) if number > first and line[:4].strip())
-    shown = [line for line in lines[first:last] if line]
-    assert len(shown) >= least
-    rest = iter(screen)
-    assert [line for line in shown if line not in rest] == []

@@ -16,7 +16,7 @@ import pytest
 from builders import raw_record
 from builders.encrypted import with_tls
 from builders.watched import watched_record
-from copyscope import paths, units
+from copyscope import units
 from copyscope.ledger.derive import derive
 from copyscope.render import evidence, terminal, watch
 from copyscope.render.console import REPORT_WIDTH, make_console
@@ -400,13 +400,3 @@ def test_progress_on_a_terminal_is_drawn_there(monkeypatch: pytest.MonkeyPatch) 
         steps.done()
     assert "ledger" in stream.getvalue()
     assert "1/2" in stream.getvalue()
-
-
-def test_the_tutorial_names_lines_as_the_screen_does() -> None:
-    tutorial = (paths.ROOT / "docs" / "1-tutorial.md").read_text()
-    last_lines = next(line for line in tutorial.splitlines() if "The last lines say" in line)
-    named = re.findall(r"`(\w+)`", last_lines)
-    shown = {line.partition(" ")[0] for line in (GOLDEN / "zero_copy.txt").read_text().splitlines()}
-    assert len(named) == 4 and set(named) <= shown
-    sample = tutorial.partition(last_lines)[2].split("\n\n")[1]
-    assert [line.split()[0] for line in sample.splitlines()] == named
