@@ -16,7 +16,6 @@ from programs import known_sender, running, watch
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 

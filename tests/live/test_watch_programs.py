@@ -98,7 +98,6 @@ def test_a_portrait_of_a_server_that_is_asked(with_sendfile: Record) -> None:
     assert "address of the message before" not in text  # the headers' buffer is nobody's concern
 
 
-@pytest.mark.all
 def test_a_splice_pipeline_never_copies() -> None:
     with splice_pipeline() as pid:
         record = watch("--pid", str(pid), "--duration", SECONDS)
@@ -113,9 +112,8 @@ def test_a_splice_pipeline_never_copies() -> None:
     assert spliced == pytest.approx(bytes_of(record, "pin"), rel=0.05)
 
 
-@pytest.mark.all
 @pytest.mark.skipif(missing("redis-server") is not None, reason="needs redis-server, redis-benchmark")
-@pytest.mark.parametrize("value_bytes", [4096, 1 << 20])
+@pytest.mark.parametrize("value_bytes", [in_all(4096), 1 << 20])
 def test_redis_copies_both_ways(value_bytes: int, tmp_path: Path) -> None:
     with redis(tmp_path, value_bytes) as pid:
         record = watch("--pid", str(pid), "--duration", SECONDS)

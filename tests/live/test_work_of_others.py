@@ -22,7 +22,6 @@ TRAFFIC = str(paths.OUTPUT / "traffic")
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
