@@ -18,6 +18,7 @@ PUBLISHED = paths.RESULTS / "vm" / "published"
 BLOCKS, DRAWS = 48, 400
 
 
+@pytest.mark.all
 def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

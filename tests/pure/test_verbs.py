@@ -198,8 +198,13 @@ def test_help_needs_nothing_that_is_built(unbuilt: Path) -> None:
 
 def test_a_copied_tree_runs_its_own_code(tmp_path: Path) -> None:
     """As with a worktree and its environment: what is said is said by the copy."""
-    parts = [paths.ROOT / name for name in ("bin", "tools", ".venv")]
-    subprocess.run(["cp", "-r", *parts, tmp_path], check=True)
+    parts = ("bin", "tools", ".venv/bin", ".venv/pyvenv.cfg", ".venv/.ready", ".venv/.package")
+    subprocess.run(["cp", "-r", "--parents", *parts, tmp_path], cwd=paths.ROOT, check=True)
+    (packages,) = (paths.ROOT / ".venv").glob("lib/python3*/site-packages")
+    copied = tmp_path / packages.relative_to(paths.ROOT)
+    copied.mkdir(parents=True)
+    for package in packages.iterdir():
+        (copied / package.name).symlink_to(package)
     (tmp_path / "tools" / "copyscope" / "__init__.py").write_text('VERSION = "of the copy"\n')
     assert call("--version", file=tmp_path / "bin" / "copyscope").stdout == "copyscope of the copy\n"
     link = tmp_path / "link"
