@@ -154,7 +154,7 @@ check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet ## Pu
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-check-all: artifacts .venv/.ready-test .venv/.ready-ansible ## C unit tests under the thread sanitizer, pure tests marked `all` (no root)
+check-all: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible ## C unit tests under the thread sanitizer, pure tests marked `all` (no root)
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(OUTPUT)/tests/unit-threads
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
 	$(Q)$(PYTEST) -q -m all tests/pure
