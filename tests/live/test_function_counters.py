@@ -98,13 +98,16 @@ def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
 
 
 def kernel_time(record: dict[str, Any], side: str) -> tuple[Counter[str], Counter[str]]:
-    """By account: the time of function hooks in ns, and samples, both of the side in the kernel."""
+    """By account: the time of hooked functions in ns, and samples, both of the side in the kernel.
+
+    The hooks' own time is in no function, and its samples are left out.
+    """
     exact, sampled = Counter[str](), Counter[str]()
     for row in record["exact"]:
         if row["side"] == side:
             exact[row["ledger_name"]] += row["cpu_ns"]
     for row in record["samples"]:
-        if row["side"] == side and row["context"] != "user":
+        if row["side"] == side and row["context"] != "user" and row["category"] != "instruments":
             sampled[row["category"]] += row["samples"]
     return exact, sampled
 
