@@ -88,6 +88,13 @@ def test_all_seen_holds(switches: int) -> None:
     assert receiver_time(sleeping(switches, 1.0))["holds"] is True
 
 
+@pytest.mark.parametrize(("periods", "holds"), [(5, True), (100, False)])
+def test_with_no_sample_at_all_the_period_says_how_much_may_be_missed(periods: int, holds: bool) -> None:
+    raw = sleeping(0, 0.0)
+    raw["counters"]["receiver"]["task-clock"]["value"] = periods * builders.PERIOD_NS
+    assert receiver_time(raw)["holds"] is holds
+
+
 def test_samples_of_unequal_weight_count_less() -> None:
     """A tenth of the samples have 90 % of the weight: they say as much as an eighth of them."""
     raw = builders.raw_record("one_copy", pmu=True)

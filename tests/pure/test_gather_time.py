@@ -94,6 +94,15 @@ def test_a_timer_that_says_a_fifth_too_much_breaks_it_once_there_are_samples(
     assert chance_of_breaking(samples, share, share * 1.2) > 0.9
 
 
+def test_a_timer_is_compared_with_what_the_sampled_cycles_took() -> None:
+    raw = builders.raw_record("two_copy", pmu=True)
+    assert broken(raw) == set()
+    for segment in raw["run"]["segments"]:
+        if segment["arm"] == "ledger":
+            segment["sender"]["gather_timed_ns"] *= 2
+    assert "gather_fits" in broken(raw)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(100, 2000), st.floats(0.02, 0.7), st.floats(0.0, 1.2))
 def test_a_lost_row_is_never_excused(samples: int, share: float, gather: float) -> None:
