@@ -143,6 +143,9 @@ def test_a_cost_between_measured_sizes() -> None:
     assert interpolation.at_size({}, 1024) is None
     once = {size: Estimate(1.0, None, None, 0.0, 1) for size in (1024, 4096)}
     assert interpolation.at_size(once, 2048) == Estimate(1.0, None, None, 0.0, 1)
+    # Half way by the logarithm of the size; what is zero somewhere has no logarithm of its own.
+    from_zero = interpolation.at_size(estimates({1024: 0.0, 4096: 3.0}), 2048)
+    assert from_zero is not None and from_zero.value == pytest.approx(1.5)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6, unique=True), st.floats(0, 1))
