@@ -15,7 +15,7 @@ ARM_WEIGHTS: Mapping[Arm, float] = {
     **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05, "functions": 0.20},
 }
 # A watched program pays most for its calls being timed: of a block no more than this.
-WATCHED_CALLS_S = 0.1
+WATCHED_CALLS_S = 0.05
 # Short enough that drift hits all arms alike and the stack map never fills; a pause of 10 ms is small to it.
 BLOCK_MAX_S = 2.0
 BLOCKS_WANTED = 6
