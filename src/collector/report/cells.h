@@ -13,7 +13,7 @@ struct copyscope;
  * hook was attached. */
 json_t *cells__bytes_json(const struct copyscope *skel);
 /*
- * [{side, syscall, calls, bytes, timed_calls, counted_at, on_cpu_ns, softirq_ns, blocked_ns, ...histogram}] of the calls that
+ * [{side, syscall, calls, bytes, timed_calls, on_cpu_ns, softirq_ns, blocked_ns, ...histogram}] of the calls that
  * happened. Times are totals of all calls, estimated from the timed ones; histograms hold the timed ones.
  */
 json_t *cells__calls_json(const struct copyscope *skel);
