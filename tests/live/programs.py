@@ -1,6 +1,7 @@
 """Real programs on loopback, started by a test with a configuration of their own, ended by their pid."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -52,6 +53,15 @@ def free_port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
+
+
+@contextlib.contextmanager
+def busy_cpus() -> Iterator[None]:
+    """A loop on each CPU, which has it whenever nobody else does."""
+    with contextlib.ExitStack() as held:
+        for cpu in os.sched_getaffinity(0):
+            held.enter_context(running(["taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]))
+        yield
 
 
 @contextlib.contextmanager

@@ -1,12 +1,9 @@
 """One boot of a simulated machine, twice: what a copy must move, and the same bits for the same seed."""
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from copyscope.simulate import boot, document, kernels, qemu
 from copyscope.simulate.request import read
 from copyscope.simulate.symbols import frames
 from copyscope.taxonomy.taxonomy import Taxonomy
+from programs import busy_cpus
 
 pytestmark = [pytest.mark.all, pytest.mark.timeout(300)]
 NEEDS_QEMU = pytest.mark.skipif(
@@ -44,17 +42,6 @@ KIB = 32 * 64
 def first() -> dict[str, Any]:
     """Two boots beside each other."""
     return simulate(*WORDS, "--seeds", "2")
-
-
-@contextlib.contextmanager
-def busy_cpus() -> Iterator[None]:
-    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(os.cpu_count() or 1)]
-    try:
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
 
 
 @pytest.fixture(scope="module")

@@ -112,11 +112,19 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
         added = units.format_ns(_added(totals[side].values())["cpu_ns"])
         text = f"{side}: rows add up to {added} of {units.format_ns(values['cpu_ns'])} CPU time"
         if values["samples"]:
-            text += f", {units.format_count(values['samples'])} samples"
+            text += f", {units.format_count(values['samples'])} samples{_stand_for(record, side)}"
         if side == "other":
             text += f" (softirq work on the time of others, {values.get('rule', 'of the whole machine')})"
         lines += wrap(text, width, indent=2, style="dim")
     return lines + _elsewhere_lines(record["sides"].get("elsewhere"), width)
+
+
+def _stand_for(record: Row, side: str) -> str:
+    """How much of the clock's time samples x period are: a timer that comes late misses short turns."""
+    found = next((row for row in record["identities"] if row["name"] == f"{side}_time"), None)
+    if found is None or not found["left"] or not found["right"]:
+        return ""
+    return f", which stand for {100 * found['left'] / found['right']:.0f} % of it"
 
 
 def _elsewhere_lines(elsewhere: Row | None, width: int) -> list[Text]:

@@ -18,7 +18,7 @@ from copyscope.record import derived
 from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
 from copyscope.record.instruments import Counter
 from copyscope.record.raw import Measured
-from copyscope.record.segments import machines, processes, select, wall_ns
+from copyscope.record.segments import machine_of, machines, processes, select, wall_ns
 from copyscope.taxonomy.events import event_name
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
@@ -28,8 +28,9 @@ ROUNDING_TOLERANCE = 0.001
 VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
 Spent = derived.SideTime | OtherSide | Elsewhere
-# A context switch runs with interrupts off; a timer that expires in it is charged to the next task.
-SWITCH_NS = 2_000
+# A timer that expires while a task is switched out, or comes so late that it sleeps by then, is charged to
+# the next task, or to idle. In a virtual machine each timer is an exit to the hypervisor.
+LATE_TIMER_NS, LATE_TIMER_OF_GUESTS_NS = 2_000, 5_000
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
 LATE_WAKE_NS = 10_000
 # The clocks of a segment are read one after the other, by asking other processes.
@@ -90,9 +91,9 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
 def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
-    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
-    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole; for
-    the cycle counter plus what it did not see where it took turns with others.
+    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what late timers lose each
+    time that the side leaves a CPU, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole;
+    for the cycle counter plus what it did not see where it took turns with others.
     """
     name = f"{side}_time"
     if time.event is None:
@@ -114,7 +115,8 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     tolerance += SAMPLING_TOLERANCE * exact
     if unit == "ns":
         spent = cpu_time(raw, side)
-        tolerance += spent.departures * SWITCH_NS + stolen_share(raw) * exact
+        late_ns = LATE_TIMER_OF_GUESTS_NS if machine_of(raw, side).hypervisor else LATE_TIMER_NS
+        tolerance += spent.departures * late_ns + stolen_share(raw) * exact
         tolerance += spent.switches * LATE_WAKE_NS if spent.source == "CPU clock" else 0
     else:
         # A counter that took turns with others (perf multiplexes) did not run all the time.

@@ -33,10 +33,10 @@ from copyscope.run.session import Mark, Raw, Subject
 
 # Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
 ASK_S = 60.0
-# Of a program that ends, at most so much of its CPU time is missed where perf cannot say it.
-LOOK_EVERY_S = 0.05
-# Where perf says it, or has said enough: each look interrupts the program, or whoever it talks to, and both
-# wait. Twenty a second took 3 % of the requests of an nginx that shares two CPUs with its client.
+# Of a program that ends, at most so much of its CPU time is missed where perf does not count it to its end.
+# More often would cost more: each look interrupts the program, or whoever it talks to, and both wait. Twenty
+# a second took 3 % of the requests of an nginx that shares two CPUs with its client.
+LOOK_EVERY_S = 0.1
 LOOK_SELDOM_S = 1.0
 # Of one CPU, what looks at all connections take at most.
 LOOKS_SHARE = 0.005
@@ -241,8 +241,8 @@ class WatchedProgram(Subject):
         until = time.monotonic() + seconds
         awaited = self._awaited()
         perf = self.perfs.get("target")
-        unknown = self._counts.counters is None and (perf is None or perf.failure is not None)
-        every_s = LOOK_EVERY_S if unknown else LOOK_SELDOM_S
+        counts = perf is not None and perf.failure is None and self._counts.counters is None
+        every_s = LOOK_SELDOM_S if counts else LOOK_EVERY_S
         while self._stop.reason is None and (left := until - time.monotonic()) > 0:
             ended = self._stop.sleep(min(left, every_s), awaited)
             self._followed.cpu.glance(self._followed.pids, fresh=True, counted=ended)
