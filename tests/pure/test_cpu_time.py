@@ -26,9 +26,10 @@ def two_clocks() -> Record:
     return raw
 
 
-def sleeping(switches: int, seen: float) -> Record:
+def sleeping(switches: int, seen: float, hypervisor: str | None = None) -> Record:
     """A receiver that sleeps so often, and of whose time the sampler saw a part."""
     raw = builders.raw_record("one_copy")
+    raw["machine"]["hypervisor"] = hypervisor
     for segment in raw["run"]["segments"]:
         segment["receiver"]["voluntary_switches"] = switches
     for row in raw["samples"]:
@@ -122,6 +123,14 @@ def test_what_a_multiplexed_counter_did_not_see_is_in_the_tolerance() -> None:
     assert receiver_time(raw)["holds"] is False
     counter |= {"status": "scaled", "running": 0.5}
     assert receiver_time(raw)["holds"] is True
+
+
+def test_timers_of_virtual_machines_come_late_and_never_too_often() -> None:
+    """What a late timer misses is missing; no timer sees more than there was, nor on hardware less."""
+    assert [receiver_time(sleeping(900, seen, "KVM"))["holds"] for seen in (0.4, 0.6, 1.0, 1.4)] == [
+        *(False, True, True, False)
+    ]
+    assert receiver_time(sleeping(900, 0.6))["holds"] is False
 
 
 def test_periods_that_passed_while_the_hypervisor_had_the_cpu_are_in_the_tolerance() -> None:

@@ -77,7 +77,7 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("one_copy", ("bytes", SEND, "zerocopy_bytes"), 4096, {"referenced_bytes"}),
     ("one_copy", ("traffic", "sender", "bytes"), 1, {"acked_bytes"}),
     ("one_copy", ("traffic", "sender", "threads", 0, "tcp_info", "bytes_acked"), -1, {"acked_bytes"}),
-    ("one_copy", ("counters", "sender", "task-clock", "value"), 100_000_000, {"sender_time"}),
+    ("one_copy", ("counters", "sender", "task-clock", "value"), -100_000_000, {"sender_time"}),
     ("one_copy", ("machine", "cpus_online"), -1, {"within_cpus"}),
     ("one_copy", ("counters", "receiver", "task-clock", "value"), -90_000_000, {"receiver_time"}),
     (

@@ -26,6 +26,8 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # What a terminal that says nothing is thought to have.
 WIDTH, HEIGHT = 80, 24
+# Of the CPU time of a side; below, it is said.
+SEEN_LEAST = 0.8
 WIDTH_MAX = 160
 # From these widths on there are more columns.
 WIDE, WIDEST = 100, 160
@@ -288,11 +290,26 @@ def _trust(record: Record, width: int) -> str:
     watching = section.get("watching")
     whole = [in_full, _overheads(section["arms"]) if watching is None else watching_text(watching)]
     whole += [state["sentence"] or "machine quiet", end] if state else [end]
+    unseen = _unseen(record)
+    whole += unseen
     if len(line := "; ".join(whole)) <= width:
         return line
     # What a line of 80 columns can hold.
     cost = _in_short("overhead", section) if watching is None else _in_short("watching cost", watching)
-    return "; ".join([in_short, cost, *([quiet(state)] if state else []), end])
+    return "; ".join([in_short, cost, *([quiet(state)] if state else []), end, *unseen])
+
+
+def _unseen(record: Record) -> list[str]:
+    """Sides of which samples are missing: late timers of virtual machines miss what ran until then."""
+    times = [row for row in record["identities"] if row["name"].endswith("_time")]
+    parts = {row["name"].removesuffix("_time"): _part_seen(row) for row in times}
+    few = {side: part for side, part in parts.items() if part < SEEN_LEAST}
+    return [f"the sampler saw {100 * part:.0f} % of the {side}" for side, part in few.items()]
+
+
+def _part_seen(row: Mapping[str, Any]) -> float:
+    """Samples x period, of the clock's time; 1 where one is not known."""
+    return row["left"] / row["right"] if row["left"] and row["right"] else 1.0
 
 
 def _overheads(arms: Mapping[str, Any]) -> str:

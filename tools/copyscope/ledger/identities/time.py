@@ -28,9 +28,11 @@ ROUNDING_TOLERANCE = 0.001
 VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
 Spent = derived.SideTime | OtherSide | Elsewhere
-# A timer that expires while a task is switched out, or comes so late that it sleeps by then, is charged to
-# the next task, or to idle. In a virtual machine each timer is an exit to the hypervisor.
-LATE_TIMER_NS, LATE_TIMER_OF_GUESTS_NS = 2_000, 5_000
+# A timer that expires while a task is switched out is charged to the next task, or to idle.
+SWITCH_NS = 2_000
+# In a virtual machine a timer is the hypervisor's. Some come late on a CPU that has slept, and what ran until
+# then has no sample: senders and receivers were seen for 0.6 to 1.0 of their time (decision 009).
+UNSEEN_IN_GUESTS = 0.5
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
 LATE_WAKE_NS = 10_000
 # The clocks of a segment are read one after the other, by asking other processes.
@@ -91,9 +93,10 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
 def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
-    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what late timers lose each
-    time that the side leaves a CPU, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole;
-    for the cycle counter plus what it did not see where it took turns with others.
+    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
+    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole; for
+    the cycle counter plus what it did not see where it took turns with others. Samples that are missing in a
+    virtual machine are said on the first screen, and break the check from half of the time on.
     """
     name = f"{side}_time"
     if time.event is None:
@@ -115,13 +118,14 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     tolerance += SAMPLING_TOLERANCE * exact
     if unit == "ns":
         spent = cpu_time(raw, side)
-        late_ns = LATE_TIMER_OF_GUESTS_NS if machine_of(raw, side).hypervisor else LATE_TIMER_NS
-        tolerance += spent.departures * late_ns + stolen_share(raw) * exact
+        tolerance += spent.departures * SWITCH_NS + stolen_share(raw) * exact
         tolerance += spent.switches * LATE_WAKE_NS if spent.source == "CPU clock" else 0
     else:
         # A counter that took turns with others (perf multiplexes) did not run all the time.
         cycles = cycles_of(raw, side)
         tolerance += 0.0 if cycles is None or cycles.running is None else (1.0 - cycles.running) * exact
+    if seen < exact and unit == "ns" and machine_of(raw, side).hypervisor:
+        tolerance = max(tolerance, UNSEEN_IN_GUESTS * exact)
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
 
 
