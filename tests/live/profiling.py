@@ -91,11 +91,15 @@ def recorded(words: str, path: str) -> Run:
 
 
 def broken_identities(record: dict[str, Any]) -> list[str]:
-    """One line for each identity that does not hold."""
+    """One line for each identity that does not hold.
+
+    An emulated processor stands still while others have theirs, and its timer with it: there samples are no
+    measure of CPU time.
+    """
     return [
         f"{row['name']}: {row['left']} is not {row['right']} {row['unit']}"
         for row in record["identities"]
-        if row["holds"] is False
+        if row["holds"] is False and not (SLOW > 1 and row["name"].endswith("_time"))
     ]
 
 
