@@ -22,15 +22,18 @@ pytestmark = [
 
 # Standard errors.
 SIGMAS = 3.5
+# perf samples the segments without instruments, too, and each has its own work.
+OTHERWISE = 0.05
 # A guest takes few of the samples that it was asked for.
 STRETCH = max(1.0, SLOW / 2)
-# What the kernel needs to take a sample of perf's, and ours: not the same code, so not compared.
-NOT_COMPARED = {"instruments"}
+# What the kernel needs to take a sample of perf's, and ours: not the same code, so not compared. Nor is
+# waking: perf has that of the pauses between segments, too.
+NOT_COMPARED = {"instruments", "wakeup_sched"}
 
 
-def perf_stacks(data: Path) -> list[list[str]]:
-    """The kernel frames of each sample, leaf first; empty for a sample in user mode."""
-    argv = ["perf", "script", "-i", str(data), "-F", "ip,sym", "--no-inline"]
+def perf_stacks(data: Path, pid: int) -> list[list[str]]:
+    """The kernel frames of each sample of a process, leaf first; empty for a sample in user mode."""
+    argv = ["perf", "script", "-i", str(data), "--pid", str(pid), "-F", "ip,sym", "--no-inline"]
     return kernel_stacks(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
@@ -52,34 +55,22 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     out = tmp_path / "record.json"
     duration = ("--duration", str(5 * STRETCH))
     argv = [*RUN, "--quiet", "--impl", impl, *duration, "--instruments", "counters,sampler"]
-    run = subprocess.Popen([*argv, "--frequency", "1000", "--json", str(out)], stdout=subprocess.DEVNULL)
+    run = subprocess.Popen([*argv, "--frequency", "997", "--json", str(out)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 10 * SLOW
     while (sender := child_named(run.pid, "send")) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(1.0)
     data = tmp_path / "perf.data"
-    perf = [
-        "perf",
-        "record",
-        "-q",
-        "-g",
-        "-e",
-        "cpu-clock",
-        "-c",
-        "1000000",
-        "-p",
-        str(sender),
-        "-o",
-        str(data),
-    ]
+    # On each CPU, as ours: timers of a task are set anew at every switch, and perf finds itself there.
+    perf = ["perf", "record", "-q", "-g", "-a", "-e", "cpu-clock", "-c", "1003009", "-o", str(data)]
     perf += ["--", "sleep", str(3.5 * STRETCH)]
     recorded = subprocess.run(perf, check=False, capture_output=True, text=True)
     assert run.wait(timeout=30 * SLOW) in (0, 1)
-    assert recorded.returncode == 0, recorded.stderr
+    assert recorded.returncode == 0 and sender is not None, recorded.stderr
     record = json.loads(out.read_text())
 
     taxonomy = Taxonomy.load()
-    theirs = Counter(taxonomy.classify(stack).category for stack in perf_stacks(data))
+    theirs = Counter(taxonomy.classify(stack).category for stack in perf_stacks(data, sender))
     mine = ours(record)
     # Beside other programs a sender has a part of its CPU.
     assert sum(theirs.values()) > 300 and sum(mine.values()) > 300
@@ -88,4 +79,4 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
         a, b = left.get(category, 0.0), right.get(category, 0.0)
         pooled = (a + b) / 2
         error = math.sqrt(pooled * (1 - pooled) * (1 / sum(mine.values()) + 1 / sum(theirs.values())))
-        assert abs(a - b) <= SIGMAS * error + 0.01, f"{category}: {a:.3f} here, {b:.3f} by perf record"
+        assert abs(a - b) <= SIGMAS * error + OTHERWISE, f"{category}: {a:.3f} here, {b:.3f} by perf record"
