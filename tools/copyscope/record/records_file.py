@@ -77,19 +77,21 @@ def cut_torn_end(path: Path) -> None:
 
 def read(path: Path) -> list[Line]:
     """Every line. One that is no record of this schema has its reason. Raises RecordError for the file."""
+    return list(lines(path))
+
+
+def lines(path: Path) -> Iterator[Line]:
+    """As read(), one after the other: who wants the first parses no other."""
     try:
         data = _read(path)
     except OSError as error:
-        raise RecordError(
-            f"record: {path}: cannot be read: {error.strerror}: check its name and rights"
-        ) from error
-    found: list[Line] = []
+        why = f"cannot be read: {error.strerror}: check its name and rights"
+        raise RecordError(f"record: {path}: {why}") from error
+    number = 0
     for member in _members(data):
-        if member.text is None:
-            found.append(Line(len(found) + 1, None, member.problem))
-            continue
-        found += [_line(len(found) + at, text, path) for at, text in enumerate(member.text.splitlines(), 1)]
-    return found
+        for text in [None] if member.text is None else member.text.splitlines():
+            number += 1
+            yield Line(number, None, member.problem) if text is None else _line(number, text, path)
 
 
 def _read(path: Path) -> bytes:

@@ -179,7 +179,7 @@ def refuse_foreign(path: Path, here: Mapping[str, Any]) -> None:
     if is_reference(path):
         raise UsageError(f"{path}: reference results, of another machine: choose another --out")
     file = path / records_file.NAME
-    for line in records_file.read(file) if file.exists() else ():
+    for line in records_file.lines(file) if file.exists() else ():
         if line.record is not None:
             if (why := foreign(line.record, here)) is not None:
                 raise UsageError(f"{path}: {why}")
