@@ -7,9 +7,7 @@ import pytest
 from builders.sweep import kept, store, sweep
 from copyscope.commands import report
 from copyscope.ledger.derive import derive
-from copyscope.paths import RESULTS
 from copyscope.record import records_file
-from copyscope.record import store as record
 from copyscope.record.derived import Derived
 from copyscope.record.raw import RawRun
 from copyscope.sweep import results
@@ -55,14 +53,6 @@ def test_a_file_with_a_damaged_line_is_not_written(
     assert report.main([str(path.parent), "--strip"]) == 2
     assert f"copyscope: {path}: a line of it is damaged" in capsys.readouterr().err
     assert path.read_bytes() == before
-
-
-# Of a time when a record had not yet what others took of the CPUs.
-@pytest.mark.parametrize("name", ["published", "paths"])
-def test_records_of_an_older_copyscope_can_be_derived(name: str) -> None:
-    new = derive(kept(RESULTS / "vm" / name)[0])
-    assert record.validate(new) == []
-    assert new["machine_state"]["cpus"] is None and new["machine_state"]["reasons"]["cpus"]
 
 
 def test_stripped_records_are_read_as_before_and_stay_stripped(

@@ -10,7 +10,7 @@ from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.crossover import document as crossover_verdict
-from copyscope.crossover.document import sentence
+from copyscope.crossover.document import headline, sentence
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.files import saving
@@ -109,7 +109,9 @@ def make(directory: Path, out: Path) -> None:
     _write_tables(study, out)
     shown = caption(found.records, rows)
     drawn = _write_page(document(study), Subject(rows, simplest(rows), shown), out)
-    verdict = sentence(study.crossings, study.records)
+    main = headline(study.crossings)
+    # An experiment of one size does not ask from which size on anything pays.
+    verdict = sentence(study.crossings, study.records) if main and len(main.measured) > 1 else None
     saving.save(out / "README.md", readme.write(study.name, study.question, verdict, shown, drawn))
     counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))

@@ -96,7 +96,7 @@ def weights_of(rows: Iterable[Sample], side: str, names: Sequence[str], *, mine:
             key = (row.kind, row.category, row.context)
             samples[key] += row.samples
             weight[key] += row.weight
-            squared += row.squared
+            squared += row.weight_squared
     return Weights(dict(samples), dict(weight), squared)
 
 

@@ -263,16 +263,8 @@ class Sampled(Section):
     category: str
     samples: int
     weight: float
+    weight_squared: float
     tie: str | UnsetType | None = UNSET
-    # Older records do not have it.
-    weight_squared: float | UnsetType = UNSET
-
-    @property
-    def squared(self) -> float:
-        """The sum of the squares of the samples' weights; where it is not known as if all were alike."""
-        if self.weight_squared is UNSET:
-            return self.weight**2 / self.samples if self.samples else 0.0
-        return self.weight_squared
 
 
 class Sample(Sampled, kw_only=True):

@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec import UNSET
-
 from copyscope import stats
 from copyscope.ledger.attribution import (
     Key,
@@ -102,9 +100,6 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     if time.event is None:
         what = f"{side}: samples x period = CPU time"
         return unchecked(name, what, "ns", time.reason or "not sampled")
-    if any(row.weight_squared is UNSET for row in raw.samples):
-        what = f"{side}: samples x period = CPU time"
-        return unchecked(name, what, "ns", "an older record: its timers were armed in bursts only")
     exact, seen, unit, clock = _readings(raw, side, time)
     what = f"{side}: samples x period = {clock}"
     unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(raw, side)

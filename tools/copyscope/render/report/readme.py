@@ -8,11 +8,11 @@ from copyscope.render.plots.catalogue import MODELLED, PLOTS, Plot
 SHOWN = ("goodput", "cycles", "ledger_stack")
 
 
-def write(name: str, question: str | None, verdict: str, caption: str, drawn: Sequence[str]) -> bytes:
+def write(name: str, question: str | None, verdict: str | None, caption: str, drawn: Sequence[str]) -> bytes:
     """`drawn`: names of the plots that there are, in their order. UTF-8."""
     lines = [f"# {name}", ""]
     lines += [f"*{question}*", ""] if question else []
-    lines += [verdict, ""]
+    lines += [verdict, ""] if verdict else []
     for plot in _chosen(drawn):
         lines += [f"![{plot.alt}](plots/{plot.name}.png)", ""]
     tables = "`modelled.csv` has" if MODELLED[0].name in drawn else "`results.csv` and `ledger.csv` have"
