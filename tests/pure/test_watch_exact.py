@@ -125,6 +125,8 @@ def test_the_whole_of_a_command_is_one_segment() -> None:
     assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
     assert plan.probes == {"calls+functions": ("calls", "packets", "shape", "functions")}
     assert plan.gate and plan.gate.reason == "every call timed: --whole"
+    (segment,) = watch_plan(arguments("--whole", "--duration", "1.5"), 1).segments
+    assert segment.length_s == 1.5
 
 
 @pytest.mark.parametrize(

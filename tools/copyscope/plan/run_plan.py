@@ -131,13 +131,14 @@ def _of_traffic(
         arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
     elif not whole:
         arms = bytes_apart(arms)
+    arms = all_at_once(arms) if whole else arms
     chosen = gate.given(args.gate, "--messages" if whole else None)
     return _plan(
         args,
         instruments,
         seed,
-        probes=all_at_once(arms) if whole else arms,
-        segments=() if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
+        probes=arms,
+        segments=_one(arms) if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
         gate=chosen,
         whole=whole,
         sends_in_pieces=in_pieces,
@@ -156,22 +157,27 @@ def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: in
         # While the timing of calls slows them down, nothing else has to wait until it is needed (on_sight.h).
         ((arm, names),) = all_at_once(arms).items()
         arms = {arm: tuple(sorted(names, key=lambda name: name != "calls"))}
+    block_s = LIVE_BLOCK_S if args.live else None
     return _plan(
         args,
         instruments,
         seed,
         probes=arms,
-        segments=watched_segments(args.duration, tuple(arms), seed, LIVE_BLOCK_S if args.live else None),
+        segments=_one(arms, args.duration)
+        if args.whole
+        else watched_segments(args.duration, tuple(arms), seed, block_s),
         gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
         whole=args.whole,
         always=("watch", "volume"),
     )
 
 
+def _one(arms: Iterable[str], duration_s: float | None = None) -> tuple[Segment, ...]:
+    """The whole run as one segment; None: until its end."""
+    return tuple(Segment(0, 0, arm, math.inf if duration_s is None else duration_s) for arm in arms)
+
+
 def _plan(args: argparse.Namespace, instruments: tuple[str, ...], seed: int, **more: Any) -> RunPlan:
-    if more["whole"]:
-        length_s = math.inf if args.duration is None or args.messages else args.duration
-        more["segments"] = tuple(Segment(0, 0, arm, length_s) for arm in more["probes"])
     return RunPlan(
         frequency_hz=args.frequency,
         counters="counters" in instruments,
