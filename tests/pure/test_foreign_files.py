@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -87,6 +88,16 @@ def test_only_regular_files_of_a_size_are_read(tmp_path: Path) -> None:
     with pytest.raises(OverflowError):
         regular_file.gunzip(gzip.compress(bytes(2 * MIB)), MIB)
     assert regular_file.gunzip(gzip.compress(b"a") + gzip.compress(b"b")) == b"ab"
+
+
+def test_many_empty_members_take_no_longer_than_their_bytes(tmp_path: Path) -> None:
+    """Of so many, time that grows with their square is minutes."""
+    data = gzip.compress(b"", mtime=0) * 100_000
+    began = time.process_time()
+    assert regular_file.gunzip(data + gzip.compress(b"a")) == b"a"
+    (tmp_path / "many.jsonl.gz").write_bytes(data)
+    assert records_file.read(tmp_path / "many.jsonl.gz") == []
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.timeout(60)

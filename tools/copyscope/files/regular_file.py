@@ -8,6 +8,8 @@ from pathlib import Path
 
 # Far more than any file of copyscope: a record is some 300 KB.
 BYTES_MAX = 64 << 20
+# zlib copies what it does not need of what it is given: of a short member that is almost all.
+CHUNK_BYTES = 4096
 
 
 def read(path: Path, most: int = BYTES_MAX) -> bytes:
@@ -29,13 +31,22 @@ def read(path: Path, most: int = BYTES_MAX) -> bytes:
 
 def gunzip(data: bytes, most: int = BYTES_MAX) -> bytes:
     """What is compressed in it. Raises zlib.error, EOFError where the data end early, OverflowError."""
-    made = b""
-    while data:
-        one = zlib.decompressobj(wbits=31)  # gzip alone
-        made += one.decompress(data, most + 1 - len(made))
+    made, at, view = bytearray(), 0, memoryview(data)
+    while at < len(data):
+        part, at = member(view, at, most - len(made))
+        made += part
+    return bytes(made)
+
+
+def member(data: memoryview, at: int, most: int = BYTES_MAX) -> tuple[bytes, int]:
+    """What one member of gzip holds that begins there, and where it ends. Raises as gunzip()."""
+    inflating, made = zlib.decompressobj(wbits=31), bytearray()  # gzip alone
+    while not inflating.eof:
+        chunk = data[at : at + CHUNK_BYTES]
+        if not chunk:
+            raise EOFError
+        made += inflating.decompress(chunk, most + 1 - len(made))
         if len(made) > most:
             raise OverflowError
-        if not one.eof:
-            raise EOFError
-        data = one.unused_data
-    return made
+        at += len(chunk) - len(inflating.unconsumed_tail) - len(inflating.unused_data)
+    return bytes(made), at

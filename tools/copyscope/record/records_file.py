@@ -19,7 +19,6 @@ NAME = "records.jsonl.gz"
 SUFFIX = ".jsonl.gz"
 # A sweep of some 50,000 runs.
 FILE_BYTES_MAX = 512 << 20
-CHUNK_BYTES = 4096
 # How every member begins here: no name, no time (store.py). What is damaged ends where the next one begins.
 BEGIN = b"\x1f\x8b\x08\x00\x00\x00\x00\x00"
 
@@ -124,17 +123,12 @@ def _members(data: bytes) -> Iterator[Member]:
 
 
 def _member(data: bytes, at: int) -> Member:
-    inflating = zlib.decompressobj(wbits=31)  # gzip alone
-    view, made = memoryview(data), bytearray()
-    while not inflating.eof:
-        chunk = view[at : at + CHUNK_BYTES]
-        if not chunk:
-            return Member(at, None, "truncated: the compressed data end early: run it again", torn=True)
-        try:
-            made += inflating.decompress(chunk, regular_file.BYTES_MAX + 1 - len(made))
-        except zlib.error as error:
-            return Member(at, None, f"damaged, or not compressed: {error}: run it again")
-        if len(made) > regular_file.BYTES_MAX:
-            return Member(at, None, "larger than any record: not one")
-        at += len(chunk) - len(inflating.unconsumed_tail) - len(inflating.unused_data)
-    return Member(at, bytes(made))
+    try:
+        text, end = regular_file.member(memoryview(data), at)
+    except EOFError:
+        return Member(at, None, "truncated: the compressed data end early: run it again", torn=True)
+    except zlib.error as error:
+        return Member(at, None, f"damaged, or not compressed: {error}: run it again")
+    except OverflowError:
+        return Member(at, None, "larger than any record: not one")
+    return Member(end, text)
