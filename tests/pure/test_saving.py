@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -85,6 +86,74 @@ def test_a_fifo_that_nobody_reads_is_an_error_and_no_wait(
     with pytest.raises(OSError, match="nobody reads this FIFO: start what reads it first") as raised:
         saving.save(tmp_path / "fifo", b"x")
     assert raised.value.filename == str(tmp_path / "fifo")
+
+
+def test_who_reads_a_fifo_no_more_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has been opened, and some of it read: the rest has no room in the pipe."""
+    monkeypatch.setattr(saving, "PIECE_S", 0.2)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    mute = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with pytest.raises(OSError, match=r"^\[Errno 110\] who reads it has taken nothing for 0.2 s"):
+            saving.save(fifo, bytes(1 << 20))
+    finally:
+        os.close(mute)
+
+
+def test_who_reads_a_fifo_slowly_gets_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "PIECE_S", 0.5)
+    fifo, got = tmp_path / "fifo", bytearray()
+    os.mkfifo(fifo)
+
+    def read() -> None:
+        with fifo.open("rb", buffering=0) as stream:
+            while part := stream.read(30_000):
+                got.extend(part)
+                time.sleep(0.1)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    saving.save(fifo, bytes(300_000))
+    reader.join(10)
+    assert len(got) == 300_000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("sudo", ["", str(NOBODY - 1)])
+def test_into_what_another_user_has_put_there_nothing_is_written(
+    sudo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root's directory is sticky, as /tmp is: everybody may put a file there, and keeps it."""
+    monkeypatch.setenv("SUDO_UID", sudo)
+    monkeypatch.setenv("SUDO_GID", sudo)
+    monkeypatch.setattr(rescuing, "PLACES", ())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    fifo, file = tmp_path / "fifo.json", tmp_path / "file.json"
+    os.mkfifo(fifo, 0o666)
+    file.write_text("")
+    for planted in (fifo, file):
+        planted.chmod(0o666)
+        os.chown(planted, NOBODY, NOBODY)
+    with pytest.raises(RunError, match="is another user's, who would get what is written there"):
+        keeping.check_file(str(fifo))
+    read = read_in_background(fifo)
+    assert not keeping.write_json({"a": 1}, str(fifo))
+    said = capsys.readouterr().err
+    assert "is another user's" in said and "what was measured is kept in" in said
+    with suppress(OSError):  # its reader may go
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
+    assert read() == b""
+    assert keeping.write_json({"a": 1}, str(file))
+    found = file.stat()
+    assert found.st_uid == int(sudo or 0) and found.st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("odd", ["9" * 5000, str(2**32 - 1), str(2**63), "-1", "٣", "", "1e3"])
+def test_a_user_who_cannot_be_is_none(odd: str) -> None:
+    assert saving.invoking_ids({"SUDO_UID": odd, "SUDO_GID": "1000"}) is None
+    assert saving.invoking_ids({"SUDO_UID": "1000", "SUDO_GID": odd}) is None
 
 
 @pytest.mark.parametrize("command", ["crossover", "profile"])

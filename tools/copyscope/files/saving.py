@@ -1,14 +1,16 @@
 """How a file of results is written: whole or not at all, through nobody's link, and the invoking user's.
 
 A regular file is replaced in one step (rename(2)). What is none (a device, a FIFO, our own standard output)
-is written through: to replace it would take it from everybody else. As root no link is followed that stands
-in a directory where others can make one (as fs.protected_symlinks of proc(5) does for /tmp), and only what is
-made here is given to the user who called sudo, by its descriptor.
+is written through: to replace it would take it from everybody else. That is done only where it is root's or
+the caller's, for who has a FIFO gets what is written into it, and who reads it may take for ever. As root no
+link is followed that stands in a directory where others can make one (as fs.protected_symlinks of proc(5)
+does for /tmp), and only what is made here is given to the user who called sudo, by its descriptor.
 """
 
 import errno
 import os
 import secrets
+import select
 import stat
 import sys
 import time
@@ -20,8 +22,14 @@ from typing import IO
 MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
 FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
 NOBODY_READS = "nobody reads this FIFO: start what reads it first"
-# So long a reader that is started at the same time may take.
+FOREIGN = "is another user's, who would get what is written there: give a file of your own"
+READS_NO_MORE = "who reads it has taken nothing for {:g} s"
+# So long a reader that is started at the same time may take, and one that reads between two pieces.
 READER_S = 1.0
+PIECE_S = 5.0
+# Of what a FIFO takes when it takes anything (pipe(7), PIPE_BUF).
+PIECE_BYTES = 4096
+UID_MAX = 2**32 - 2  # the one above says nobody to chown(2)
 LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -30,7 +38,11 @@ def invoking_ids(environment: Mapping[str, str] | None = None) -> tuple[int, int
     """(uid, gid) of the user who called sudo; None without sudo."""
     environment = os.environ if environment is None else environment
     uid, gid = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
-    return (int(uid), int(gid)) if uid.isdecimal() and gid.isdecimal() else None
+    return (int(uid), int(gid)) if _is_id(uid) and _is_id(gid) else None
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 11 and int(text) <= UID_MAX
 
 
 def save(path: Path, data: bytes) -> None:
@@ -51,6 +63,8 @@ def check(path: Path) -> None:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         elif stat.S_ISLNK(found.st_mode) and not _may_follow(directory):
             raise OSError(errno.ELOOP, FOREIGN_LINK)
+        elif not stat.S_ISLNK(found.st_mode):
+            _refuse_foreign(found)
 
 
 def make_directory(path: Path) -> None:
@@ -99,7 +113,7 @@ def _save_in(directory: int, path: Path, data: bytes, links_left: int) -> None:
     if found is None or stat.S_ISREG(found.st_mode):
         _replace(directory, path.name, data, found)
     elif not stat.S_ISLNK(found.st_mode):
-        _write_through(directory, path.name, data, os.O_NOFOLLOW)
+        _write_through(directory, path.name, data, os.O_NOFOLLOW, found)
     elif not _may_follow(directory) or links_left == 0:
         raise OSError(errno.ELOOP, FOREIGN_LINK if links_left else os.strerror(errno.ELOOP))
     else:
@@ -115,7 +129,7 @@ def _save_through_link(directory: int, path: Path, data: bytes, links_left: int)
         _write_all(ours, data)
     elif named is not None and not stat.S_ISREG(named.st_mode):
         # In /proc/self/fd what a link says is no path ("pipe:[4711]"): the kernel has to follow it.
-        _write_through(directory, path.name, data, 0)
+        _write_through(directory, path.name, data, 0, named)
     else:
         target = path.parent / os.readlink(path.name, dir_fd=directory)
         with _opened(target.parent) as there:
@@ -138,8 +152,9 @@ def _replace(directory: int, name: str, data: bytes, old: os.stat_result | None)
     try:
         try:
             _write_all(handle, data)
-            # A result is for everyone who may read its directory, unless the old one was not.
-            os.fchmod(handle, 0o644 if old is None else stat.S_IMODE(old.st_mode) & 0o777)
+            # A result is for everyone who may read its directory, unless the old one of ours was not.
+            keeps = old is not None and old.st_uid in _callers()
+            os.fchmod(handle, stat.S_IMODE(old.st_mode) & 0o777 if old and keeps else 0o644)
             if old is None or old.st_uid != 0:
                 _give(handle)
             os.fsync(handle)
@@ -164,12 +179,37 @@ def _make_temporary(directory: int) -> tuple[int, str]:
     return os.open(name, NEW, 0o600, dir_fd=directory), name
 
 
-def _write_through(directory: int, name: str, data: bytes, more_flags: int) -> None:
+def _write_through(directory: int, name: str, data: bytes, more_flags: int, seen: os.stat_result) -> None:
+    _refuse_foreign(seen)
     handle = _open_at_once(directory, name, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | more_flags)
     try:
-        _write_all(handle, data)
+        _refuse_foreign(os.fstat(handle))  # somebody may have put another one there
+        _write_in_pieces(handle, data)
     finally:
         os.close(handle)
+
+
+def _callers() -> set[int]:
+    """Whose files are our own: root's, which everybody trusts, and those of who called."""
+    ids = invoking_ids() if os.geteuid() == 0 else None
+    return {0, os.geteuid(), *(ids[:1] if ids else ())}
+
+
+def _refuse_foreign(found: os.stat_result) -> None:
+    if found.st_uid not in _callers():
+        raise OSError(errno.EPERM, FOREIGN)
+
+
+def _write_in_pieces(handle: int, data: bytes) -> None:
+    """To who may take each piece late, but not never."""
+    left = memoryview(data)
+    while left:
+        waiting = select.poll()
+        waiting.register(handle, select.POLLOUT)
+        if not waiting.poll(PIECE_S * 1000):
+            raise OSError(errno.ETIMEDOUT, READS_NO_MORE.format(PIECE_S))
+        with suppress(BlockingIOError):
+            left = left[os.write(handle, left[:PIECE_BYTES]) :]
 
 
 def _open_at_once(directory: int, name: str, flags: int) -> int:
@@ -185,7 +225,6 @@ def _open_at_once(directory: int, name: str, flags: int) -> int:
                 raise OSError(errno.ENXIO, NOBODY_READS) from None
             time.sleep(0.02)
         else:
-            os.set_blocking(handle, True)
             return handle
 
 
