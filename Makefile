@@ -44,7 +44,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -121,16 +121,20 @@ deps-test:
 deps-kernels:
 	$(Q)tools/deps.sh run test kernels
 
-profile: deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
+profile: trusted deps all ## Install, build, run: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)bin/copyscope run --impl $(IMPL) $(PROFILE_ARGS)
 
-sweep: deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+sweep: trusted deps all ## Install, build, run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
 	$(Q)bin/copyscope sweep $(EXP) $(SWEEP_ARGS)
 
 report: .venv/.package .venv/.ready-report ## Report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT, or all
 	$(Q)$(AS_USER) bin/copyscope report $(RESULTS)
 
-test: deps-test all ## Install, build, run the tests that decide most: five minutes (root)
+# What root runs here: the tree as bin/copyscope looks at it, and what only make and the tests read. `deps` may have to bring Python first.
+trusted:
+	$(Q)[ "$$(id -u)" != 0 ] || ! command -v python3 > /dev/null || python3 -ISB tools/copyscope/trust.py "$(realpath .)" tests pyproject.toml $(wildcard requirements*.txt)
+
+test: trusted deps-test all ## Install, build, run the tests that decide most: five minutes (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check
 	$(Q)$(MAKE) --no-print-directory check-live
 
@@ -142,7 +146,7 @@ test-all: test-more ## Everything that `make test` leaves out, other kernels and
 	$(Q)$(MAKE) --no-print-directory check-two-hosts
 	$(Q)$(MAKE) --no-print-directory check-consumers
 
-test-more: deps-test all
+test-more: trusted deps-test all
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check-all
 	$(Q)$(MAKE) --no-print-directory check-live-all
 
@@ -173,10 +177,10 @@ LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves co
 # FLAKY at the end (tests/conftest.py).
 LIVE := $(PYTEST) -p pytest_rerunfailures --reruns 1 --reruns-delay 1 -q tests/live
 
-check-live: artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## The live tests that decide most, on this kernel (root)
+check-live: trusted artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## The live tests that decide most, on this kernel (root)
 	$(Q)$(LIVE) -m "not all"
 
-check-live-all: artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
+check-live-all: trusted artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)$(LIVE) -m all
 

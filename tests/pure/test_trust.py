@@ -3,6 +3,8 @@
 import grp
 import os
 import pwd
+import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,89 @@ def test_the_python_behind_the_link_counts(tree: Path, tmp_path: Path) -> None:
     said = find_danger(str(tree), {})
     assert said is not None
     assert said.startswith(f"{tmp_path}/python3: others may write it")
+
+
+def test_a_link_is_looked_at_where_it_leads_and_on_its_way(tree: Path, tmp_path: Path) -> None:
+    """A room of the package, and the environment's packages, that lie elsewhere."""
+    for inside in ("tools/copyscope/ledger", ".venv/lib/site-packages"):
+        real = tmp_path / "real" / "room"
+        real.mkdir(parents=True)
+        (real / "rows.py").write_text("")
+        way = tmp_path / "way"
+        way.symlink_to("real")
+        link = tree / inside
+        link.symlink_to(f"{way}/room")
+        for place in (real.parent, real, real / "rows.py"):
+            place.chmod(0o755)
+        assert find_danger(str(tree), ME) is None
+        for place in (real / "rows.py", real, real.parent):
+            place.chmod(0o777)
+            said = find_danger(str(tree), ME)
+            if place.is_dir() or "tools" in inside:  # of packages only the directories are looked at
+                assert said is not None and said.startswith(f"{place}: others may write it")
+            place.chmod(0o755)
+        link.unlink()
+        way.unlink()
+        shutil.rmtree(real.parent)
+
+
+def test_who_may_make_what_a_link_names_chooses_what_is_run(tree: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (tree / "src" / "main.c").symlink_to(shared / "main.c")
+    assert find_danger(str(tree), ME) is None
+    shared.chmod(0o1777)
+    said = find_danger(str(tree), ME)
+    assert said is not None and said.startswith(f"{shared}: others may write it")
+
+
+def test_links_in_a_circle_are_one_line(tree: Path) -> None:
+    (tree / "src" / "a").symlink_to("b")
+    (tree / "src" / "b").symlink_to("a")
+    said = find_danger(str(tree), ME)
+    assert said is not None and "Too many levels of symbolic links" in said
+
+
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    """As include/uapi/linux/posix_acl_xattr.h has it: version 2, then (tag, permissions, id)."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+OWNER, NAMED, GROUP, MASK, OTHERS, NOBODYS_ID = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("user", "permissions", "safe"), [(4242, 6, False), (4242, 4, True), (None, 6, True)]
+)
+def test_an_access_control_list_counts(tree: Path, user: int | None, permissions: int, safe: bool) -> None:
+    """The group's bits of the mode are then those of the mask; the group itself may do nothing."""
+    file = tree / "tools" / "copyscope" / "taxonomy" / "taxonomy.tsv"
+    who = os.getuid() if user is None else user
+    entries = acl(
+        (OWNER, 6, NOBODYS_ID),
+        (NAMED, permissions, who),
+        (GROUP, 4, NOBODYS_ID),
+        (MASK, 6, NOBODYS_ID),
+        (OTHERS, 4, NOBODYS_ID),
+    )
+    try:
+        os.setxattr(file, "system.posix_acl_access", entries)
+    except OSError as error:
+        pytest.skip(f"this file system has no access control lists: {error}")
+    assert file.stat().st_mode & 0o777 == 0o664
+    said = find_danger(str(tree), ME)
+    assert (said is None) == safe
+    if said is not None:
+        assert said.startswith(f"{file}: others may write it") and f"setfacl -b {file}" in said
+
+
+def test_what_else_is_run_is_looked_at_where_it_is_named(tree: Path) -> None:
+    (tree / "tests").mkdir()
+    (tree / "tests" / "conftest.py").write_text("")
+    (tree / "tests" / "conftest.py").chmod(0o666)
+    assert find_danger(str(tree), ME) is None
+    said = find_danger(str(tree), ME, ["tests", "requirements.txt"])
+    assert said is not None and said.startswith(f"{tree}/tests/conftest.py: others may write it")
 
 
 def test_what_reaches_the_programs_of_root() -> None:
