@@ -1,12 +1,17 @@
 """The drill: what it says of ways whose truth is known, and of a table that was kept."""
 
+import errno
 import json
+import os
 import platform
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from copyscope.commands import drill as command
@@ -14,7 +19,17 @@ from copyscope.drill.connections import open_path
 from copyscope.drill.copiers import COPYING, Copier, copies, most_frequent
 from copyscope.drill.kernel_calls import Ring
 from copyscope.drill.trials import TRIALS, Row, changes, judge, run_all, try_way, who_copies
-from copyscope.drill.ways import BUFFER_BYTES, MsgZerocopy, SendZc, Vmsplice, Way, Write
+from copyscope.drill.ways import (
+    BUFFER_BYTES,
+    MsgZerocopy,
+    SendfileMemfd,
+    SendfilePages,
+    SendZc,
+    Splice,
+    Vmsplice,
+    Way,
+    Write,
+)
 from copyscope.render.drill import say
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import TopologyError
@@ -80,6 +95,45 @@ def test_a_socket_that_cannot_is_a_row_with_the_reason(way: type[Way]) -> None:
     row = over("unix", way)
     assert (row.result, row.changed_bytes, row.notified) == ("refused", None, None)
     assert row.reason
+
+
+@pytest.mark.parametrize("way", [SendfilePages, Splice, SendfileMemfd])
+def test_a_file_without_room_is_a_row_with_the_reason(
+    way: type[Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.strerror(errno.ENOSPC)
+    for took in (0, 4096, OSError(errno.ENOSPC, full)):
+        monkeypatch.setattr(os, "pwrite", Mock(side_effect=[took]))
+        row = over("unix", way)
+        assert (row.result, row.reason, row.changed_bytes) == ("refused", full, None)
+
+
+ON_A_SMALL_DISK = """
+mount -t tmpfs -o size=4k none "$0" && exec "$@"
+"""
+DRILL = """
+import sys
+from pathlib import Path
+from copyscope.drill.trials import run_all
+for row in run_all(Path(sys.argv[1]), ["unix"]):
+    print(row.way, row.result, row.reason, sep="|")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_on_a_full_disk_the_other_ways_are_tried(tmp_path: Path) -> None:
+    """A mapping of a file there would be ended by SIGBUS."""
+    python = [sys.executable, "-P", "-c", DRILL, str(tmp_path)]
+    argv = ["unshare", "--mount", "sh", "-c", ON_A_SMALL_DISK, str(tmp_path), *python]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=50, check=False)
+    if "mount:" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    rows = dict(line.split("|", 1) for line in done.stdout.splitlines())
+    full = f"refused|{os.strerror(errno.ENOSPC)}"
+    assert rows["sendfile, file"] == rows["splice, file"] == full
+    assert rows["write"] == "copied before return|None"
+    assert rows["sendfile, memfd"].endswith("|None")
 
 
 def test_no_file_is_left_open() -> None:

@@ -152,13 +152,13 @@ def _trial(way: Way, receiver: socket.socket, *, wait: bool) -> _Trial:
     """
     ahead = b"" if wait or way.sock.family == socket.AF_UNIX else QUEUED
     way.sock.sendall(ahead)
-    way.memory[:] = SENT * BUFFER_BYTES
+    way.rewrite(SENT)
     way.send()
     began = time.monotonic()
     if wait:
         _wait_until_arrived(way.sock, receiver)
     arrived_us = round((time.monotonic() - began) * 1e6)
-    way.memory[:] = REWRITTEN * BUFFER_BYTES
+    way.rewrite(REWRITTEN)
     got = _receive(receiver, len(ahead) + BUFFER_BYTES)
     return _Trial(got.count(REWRITTEN, len(ahead)), arrived_us, way.notified())
 

@@ -1,5 +1,6 @@
 """Every way to give the kernel a buffer, and what the kernel says of it when it is free again."""
 
+import errno
 import mmap
 import os
 import select
@@ -24,7 +25,7 @@ NOTIFIED_WITHIN_S = 1.0
 
 
 class Way(ABC):
-    """One way on one connection. The buffer is `memory`: the program's own, or a file's that is mapped."""
+    """One way on one connection. The buffer is `memory`, the program's own, or a file."""
 
     name: str
     directory: Path | None = None  # where its file is; None: it has none, or one in memory
@@ -43,6 +44,10 @@ class Way(ABC):
 
     def map(self) -> mmap.mmap:
         return mmap.mmap(-1, BUFFER_BYTES)
+
+    def rewrite(self, byte: bytes) -> None:
+        """All of the buffer anew. Raises OSError where a file has no room for it."""
+        self.memory[:] = byte * BUFFER_BYTES
 
     @abstractmethod
     def send(self) -> None:
@@ -122,8 +127,12 @@ class SendfileMemfd(Way):
     def map(self) -> mmap.mmap:
         self.file = self.open()
         self.held.callback(os.close, self.file)
-        os.ftruncate(self.file, BUFFER_BYTES)
-        return mmap.mmap(self.file, BUFFER_BYTES)
+        return super().map()
+
+    def rewrite(self, byte: bytes) -> None:
+        # The pages are the same as by a mapping, but of a full disk that would be told by SIGBUS.
+        if os.pwrite(self.file, byte * BUFFER_BYTES, 0) != BUFFER_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def open(self) -> int:
         return os.memfd_create("drill")
@@ -165,9 +174,7 @@ class Splice(SendfilePages):
 
 class Vmsplice(Splice):
     name = "vmsplice"
-
-    def map(self) -> mmap.mmap:
-        return mmap.mmap(-1, BUFFER_BYTES)
+    map, rewrite = Way.map, Way.rewrite
 
     def fill(self, sent: int) -> int:
         return vmsplice(self.into, self.memory, sent)
