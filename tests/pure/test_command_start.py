@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.run.program.command import Command
-from copyscope.run.program.processes import is_alive, named
+from copyscope.run.program.processes import is_alive, named, signal_all
 from copyscope.run.program.target import Target
 from copyscope.topology import WorkloadUser, environment_of, invoking_user
 
@@ -77,6 +77,37 @@ def test_it_is_started_without_a_fork_of_python(tmp_path: Path, monkeypatch: pyt
     # Of the pipes on which it was held it has none.
     pipes = set(re.findall(r"pipe:\[\d+\]", Path(f"{file}.fds").read_text()))
     assert pipes <= ours
+
+
+def test_who_got_the_number_of_one_that_ended_gets_no_signal() -> None:
+    """Between two looks at /proc a process may end, and its number be another's."""
+    sleeping = ["sleep", "60"]
+    with subprocess.Popen(sleeping) as child, subprocess.Popen(sleeping) as other:
+        looks = [{child.pid, other.pid}, {child.pid}]
+        signal_all(signal.SIGKILL, lambda: looks.pop(0))
+        assert child.wait(10) == -signal.SIGKILL and is_alive(other.pid)
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        signal_all(signal.SIGKILL, lambda: {child.pid, 2**22 - 3, other.pid})
+        assert other.wait(10) == -signal.SIGKILL
+        assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_command_is_ended_with_its_children(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"trap '' TERM; (trap '' TERM; echo started >{pid}; sleep 60; sleep 60) & wait"
+    with Command(["sh", "-c", script]) as command:
+        command.release()
+        while not pid.exists():
+            time.sleep(0.02)
+        target = Target(how="pid", pids=(command.pid,))
+        children = target.find_processes(set()) - {command.pid}
+        assert children
+        command.send(signal.SIGKILL, lambda: target.find_processes(set()))
+        assert command.wait(sleep) == 128 + signal.SIGKILL
+    until = time.monotonic() + 5
+    while any(map(is_alive, children)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(is_alive, children))
 
 
 def test_its_home_is_the_users() -> None:

@@ -7,12 +7,13 @@ import pwd
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from copyscope.environment import of_caller
 from copyscope.errors import NotStartedError
+from copyscope.run.program import processes
 from copyscope.topology import environment_of, invoking_user
 
 # Where a command prints: as we do, to our stderr (stdout is taken), or into a file (the screen is taken).
@@ -82,13 +83,11 @@ class Command:
                 self.status = code if code >= 0 else 128 - code
         return self.status
 
-    def send(self, number: int, children: Iterable[int] = ()) -> None:
+    def send(self, number: int, children: Callable[[], set[int]] = set) -> None:
         """A signal, while it runs; before that there is nobody yet who could do something about it."""
         if not self.released or self.status is not None:
             return
-        for pid in {self.pid, *children}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        processes.signal_all(number, lambda: {self.pid, *children()})
 
     def wait(self, sleep: Callable[[float, int], object]) -> int | None:
         """Its exit status, however long it takes; None of one that was never released.

@@ -6,8 +6,9 @@ Everything here may race with the end of a process: one that is gone has no row,
 import contextlib
 import os
 import re
+import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,24 @@ def cpu_ns(pid: int) -> int | None:
         return time.clock_gettime_ns(((~pid) << 3) | CPUCLOCK_SCHED)
     except OSError:
         return None
+
+
+def signal_all(number: int, find: Callable[[], Iterable[int]]) -> None:
+    """Send it to those that are found, and to nobody who has got the number of one that ended meanwhile.
+
+    Who is held (pidfd_open(2)) when he is found a second time is the one who was meant, or gone.
+    """
+    held: dict[int, int] = {}
+    try:
+        for pid in find():
+            with contextlib.suppress(OSError):
+                held[pid] = os.pidfd_open(pid)
+        for pid in held.keys() & set(find()):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(held[pid], number)
+    finally:
+        for life in held.values():
+            os.close(life)
 
 
 def sockets_of(pids: Iterable[int]) -> set[int]:

@@ -9,7 +9,8 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from copyscope.errors import AbandonedError
 from copyscope.run.program.command import Command
@@ -29,6 +30,7 @@ class Stop:
         # With the report on its way only the command is left to be ended.
         self.measured = False
         self._asked = 0
+        self._before: dict[signal.Signals, Any] = {}
         self._told, self._tell = socket.socketpair()
         self._told.setblocking(False)
         self._tell.setblocking(False)
@@ -63,7 +65,7 @@ class Stop:
         both = (*ENDING, *PASSED_ON) if command is not None else ending
         # nohup(1) has it ignored: its user wants the run to go on.
         taken = [n for n in both if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
-        before = {number: signal.getsignal(number) for number in taken}
+        self._before = {number: signal.getsignal(number) for number in taken}
         in_foreground = is_in_foreground()
         before_wakeup = signal.set_wakeup_fd(self._tell.fileno(), warn_on_full_buffer=False)
 
@@ -71,19 +73,19 @@ class Stop:
             self._asked += number in ending
             if command is not None:
                 if number in ending and self._asked > 1:
-                    command.send(signal.SIGTERM if self._asked == 2 else signal.SIGKILL, children())
+                    command.send(signal.SIGTERM if self._asked == 2 else signal.SIGKILL, children)
                 elif number != signal.SIGINT or not in_foreground:
                     # On a terminal Ctrl-C has reached the command already.
                     command.send(number)
             if number in ending:
                 by = "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
                 self.because(by)
-            if self._asked >= PATIENCE and not self.measured:
+            if self._asked >= PATIENCE and (command is None or not self.measured):
                 raise AbandonedError
 
         def undo() -> None:
             signal.set_wakeup_fd(before_wakeup)
-            for number, handler in before.items():
+            for number, handler in self._before.items():
                 signal.signal(number, handler)
             self._told.close()
             self._tell.close()
@@ -91,6 +93,16 @@ class Stop:
         for number in taken:
             signal.signal(number, on_signal)
         return undo
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Signals do what they did before: something else takes long meanwhile."""
+        ours = {number: signal.signal(number, handler) for number, handler in self._before.items()}
+        try:
+            yield
+        finally:
+            for number, handler in ours.items():
+                signal.signal(number, handler)
 
 
 def is_in_foreground() -> bool:
