@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
+from copyscope.asking import LimitError
 from copyscope.commands import run as run_command
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
@@ -59,11 +60,11 @@ def test_the_traffic_says_at_once_what_it_cannot_do(role: str, options: list[str
 def test_a_machine_too_busy_to_check_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def late(argv: list[str], *, timeout: float, **_: object) -> None:
-        raise subprocess.TimeoutExpired(argv, timeout)
+    def late(_argv: list[str]) -> None:
+        raise LimitError("late")
 
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    monkeypatch.setattr(subprocess, "run", late)
+    monkeypatch.setattr("copyscope.plan.options.ask", late)
     assert run_command.main(["--impl", "one_copy"]) == 1
     assert capsys.readouterr().err.endswith(
         ": no answer in 10 s: the machine is too busy: repeat when idle\n"

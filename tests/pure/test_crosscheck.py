@@ -1,7 +1,6 @@
 """The second opinion: other tools' texts, and what counts as agreement."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from builders import raw_record
 from builders.exact import SEND_NS, with_functions
+from copyscope.asking import LimitError
 from copyscope.crosscheck import peer as one_peer
 from copyscope.crosscheck.compare import Seen, compare, ours
 from copyscope.crosscheck.peer import Peer, Watched
@@ -26,7 +26,7 @@ def watched(directory: Path = DATA) -> Watched:
 @pytest.mark.parametrize(
     "error",
     [
-        subprocess.CalledProcessError(1, ["perf", "script"]),
+        LimitError("perf: no end within 60 s"),
         FileNotFoundError(2, "No such file or directory", "trace.txt"),
         ValueError("not a number"),
     ],

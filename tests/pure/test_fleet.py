@@ -1,5 +1,6 @@
 """The fleet: what came of each host, and who is unlike the others."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 from builders import raw_record
 from copyscope.commands import fleet as command
-from copyscope.fleet import outliers
+from copyscope.files import saving
+from copyscope.fleet import ansible, outliers
 from copyscope.fleet.answers import Answer, Row, copied_share, judge
 from copyscope.ledger.derive import derive
 from copyscope.record import store
@@ -67,6 +69,86 @@ def test_whatever_happens_to_a_host_is_a_row_with_its_cause(answered: Answer, st
     row = judge("h", "doctor", answered)
     assert row.state == state and row.cause is not None and cause in row.cause
     assert "\n" not in row.cause and "\x1b" not in row.cause and row.document is None
+
+
+GOOD = b'{"host": "good", "ended": "ok", "status": 0, "output": "", "errors": "", "seconds": 1.0}\n'
+ODD = {
+    "surrogate": b'{"host": "odd", "ended": "ok", "status": 0, "facts": {"kernel": "\\ud800"}}\n',
+    "infinite": b'{"host": "odd", "ended": "ok", "status": 0, "seconds": Infinity}\n',
+    "huge": b'{"host": "odd", "ended": "ok", "status": 0, "seconds": 1e999}\n',
+    "text for a number": b'{"host": "odd", "ended": "ok", "status": "0"}\n',
+    "nothing for a text": b'{"host": "odd", "ended": "ok", "status": 0, "output": null}\n',
+    "nested": b'{"host": "odd", "facts": ' + b"[" * 3000 + b"\n",
+    "long": b'{"host": "odd", "ended": "ok", "output": "' + b"x" * 5000 + b'"}\n',
+    "not base64": b'{"host": "odd", "ended": "ok", "status": 0, "output": "%"}\n',
+    "cut": b'{"host": "odd", "ended": "ok"',
+}
+
+
+@pytest.mark.parametrize("line", ODD.values(), ids=ODD)
+def test_an_answer_that_cannot_be_read_costs_its_host_alone(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ansible, "LINE_MAX_BYTES", 4000)
+    text = GOOD + line if line == ODD["cut"] else GOOD + line + GOOD
+    read = list(ansible._read(io.BytesIO(text)))
+    assert [one.host for one in read] == ["good", "odd", "good"][: 2 + (line != ODD["cut"])]
+    row = judge("odd", "doctor", ansible._answer(read[1]))
+    assert row.state == "failed" and row.cause is not None
+    assert "cannot be read" in row.cause and len(row.cause) <= 240
+    assert judge("good", "doctor", ansible._answer(read[0])).cause != row.cause
+
+
+def test_what_is_said_of_no_host_is_passed_over() -> None:
+    lines = b"[WARNING]: x\n\xff\n{}\n" + GOOD
+    assert [one.host for one in ansible._read(io.BytesIO(lines))] == ["good"]
+
+
+@pytest.mark.parametrize("command", ["doctor", "drill", "crossover", "run"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        b'{"works": true, "sentence": "", "findings": [], "more": 1e999}',
+        b'{"kernel": "x", "ways": [], "more": NaN}',
+        b'{"valid_runs": 1, "sentence": "", "crossovers": [], "more": %s}' % (b"9" * 5000),
+        b'{"schema": 1, "more": Infinity}',
+        b"\xff",
+        b"[[]]",
+        b"x" * 2000,
+    ],
+)
+def test_numbers_that_cannot_be_are_no_answer(
+    command: str, output: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("copyscope.fleet.answers.OUTPUT_MAX_BYTES", 1000 if len(output) < 3000 else 10_000)
+    row = judge("h", command, answer(0, output))
+    assert (row.state, row.document) == ("failed", None) and row.cause
+
+
+def test_an_invalid_run_without_a_reason_is_no_reason_to_fail() -> None:
+    record = derive(raw_record("zero_copy"))
+    record["verdict"] |= {"valid": False, "reasons": []}
+    row = judge("h", "run", answer(0, store.serialise(record)))
+    assert row.state in ("failed", "invalid") and row.cause
+
+
+def test_a_disk_that_is_full_for_one_answer_costs_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {"works": True, "sentence": "a\ud800", "findings": []}
+    row = judge("h", "doctor", answer(0, said(document)))
+    assert row.state == "ok"
+    kept = command._kept(tmp_path, row)
+    (file,) = tmp_path.glob("host=h/date=*/*.json")
+    assert json.loads(file.read_text()) == document and kept.document is None
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "x")
+
+    monkeypatch.setattr(saving, "save", full)
+    failed = command._kept(tmp_path, row)
+    assert (failed.state, failed.document) == ("failed", None)
+    assert failed.cause == f"{tmp_path}: its answer cannot be kept: No space left on device"
 
 
 def test_a_record_of_another_host_is_believed_only_when_it_is_whole() -> None:

@@ -10,7 +10,8 @@ from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
 from copyscope.topology import LinkSettings, Topology, TopologyError, open_topology
-from copyscope.topology.interface import make_interface, parse_json, switched, why_not_taken
+from copyscope.topology.inspection import parse_json
+from copyscope.topology.interface import make_interface, switched, why_not_taken
 
 FEATURES = """\
 Features for eth0:

@@ -9,9 +9,11 @@ from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry
 from copyscope.errors import UsageError
+from copyscope.escaping import one_line
 from copyscope.files import saving
 from copyscope.fleet import ansible, directory
 from copyscope.fleet.answers import Answer, Row, judge
+from copyscope.record.store import RecordError
 from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.fleet import fleet_lines
 from copyscope.render.progress import Steps
@@ -78,6 +80,16 @@ def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     return _ask(arguments, ansible.find(arguments.inventory, arguments.limit), words)
 
 
+def _kept(out: Path, row: Row) -> Row:
+    """What a host measured, in its file; that it could not be written costs this host alone."""
+    try:
+        return directory.keep(out, row)
+    except (OSError, ValueError, RecordError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        cause = one_line(f"{out}: its answer cannot be kept: {why}")
+        return replace(row, state="failed", cause=cause, document=None)
+
+
 def _ask(arguments: argparse.Namespace, by: ansible.Ansible, words: list[str]) -> int:
     hosts, out, (command, *rest) = by.hosts(), Path(arguments.out), words
     saving.make_directory(out)
@@ -87,7 +99,7 @@ def _ask(arguments: argparse.Namespace, by: ansible.Ansible, words: list[str]) -
     with Steps(f"{command} on {len(hosts)} hosts", len(hosts), quiet=arguments.quiet) as steps:
 
         def ended(name: str, answer: Answer) -> None:
-            rows[name] = directory.keep(out, judge(name, command, answer))
+            rows[name] = _kept(out, judge(name, command, answer))
             steps.done()
 
         try:

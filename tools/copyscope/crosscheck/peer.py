@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from copyscope.asking import SAID_MAX_BYTES, LimitError
 from copyscope.errors import RunError
 from copyscope.run.child import dies_with_us
 
@@ -98,8 +99,8 @@ def attached(peer: Peer, pids: Mapping[str, int]) -> Iterator[Quantities]:
                 raise RunError(f"{peer.name}: does not end on SIGINT") from None
         output.seek(0)
         try:
-            made |= peer.read(watched, output.read())
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            made |= peer.read(watched, output.read(SAID_MAX_BYTES))
+        except (OSError, ValueError, LimitError) as error:
             raise RunError(f"{peer.name}: its output cannot be read: {error}") from error
 
 
@@ -127,7 +128,7 @@ def _wait_attached(peer: Peer, tool: subprocess.Popen[bytes], output: IO[str]) -
     while time.monotonic() < deadline:
         if tool.poll() is not None:
             output.seek(0)
-            said = [line for line in output.read().splitlines() if line.strip()]
+            said = [line for line in output.read(SAID_MAX_BYTES).splitlines() if line.strip()]
             raise RunError(f"{peer.name}: {said[-1] if said else f'ended with status {tool.returncode}'}")
         now = _events_held(tool.pid)
         quiet_s = time.monotonic() - since

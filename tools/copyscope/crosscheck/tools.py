@@ -2,10 +2,10 @@
 
 import platform
 import re
-import subprocess
 from collections import Counter
 from pathlib import Path
 
+from copyscope.asking import ask
 from copyscope.crosscheck.peer import Peer, Quantities, Watched
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -14,6 +14,8 @@ BPFTRACE_SCRIPT = Path(__file__).with_name("crosscheck.bt")
 FUNCTIONS_SCRIPT = Path(__file__).with_name("functions.bt")
 # The sampling period of perf record; its frequency is ours.
 SAMPLE_PERIOD_NS = 1_000_000
+# Ten thousand stacks as text, on an emulated machine.
+SCRIPT_S, SCRIPT_MAX_BYTES = 60.0, 256 << 20
 PMUS = Path("/sys/bus/event_source/devices")
 # Without tracefs (mounted in the tool's own namespace only) this file still tells.
 KPROBES = (PMUS / "kprobe", "kprobes: this kernel takes none (CONFIG_KPROBES, lockdown)")
@@ -94,11 +96,11 @@ class PerfRecord(Peer):
 
     def read(self, watched: Watched, output: str) -> Quantities:
         argv = ["perf", "script", "-i", "perf.data", "-F", "ip,sym", "--no-inline"]
-        shown = subprocess.run(
-            argv, cwd=watched.directory, capture_output=True, text=True, errors="replace", check=True
-        ).stdout
+        shown = ask(argv, directory=watched.directory, limit_s=SCRIPT_S, most_bytes=SCRIPT_MAX_BYTES)
+        if shown.status != 0:
+            raise ValueError(f"perf script ended with status {shown.status}")
         taxonomy = Taxonomy.load()
-        found = Counter(taxonomy.classify(stack).category for stack in kernel_stacks(shown))
+        found = Counter(taxonomy.classify(stack).category for stack in kernel_stacks(shown.text))
         return {f"samples:{category}": float(count) for category, count in found.items()}
 
 

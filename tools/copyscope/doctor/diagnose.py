@@ -5,13 +5,13 @@ Returns data only; render/doctor.py shows it. Nothing is changed on the machine.
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from copyscope import paths
+from copyscope.asking import LimitError, ask
 from copyscope.doctor import kernel, network
 from copyscope.doctor.findings import Diagnosis, Finding
 from copyscope.machine.fingerprint import cpu_times, describe, steal_percent
@@ -89,20 +89,13 @@ def check_collector(root: bool) -> Iterable[Finding]:
     if not root or not paths.COLLECTOR.is_file():
         return
     try:
-        probe = subprocess.run(
-            [paths.COLLECTOR, "--probe", "--functions"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        probe = ask([str(paths.COLLECTOR), "--probe", "--functions"], limit_s=PROBE_TIMEOUT_S)
+    except (OSError, LimitError) as error:
         yield Finding(
             "hooks", "collector", "missing", f"--probe: {error}", "run `make` again", essential=True
         )
         return
-    yield from read_probe(probe.stdout, probe.stderr)
+    yield from read_probe(probe.text, probe.complaint)
 
 
 def read_probe(stdout: str, stderr: str = "") -> list[Finding]:

@@ -5,13 +5,13 @@ import errno
 import json
 import os
 import socket
-import subprocess
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
+from copyscope.asking import LimitError, ask
 from copyscope.doctor.findings import Finding, disturbing
 from copyscope.machine.files import ROOT, read_text
 from copyscope.topology.inspection import find_socket_owners, parse_packet_sockets
@@ -110,9 +110,9 @@ def _io_uring() -> Finding:
 def _uring_strategies(traffic: Path) -> Finding:
     """Which of the strategies that this build has send through io_uring."""
     try:
-        said = subprocess.run([traffic, "list"], capture_output=True, check=True, timeout=10).stdout
+        said = ask([str(traffic), "list"]).output
         names = [row["name"] for row in json.loads(said) if row.get("in_ring")]
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except (OSError, LimitError, ValueError) as error:
         return zero_copy("io_uring", "limited", f"traffic list: {error}", "build it with make")
     if not names:
         advice = "tools/deps.sh installs liburing-dev; then make"

@@ -23,6 +23,7 @@ from typing import IO, Any
 from msgspec import Struct
 from msgspec.json import decode
 
+from copyscope.asking import LimitError, ask
 from copyscope.environment import of_caller
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
@@ -36,6 +37,7 @@ END_S = 5.0
 LINE_MAX_BYTES = 100 << 20
 ALIVE = "-o ControlMaster=no -o BatchMode=yes -o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 # What it becomes is the name of a directory: no `-` in front, no `/`.
+OF_HOST = re.compile(rb'\{"host": "([A-Za-z0-9_.@:\[\]-]+)"')
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:\[\]-]{0,252}")
 
 
@@ -75,23 +77,16 @@ class Ansible:
         if self.limit is not None:
             words += ["--limit", self.limit]
         try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=CONNECT_S,
-                check=False,
-                env=environment(),
-            )
-        except subprocess.TimeoutExpired:
+            done = ask(words, limit_s=CONNECT_S, environment=environment())
+        except LimitError:
             raise RunError(f"{self.inventory}: ansible did not list its hosts within {CONNECT_S} s") from None
-        if done.returncode != 0:
-            raise UsageError(f"{self.inventory}: ansible: {_last(done.stderr)}")
+        if done.status != 0:
+            raise UsageError(f"{self.inventory}: ansible: {_last(done.errors)}")
         # One a line below "  hosts (N):".
-        names = [line.removeprefix("    ") for line in done.stdout.decode(errors="replace").split("\n")[1:]]
+        names = [line.removeprefix("    ") for line in done.text.split("\n")[1:]]
         found = list(dict.fromkeys(name for name in names if name))
         if not found:
-            raise UsageError(f"{self.inventory}: no host in it that is meant: {_last(done.stderr)}")
+            raise UsageError(f"{self.inventory}: no host in it that is meant: {_last(done.errors)}")
         for name in found:
             if NAME.fullmatch(name) is None:
                 allowed = "letters, digits, . _ @ : - only"
@@ -234,12 +229,27 @@ def _running(words: Sequence[str], errors: Path) -> Iterator[Iterator[Line]]:
 
 
 def _read(stream: IO[bytes]) -> Iterator[Line]:
+    """Each by itself: one that is not what the callback says has the host's name all the same."""
     while line := stream.readline(LINE_MAX_BYTES):
-        yield decode(line, type=Line)
+        begins = line
+        while line and not line.endswith(b"\n"):
+            line = stream.readline(LINE_MAX_BYTES)
+        try:
+            if not begins.endswith(b"\n"):
+                raise ValueError(f"it is cut, or longer than {LINE_MAX_BYTES >> 20} MiB")
+            yield decode(begins, type=Line)
+        except (ValueError, RecursionError) as error:
+            host = OF_HOST.match(begins)
+            if host is not None:
+                said = f"what it answered cannot be read: {error}".encode(errors="backslashreplace")
+                yield Line(host[1].decode(), "failed", 1, errors=base64.b64encode(said).decode())
 
 
 def _answer(line: Line) -> Answer:
-    output, errors = base64.b64decode(line.output), base64.b64decode(line.errors)
+    try:
+        output, errors = (base64.b64decode(part, validate=True) for part in (line.output, line.errors))
+    except ValueError as error:
+        return Answer(1, b"", f"what it answered cannot be read: {error}".encode(), 0.0)
     return Answer(line.status, output, errors, line.seconds, line.facts, reached=line.ended != "unreachable")
 
 

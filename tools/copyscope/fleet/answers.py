@@ -4,7 +4,6 @@ All of it is another machine's word: a document that is not what was asked for i
 only with what is harmful in it made visible.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,8 @@ from copyscope.record.store import RecordError
 
 State = Literal["ok", "invalid", "failed", "timed out", "unreachable", "interrupted"]
 NOT_THERE = 127
+# As much as the module takes of what is printed there (library/copyscope_ask.py).
+OUTPUT_MAX_BYTES = 64 << 20
 # What is said there is cut after so much, so that the next step is still read.
 SAID_MAX = 160
 CAUSE_MAX = 240
@@ -112,7 +113,15 @@ class Refused(Exception):
 
 
 def judge(host: str, command: str, answer: Answer) -> Row:
-    """The row of a host."""
+    """The row of a host, whatever it answered."""
+    try:
+        return _judged(host, command, answer)
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+        why = f"what it answered cannot be read: {type(error).__name__}: {error}"
+        return _with(Row(host, "failed", seconds=answer.seconds), "failed", why)
+
+
+def _judged(host: str, command: str, answer: Answer) -> Row:
     row = Row(host, "failed", seconds=answer.seconds)
     if not answer.reached:
         return _with(row, "unreachable", f"{_last(answer)}: make `ansible -m ping {host}` work first")
@@ -157,10 +166,12 @@ def _step(answer: Answer) -> str:
 def _read(row: Row, command: str, output: bytes) -> Row:
     """What the command's document says. Raises Refused."""
     try:
+        if len(output) > OUTPUT_MAX_BYTES:
+            raise Refused(f"more than {OUTPUT_MAX_BYTES >> 20} MiB: not what {command} says")
         text = output.decode()
         if command not in ("doctor", "drill", "crossover"):
             return _of_record(row, store.parse(text, "its answer"))
-        document = json.loads(text)
+        document = _document(text)
         if command == "drill":
             ways = {f"{way.way} over {way.path}": way.result for way in convert(document, Drilled).ways}
             return replace(row, state="ok", traits=ways, document=document)
@@ -174,6 +185,13 @@ def _read(row: Row, command: str, output: bytes) -> Row:
     traits = {f"{found.area}: {found.name}": found.status for found in seen.findings}
     row = replace(row, state="ok", traits=traits, document=document)
     return row if seen.works else _with(row, "failed", seen.sentence)
+
+
+def _document(text: str) -> Any:
+    try:
+        return store.document(text, "its answer")
+    except RecordError as error:
+        raise ValueError(str(error).removeprefix("record: its answer: ")) from None
 
 
 def _of_crossover(row: Row, said: Crossed, document: dict[str, Any]) -> Row:

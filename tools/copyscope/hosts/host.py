@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from copyscope import paths
+from copyscope.asking import LimitError, ask, line_of
 from copyscope.errors import RunError
 from copyscope.escaping import one_line
 from copyscope.machine import elsewhere, fingerprint
@@ -78,26 +79,17 @@ class Host:
     def run(self, command: Sequence[str], next_step: str) -> str:
         """What a command printed there. Raises RunError that names the host, the cause and the next step."""
         try:
-            done = subprocess.run(
-                self.argv(command),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=COMMAND_S,
-                env=self.environment,
-                start_new_session=True,
-            )
-        except subprocess.TimeoutExpired:
+            done = ask(self.argv(command), limit_s=COMMAND_S, environment=self.environment)
+        except LimitError:
             raise RunError(
-                self.why_gone() or f"{self.name}: {command[0]}: no end within {COMMAND_S:g} s: {next_step}"
+                self.why_gone()
+                or f"{self.name}: {command[0]}: no end within {COMMAND_S:g} s, or of its output: {next_step}"
             ) from None
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+        if done.status:
+            said = done.complaint.splitlines() or [f"ended with status {done.status}"]
             cause = f"{self.name}: {command[0]}: {one_line(said[-1], SAID_MAX)}: {next_step}"
             raise RunError(self.why_gone() or cause)
-        return done.stdout
+        return done.text
 
     @contextmanager
     def _files(self, patterns: Sequence[str]) -> Iterator[Path]:
@@ -141,6 +133,8 @@ class Host:
                     (self._ask_time(process) for _ in range(CLOCK_QUESTIONS)),
                     key=lambda one: one.error_ns or 0,
                 )
+            except TimeoutError as late:
+                return Clock(None, None, f"date(1) there: {late}")
             except (OSError, ValueError):
                 return Clock(None, None, "its date(1) does not say nanoseconds")
             finally:
@@ -151,7 +145,7 @@ class Host:
         before_ns, began_ns = time.time_ns(), time.monotonic_ns()
         process.stdin.write(b"\n")
         process.stdin.flush()
-        there_ns = int(process.stdout.readline())
+        there_ns = int(line_of(process.stdout))
         half_ns = (time.monotonic_ns() - began_ns) // 2
         return Clock(there_ns - before_ns - half_ns, half_ns)
 

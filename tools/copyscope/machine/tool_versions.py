@@ -9,17 +9,16 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from copyscope import paths
+from copyscope.asking import Asked, LimitError
 from copyscope.files import regular_file, saving
 
 # Tool -> how to ask it for its version; the answer's first number is the version.
 QUESTIONS = dict.fromkeys(("perf", "ip", "ethtool", "bpftool", "clang", "setpriv"), "--version")
 QUESTIONS |= {"ip": "-V", "bpftool": "version"}
 MEMORY = paths.OUTPUT / "tool-versions.json"
-ANSWER_TIMEOUT_S = 5.0
 
 
 def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) -> dict[str, str | None]:
@@ -31,7 +30,7 @@ def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) ->
     asked = {
         tool: _ask(str(paths_of[tool]), QUESTIONS[tool]) for tool, key in keys.items() if key not in known
     }
-    known |= {keys[tool]: _hear(process) for tool, process in asked.items()}
+    known |= {keys[tool]: _hear(one) for tool, one in asked.items()}
     if asked:
         # Without this the next run only takes longer.
         with contextlib.suppress(OSError):
@@ -51,25 +50,21 @@ def _identify(path: str) -> str:
     return f"{path} {status.st_size} {status.st_mtime_ns} {os.uname().release}"
 
 
-def _ask(path: str, question: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        (path, question),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-
-
-def _hear(process: subprocess.Popen[str]) -> str | None:
+def _ask(path: str, question: str) -> Asked | None:
     try:
-        answer, _ = process.communicate(timeout=ANSWER_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+        return Asked((path, question))
+    except OSError:
         return None
-    return parse_version(answer) if process.returncode == 0 else None
+
+
+def _hear(asked: Asked | None) -> str | None:
+    try:
+        answer = None if asked is None else asked.answer()
+    except LimitError:
+        return None
+    if answer is None or answer.status != 0:
+        return None
+    return parse_version(answer.text) or parse_version(answer.complaint)
 
 
 def _recall(memory: Path) -> dict[str, str | None]:

@@ -3,21 +3,19 @@
 import argparse
 import json
 import os
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
+from copyscope.asking import LIMIT_S, LimitError, ask
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.places import HERE
 from copyscope.plan.arguments import SIMULATED, of_run
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
 from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
 
-# It works for milliseconds.
-CHECK_S = 10.0
 # Exit statuses of `traffic --check` (src/traffic/options.h).
 TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
@@ -240,25 +238,20 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     try:
         # As the user that it will run as: the memlock limit binds that one, not root.
         as_user = invoking_user().argv() if os.geteuid() == 0 else []
-        result = subprocess.run(
-            [*as_user, str(paths.TRAFFIC), *argv],
-            capture_output=True,
-            text=True,
-            errors="surrogateescape",  # it repeats what it was given
-            check=False,
-            timeout=CHECK_S,
-        )
+        result = ask([*as_user, str(paths.TRAFFIC), *argv])
     except OSError as error:
         raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error
-    except subprocess.TimeoutExpired as error:
+    except LimitError as error:
+        # It works for milliseconds.
         raise RunError(
-            f"{paths.TRAFFIC}: no answer in {CHECK_S:.0f} s: the machine is too busy: repeat when idle"
+            f"{paths.TRAFFIC}: no answer in {LIMIT_S:.0f} s: the machine is too busy: repeat when idle"
         ) from error
-    if result.returncode != 0:
-        said = result.stderr.strip().splitlines()
-        line = said[0] if said else f"traffic {argv[0]}: ended with status {result.returncode}"
-        raise TRAFFIC_REFUSALS.get(result.returncode, RunError)(line.removeprefix(f"traffic {argv[0]}: "))
-    options: dict[str, Any] = json.loads(result.stdout)
+    # It repeats what it was given, which may be no UTF-8.
+    if result.status != 0:
+        said = result.errors.decode(errors="surrogateescape").strip().splitlines()
+        line = said[0] if said else f"traffic {argv[0]}: ended with status {result.status}"
+        raise TRAFFIC_REFUSALS.get(result.status, RunError)(line.removeprefix(f"traffic {argv[0]}: "))
+    options: dict[str, Any] = json.loads(result.output.decode(errors="surrogateescape"))
     return options
 
 

@@ -136,16 +136,17 @@ def _document(path: Path) -> Any:
     except UnicodeDecodeError as error:
         why = f"not UTF-8 at byte {error.start}: not a record, or damaged"
     else:
-        return _parsed(text, str(path))
+        return document(text, str(path))
     raise RecordError(f"record: {path}: {why}")
 
 
 def parse(text: str, path: str) -> Record:
     """The record that stands in a text, of this schema. Raises RecordError that names `path`."""
-    return _of_this_schema(_parsed(text, path), path)
+    return _of_this_schema(document(text, path), path)
 
 
-def _parsed(text: str, path: str) -> Any:
+def document(text: str, path: str) -> Any:
+    """What stands in a text, without numbers that nobody measures. Raises RecordError that names `path`."""
     try:
         return json.loads(text, parse_constant=_refuse_constant, parse_int=_whole_number, parse_float=_number)
     except json.JSONDecodeError as error:

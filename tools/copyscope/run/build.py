@@ -3,16 +3,25 @@
 import fcntl
 import functools
 import os
-import subprocess
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
+from typing import IO
 
 from copyscope import paths
+from copyscope.asking import Asked, LimitError, ask
 from copyscope.errors import RunError
+from copyscope.escaping import one_line
 from copyscope.topology import environment_of, owner_of
 
 # Make takes less to find that nothing is to do.
 SILENT_S = 2.0
+# A whole build takes a minute, and on an emulated machine several.
+BUILD_S = 900.0
+LOCK_EVERY_S = 0.1
 
 
 def build_if_stale(say: Callable[[str], None] | None = None, targets: Sequence[str] = ("artifacts",)) -> None:
@@ -31,11 +40,13 @@ def build_if_stale(say: Callable[[str], None] | None = None, targets: Sequence[s
         as_user = [] if owner is None else owner.argv()
         # Two profiles at once must not build at once; the lock goes with the file.
         with (paths.ROOT / "Makefile").open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            status, said = _run([*as_user, *make], say)
+            _lock(lock, say)
+            with _said_when_late(say):
+                done = ask([*as_user, *make], limit_s=BUILD_S)
     except OSError as error:
         raise RunError(f"make: {error.strerror}: install it: sudo tools/deps.sh run") from error
-    if status != 0:
+    if done.status != 0:
+        said = [line for line in (done.complaint or done.text).splitlines() if line.strip()]
         reason = next(
             (line for line in said if "error" in line or "missing" in line), said[0] if said else "failed"
         )
@@ -44,18 +55,45 @@ def build_if_stale(say: Callable[[str], None] | None = None, targets: Sequence[s
         )
 
 
-def _run(argv: list[str], say: Callable[[str], None] | None) -> tuple[int, list[str]]:
-    """Its status, and the lines that it printed: its complaints, if it had any."""
-    with subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as building:
+def _lock(file: IO[bytes], say: Callable[[str], None] | None) -> None:
+    """Wait for it; who has it is said when that takes longer than SILENT_S. Raises RunError."""
+    began_s, said = time.monotonic(), False
+    while True:
         try:
-            output, errors = building.communicate(timeout=SILENT_S)
-        except subprocess.TimeoutExpired:
-            if say is not None:
-                say("building what has changed, or was never built (make)")
-            output, errors = building.communicate()
-    return building.returncode, [line for line in (errors or output).splitlines() if line.strip()]
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited_s = time.monotonic() - began_s
+        if waited_s > BUILD_S:
+            raise RunError(f"{file.name}: locked for {BUILD_S:g} s by {_holder(file)}: end that first")
+        if waited_s > SILENT_S and not said and say is not None:
+            say(f"{file.name}: locked by {_holder(file)}, which builds here: waiting (Ctrl-C ends this)")
+            said = True
+        time.sleep(LOCK_EVERY_S)
+
+
+def _holder(file: IO[bytes]) -> str:
+    """The process that has locked it, by proc_locks(5)."""
+    found = os.fstat(file.fileno())
+    name = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+        words = line.split()
+        if words[1:2] == ["FLOCK"] and words[5] == name:
+            try:
+                comm = Path(f"/proc/{words[4]}/comm").read_text(errors="replace").strip()
+            except OSError:
+                break
+            return f"process {words[4]} ({comm})"
+    return "another process"
+
+
+@contextmanager
+def _said_when_late(say: Callable[[str], None] | None) -> Iterator[None]:
+    late = Timer(SILENT_S, say or str, ["building what has changed, or was never built (make)"])
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 Revision = tuple[str | None, bool | None]
@@ -97,20 +135,16 @@ def ask_git(tree: Path, *question: str) -> Callable[[], str | None]:
     environment |= {"GIT_OPTIONAL_LOCKS": "0"} | ({} if owner is None else environment_of(owner))
     asked = [*as_owner, "git", "-C", str(tree), "-c", f"safe.directory={tree}", "-c", "core.fsmonitor="]
     try:
-        asking = subprocess.Popen(
-            [*asked, *question],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",  # with core.quotePath off it names files as they are
-            env=environment,
-        )
+        asking = Asked([*asked, *question], environment=environment)
     except OSError:
         return lambda: None
 
     def answer() -> str | None:
-        said, _ = asking.communicate()
-        return said.strip() if asking.returncode == 0 else None
+        try:
+            said = asking.answer()
+        except LimitError as error:  # a run does not need it
+            print(one_line(f"copyscope: {error}"), file=sys.stderr)
+            return None
+        return said.text.strip() if said.status == 0 else None
 
     return answer

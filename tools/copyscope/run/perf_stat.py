@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from copyscope.asking import SAID_MAX_BYTES
 from copyscope.run.counters import EVENTS, Counter, Event, all_unsupported, combine, parse, unsupported
 
 FORMATS = (("-j",), ("-x", ","))  # JSON first; perf before 6.0 knows only the second
@@ -140,7 +141,7 @@ class PerfStat:
             self.failure = f"perf: did not answer SIGINT within {FINISH_TIMEOUT_S:.0f} s"
         assert self._counts is not None
         self._counts.seek(0)
-        readings = parse(self._counts.read().decode("utf-8", "replace"))
+        readings = parse(self._counts.read(SAID_MAX_BYTES).decode("utf-8", "replace"))
         messages = self._stop()
         if not readings and self.failure is None:
             self.failure = explain_failure(messages)
@@ -225,11 +226,11 @@ class PerfStat:
         said = ""
         if self._messages is not None:
             self._messages.seek(0)
-            said = self._messages.read().decode("utf-8", "replace")
+            said = self._messages.read(SAID_MAX_BYTES).decode("utf-8", "replace")
             self._messages.close()
         if self._counts is not None:
             self._counts.seek(0)
-            said = said or self._counts.read().decode("utf-8", "replace")
+            said = said or self._counts.read(SAID_MAX_BYTES).decode("utf-8", "replace")
             self._counts.close()
         self._messages = self._counts = None
         return said

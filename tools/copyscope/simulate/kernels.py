@@ -8,13 +8,13 @@ import lzma
 import os
 import platform
 import shutil
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from copyscope.asking import LimitError, ask
 from copyscope.errors import RunError, UsageError
 from copyscope.simulate import debian
 from copyscope.simulate.packed import unpack
@@ -167,13 +167,13 @@ def _check_signature(suite: str, signed: bytes) -> None:
         return
     argv = ["gpgv", "--quiet", "--keyring", str(KEYRING)]
     try:
-        done = subprocess.run(argv, input=signed, capture_output=True, check=False, timeout=ANSWER_S)
-    except subprocess.TimeoutExpired:
+        done = ask(argv, said=signed, limit_s=ANSWER_S)
+    except LimitError:
         raise debian.ArchiveError(
             f"{suite}: gpgv took over {ANSWER_S:g} s over its signature: repeat when idle"
         ) from None
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+    if done.status != 0:
+        said = done.complaint.splitlines()
         raise debian.ArchiveError(f"{suite}: its signature does not hold: {said[-1] if said else 'gpgv'}")
 
 

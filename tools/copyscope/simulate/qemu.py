@@ -2,10 +2,10 @@
 
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from copyscope.asking import LimitError, ask
 from copyscope.errors import RunError
 
 PROGRAM = "qemu-system-x86_64"
@@ -71,17 +71,10 @@ def find() -> Qemu:
     if path is None:
         raise RunError(f"{PROGRAM}: not found: install it: sudo tools/deps.sh simulate")
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = ask([path, "--version"], limit_s=ANSWER_S)
+    except (OSError, LimitError) as error:
         raise RunError(f"{path}: does not start: {error}") from error
-    return Qemu(path, *read_version(done.stdout))
+    return Qemu(path, *read_version(done.text))
 
 
 def read_version(said: str) -> tuple[str, int]:

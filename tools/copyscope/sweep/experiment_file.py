@@ -3,7 +3,6 @@
 import difflib
 import json
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from copyscope import paths
 from copyscope.arguments import DIGITS_MAX
-from copyscope.errors import UsageError
+from copyscope.asking import ask
+from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
 from copyscope.plan.arguments import of_run
@@ -269,8 +269,10 @@ def size_bytes(text: str) -> int | None:
 def strategies() -> list[str]:
     """The strategies under their full names, from the file names: as the build finds them."""
     if paths.INSTALLED:
-        said = subprocess.run([paths.TRAFFIC, "list"], capture_output=True, check=True).stdout
-        return sorted(row["name"] for row in json.loads(said))
+        said = ask([str(paths.TRAFFIC), "list"])
+        if said.status != 0:
+            raise RunError(f"{paths.TRAFFIC} list: ended with status {said.status}: install copyscope again")
+        return sorted(row["name"] for row in json.loads(said.output))
     return sorted(path.stem for path in (paths.ROOT / "src" / "traffic" / "strategies").glob("*.c"))
 
 

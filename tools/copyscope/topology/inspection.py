@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from copyscope.topology.shell import TopologyError
+
 ETH_P_ALL = 0x0003  # linux/if_ether.h: a tap of every packet, which makes zero-copy sends copy
 
 # The record's name of a feature -> its line in `ethtool -k`.
@@ -21,6 +23,7 @@ FEATURES = {
     "highdma": "highdma",
     "tx_nocache_copy": "tx-nocache-copy",
 }
+UNREADABLE = "topology: ip -j: what it printed cannot be read: update iproute2"
 XDP_MODES = {1: "native", 2: "generic", 3: "offloaded"}  # XDP_ATTACHED_* in linux/if_link.h
 
 
@@ -48,9 +51,21 @@ class PacketSocket:
 
 
 def parse_links(text: str) -> list[Link]:
-    """The links in the output of `ip -j -d link`. Raises ValueError when it is not what ip prints."""
-    # ip prints {} for a device that a filter dropped.
-    return [_link(row) for row in json.loads(text or "[]") if row]
+    """The links in the output of `ip -j -d link`. Raises TopologyError when it is not what ip prints."""
+    try:
+        # ip prints {} for a device that a filter dropped.
+        return [_link(row) for row in parse_json(text) if row]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise TopologyError(UNREADABLE) from error
+
+
+def parse_json(text: str) -> list[dict[str, Any]]:
+    """What `ip -j` printed: nothing at all means no rows. Raises TopologyError."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(text or "[]")
+    except (ValueError, RecursionError) as error:
+        raise TopologyError(UNREADABLE) from error
+    return rows
 
 
 def _link(row: dict[str, Any]) -> Link:

@@ -1,10 +1,10 @@
 """An interface of this machine that is lent to a run: whether it may be taken, and how to give it back."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from copyscope.topology.inspection import parse_json
 from copyscope.topology.shell import Command, TopologyError, run_together
 
 SYS_CLASS_NET = Path("/sys/class/net")
@@ -100,12 +100,6 @@ def make_interface(
         routes=sum(row.get("protocol") not in ("kernel", "ra") for row in mine),
         features=features,
     )
-
-
-def parse_json(text: str) -> list[dict[str, Any]]:
-    """What `ip -j` printed: nothing at all means no rows."""
-    rows: list[dict[str, Any]] = json.loads(text or "[]")
-    return rows
 
 
 def switched(before: str, after: str) -> list[str]:

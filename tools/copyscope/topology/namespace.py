@@ -10,7 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from copyscope.topology.shell import TopologyError, describe_missing
+from copyscope.asking import line_of
+from copyscope.complaints import Complaints
+from copyscope.escaping import one_line
+from copyscope.topology.shell import LIMIT_S, TopologyError, describe_missing
 
 # IPv6 is switched off in the namespace (not on the host): its neighbour and multicast chatter would be
 # counted beside the measured bytes. A kernel without IPv6 has no such file.
@@ -36,18 +39,24 @@ class Namespace:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
                 process_group=0,  # Ctrl-C must not take the link away while the traffic is still draining
             )
         except OSError as error:
             raise TopologyError(describe_missing(HOLDER_ARGV[0], error.strerror)) from None
         self.pid = self._holder.pid
+        assert self._holder.stderr is not None
+        self._complaints = Complaints(self._holder.stderr)
 
     def wait_ready(self) -> None:
         """Block until the holder is in its namespace; raises TopologyError when it could not make one."""
-        assert self._holder.stdout is not None and self._holder.stderr is not None
-        if self._holder.stdout.readline() != "ready\n":
-            reason = self._holder.stderr.read().strip().replace("\n", "; ") or "the holder process ended"
+        assert self._holder.stdout is not None
+        try:
+            said = line_of(self._holder.stdout, LIMIT_S)
+        except TimeoutError as error:
+            raise TopologyError(f"topology: unshare --net: {error}: see by hand what it waits for") from None
+        if said != b"ready\n":
+            odd = f"it said {said.decode(errors='replace')!r}" if said else "the holder process ended"
+            reason = one_line("; ".join(self._complaints.lines()) or odd)
             raise TopologyError(
                 f"topology: unshare --net: {reason}: run as root with CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 " (in a container: --privileged)"
@@ -63,7 +72,7 @@ class Namespace:
 
     def close(self) -> None:
         """End the holder; the kernel then removes the namespace, unless another process is still in it."""
-        for pipe in (self._holder.stdin, self._holder.stdout, self._holder.stderr):
+        for pipe in (self._holder.stdin, self._holder.stdout):  # the third is read by its own thread
             if pipe is not None:
                 pipe.close()
         try:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from copyscope.topology.inspection import Link
-from copyscope.topology.interface import SYS_CLASS_NET, Interface, parse_json, read_interfaces, switched
+from copyscope.topology.inspection import Link, parse_json
+from copyscope.topology.interface import SYS_CLASS_NET, Interface, read_interfaces, switched
 from copyscope.topology.shell import Command, TopologyError, run, run_together
 from copyscope.topology.topology import SIDES, Kept, Side, Topology
 

@@ -29,6 +29,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def packed(words: str) -> str:
+    """What a host said, which may be no Unicode."""
+    return base64.b64encode(words.encode(errors="backslashreplace")).decode()
+
+
 def end_with(handle: int, place: str) -> None:
     """When nobody holds the other end, nothing of this goes on, and the play's files go.
 
@@ -37,11 +42,19 @@ def end_with(handle: int, place: str) -> None:
     while os.read(handle, 1):
         pass
     shutil.rmtree(place, ignore_errors=True)
-    for pid in (*descendants(os.getpid()), os.getpid()):
+    held: dict[int, int] = {}
+    for pid in descendants(os.getpid()):
         try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
+            held[pid] = os.pidfd_open(pid)
+        except OSError:
             continue
+    # Who is held and found again is the one who was meant: numbers are given away anew.
+    for pid in descendants(os.getpid()):
+        try:
+            signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+        except (KeyError, ProcessLookupError):
+            continue
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -68,13 +81,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def v2_runner_on_ok(self, result: Any) -> None:
         said = dict(getattr(result, "result", None) or result._result)
         keys = ("status", "output", "errors", "seconds", "facts")
-        self._say(result._host, ended="ok", **{key: said[key] for key in keys})
+        self._say(result._host, ended="ok", **{key: said.get(key) for key in keys})
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         del ignore_errors
         said = dict(result._result)
         # The task's own time was over: not even the module answered.
-        status = None if "timedout" in said else 1
+        timed_out = said.get("timedout")
+        status = None if timed_out else 1
         words = (said.get("module_stderr"), said.get("module_stdout"), said.get("msg"))
         errors = next(
             (str(word).strip() for word in words if word and str(word).strip()), "it did not say why"
@@ -83,10 +97,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             result._host,
             ended="failed",
             status=status,
-            errors=base64.b64encode(errors.encode()).decode(),
-            seconds=float((said.get("timedout") or {}).get("period") or 0.0),
+            errors=packed(errors),
+            seconds=timed_out.get("period", 0.0) if isinstance(timed_out, dict) else 0.0,
         )
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         errors = str(result._result.get("msg", "")).strip()
-        self._say(result._host, ended="unreachable", errors=base64.b64encode(errors.encode()).decode())
+        self._say(result._host, ended="unreachable", errors=packed(errors))

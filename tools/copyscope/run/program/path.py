@@ -1,21 +1,22 @@
 """The path as it is found, for the record's `topology`: devices, their features, who listens on them."""
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from copyscope.asking import LimitError, ask
 from copyscope.run.program.connections import Connection, host_of, unmapped
 from copyscope.topology.inspection import (
     Link,
     device_row,
     packet_socket_rows,
     parse_features,
+    parse_json,
     parse_links,
     read_sysctls,
 )
+from copyscope.topology.shell import TopologyError
 
 PEERS_MAX = 16
 OWN_NAMESPACE = Path("/proc/self/ns/net")
@@ -42,17 +43,10 @@ class Namespace:
     def run(self, *argv: str) -> str:
         """The output of a command inside; empty when it fails: then what it would have told is unknown."""
         try:
-            done = subprocess.run(
-                ["nsenter", f"--net={self.path}", *argv],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=10,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            done = ask(["nsenter", f"--net={self.path}", "--", *argv])
+        except (OSError, LimitError):
             return ""
-        return done.stdout if done.returncode == 0 else ""
+        return done.text if done.status == 0 else ""
 
     def sysctls(self, _side: Literal["sender", "receiver"], names: Sequence[str]) -> dict[str, str | None]:
         """Sysctl name -> value inside; for machine.describe()."""
@@ -83,7 +77,10 @@ def describe(
     """
     peers = list(dict.fromkeys([*(host_of(c.peer) for c in connections), *noted]))[:PEERS_MAX]
     device_of = {peer: noted.get(peer) or _device_to(namespace, peer) for peer in peers}
-    links = {link.name: link for link in parse_links(namespace.run("ip", "-j", "-d", "link"))}
+    try:
+        links = {link.name: link for link in parse_links(namespace.run("ip", "-j", "-d", "link"))}
+    except TopologyError:
+        links = {}
     used = [name for name in dict.fromkeys(device_of.values()) if name in links]
     features = {name: parse_features(namespace.run("ethtool", "-k", name)) for name in used}
     first = used[0] if used else None
@@ -115,10 +112,9 @@ def describe(
 def _device_to(namespace: Namespace, peer: str) -> str | None:
     """Through which device packets to an address leave."""
     try:
-        rows = json.loads(namespace.run("ip", "-j", "route", "get", peer) or "[]")
-    except json.JSONDecodeError:
+        return str(parse_json(namespace.run("ip", "-j", "route", "get", peer))[0]["dev"])
+    except (TopologyError, LookupError, TypeError):
         return None
-    return str(rows[0]["dev"]) if rows and "dev" in rows[0] else None
 
 
 def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[dict[str, Any]]:
