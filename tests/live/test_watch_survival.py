@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from copyscope.run.program import processes
-from profiling import SLOW, WATCH, in_all, is_root, left_after_a_second, traces
+from profiling import FRONT, SLOW, WATCH, in_all, is_root, left_after_a_second, record_of, traces
 from programs import SAMPLED, running
 
 pytestmark = [
@@ -56,7 +56,7 @@ def test_a_collector_that_is_gone_costs_its_part_alone(number: signal.Signals, t
     kept = json.loads(record.read_text())
     assert len(kept["run"]["segments"]) >= 1 and not kept["verdict"]["valid"]
     (error,) = kept["run"]["errors"]
-    assert number.name in error and kept["target"]["ended"] == "the collector failed"
+    assert number.name in error and kept["target"]["ended"] == "the measurement failed"
     assert left_after_a_second(before) == []
 
 
@@ -167,3 +167,58 @@ def test_a_terminal_that_goes_ends_what_it_measured_in_order(how: str, tmp_path:
     assert kept["run"]["segments"] and kept["target"]["sent_bytes"] > 1 << 20
     assert kept["target"]["ended"] == "stopped by SIGHUP" and kept["run"]["errors"] == []
     assert left_after_a_second(before) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, in_all(signal.SIGINT)])
+@pytest.mark.parametrize("verb", ["watch", "run"])
+def test_a_signal_after_the_last_segment_loses_nothing(
+    verb: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """When the collector has gone all is measured, and the record is not yet written."""
+    record = tmp_path / "record.json"
+    with running([sys.executable, "-c", STEADY, "steady"]) as program:
+        words = {"watch": ["--pid", str(program.pid)], "run": ["--impl", "one_copy"]}[verb]
+        argv = [FRONT, verb, "--quiet", *SAMPLED, *words, "--duration", str(SLOW), "--json", str(record)]
+        run = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        collector = child_of(run, paths.COLLECTOR.name)
+        while processes.is_alive(collector):
+            time.sleep(0.002)
+        run.send_signal(number)
+        _, said = run.communicate(timeout=30 * SLOW)
+        assert program.poll() is None
+    kept = json.loads(record.read_text())
+    assert kept["run"]["segments"] and kept["run"]["errors"] == [], said
+    assert run.returncode == (not kept["verdict"]["valid"]), said
+
+
+# Sends to itself for a second, then nothing for longer than a block lasts.
+PAUSES = STEADY.replace(
+    "while True:", "import time\nwhile time.sleep(0 if time.monotonic() % 4 < 1.2 else 0.1) or True:"
+)
+
+
+@pytest.mark.parametrize("how", ["silent", "stopped"])
+def test_a_program_that_pauses_is_watched_to_its_end(how: str, tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    with running([sys.executable, "-c", PAUSES if how == "silent" else STEADY, "pauses"]) as program:
+        with watching("--pid", str(program.pid), "--duration", str(6 * SLOW), "--json", str(record)) as run:
+            time.sleep(1.5 * SLOW)
+            if how == "stopped":
+                program.send_signal(signal.SIGSTOP)
+            _, said = run.communicate(timeout=60 * SLOW)
+        program.send_signal(signal.SIGCONT)
+    kept = json.loads(record.read_text())
+    assert "Traceback" not in said and "fault" not in said
+    assert kept["run"]["errors"] == [] and kept["target"]["ended"] == "the time was over"
+    assert run.returncode == (not kept["verdict"]["valid"])
+    assert kept["target"]["sent_bytes"] > 1 << 20
+
+
+def test_the_whole_of_a_program_for_a_time_is_one_segment() -> None:
+    with running([sys.executable, "-c", STEADY, "whole"]) as program:
+        made = record_of(
+            "--whole", "--pid", str(program.pid), "--duration", str(SLOW), verb="watch", check=None
+        )
+    (segment,) = made["run"]["segments"]
+    assert 0.9 * SLOW < (segment["end_ns"] - segment["begin_ns"]) / 1e9 < 3 * SLOW
+    assert made["run"]["errors"] == [] and made["target"]["sent_bytes"] > 1 << 20

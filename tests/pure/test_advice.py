@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -483,7 +484,7 @@ def test_what_only_a_crossover_tells_is_measured_and_an_end_of_it_loses_nothing(
 
     monkeypatch.setattr(crossover, "main", measured)
     arguments = argparse.Namespace(advise=True, crossover=True)
-    assert watch.add_advice(full, arguments) is not interrupted
+    assert watch.add_advice(full, arguments, nullcontext()) is not interrupted
     answers = {one["name"]: one["answer"] for one in full["advice"]["remedies"]}
     assert answers["sendfile"] == ("maybe" if interrupted else "yes")
     said = capsys.readouterr().err

@@ -97,7 +97,7 @@ class Runs:
     def __call__(self, *_: object) -> Self:
         return self
 
-    def perform(self) -> SimpleNamespace:
+    def perform(self, _hold: object = None) -> SimpleNamespace:
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -134,6 +134,32 @@ def test_a_run_that_could_not_be_kept_has_status_1(
     out, err = capsys.readouterr()
     assert "COPY LEDGER" in out
     assert list(kept_in(err).glob("*.json"))
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("step", ["assemble", "derive", "show"])
+def test_what_a_fault_of_ours_may_not_take_with_it_is_kept(
+    step: str,
+    disks: Disks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever a derivation meets: what was measured is there, to be derived by another copyscope."""
+    assert disks.full == []
+
+    def fails(*_: object) -> None:
+        raise AssertionError("of a pause")
+
+    monkeypatch.setattr(outcome, step, fails)
+    assert run_command.main(["-q"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("copyscope: a fault of copyscope: commands/outcome.py:")
+    assert "AssertionError: of a pause" in line and "what was measured is kept in" in line
+    (kept,) = (tmp_path / "spare").glob("*/*")
+    assert kept.name == ("raw.pickle" if step == "assemble" else "record.json")
+    if step != "assemble":
+        assert ("verdict" in store.read(kept)) == (step == "show")
 
 
 def test_of_several_runs_the_first_are_written_when_one_fails(

@@ -1,6 +1,7 @@
 """One session for whoever is measured: what happens in which order, and what is left of a run that fails."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -164,6 +165,56 @@ def test_what_was_measured_is_kept(
     assert (raw.interrupted, raw.errors, len(raw.segments), len(raw.loads)) == (interrupted, errors, 1, 2)
     assert said[-5:] == ["perf off", "close", "report", "finish", "end"]
     assert run.failed is not interrupted
+
+
+def test_what_nobody_has_foreseen_loses_nothing_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a segment, when perf is read, and at the end; what is not the fault of these is still asked for."""
+
+    nowhere: dict[str, Any] = {}
+
+    def fails(segment: Segment) -> None:
+        assert segment.index == 0, "of the second segment"
+
+    def asked() -> None:
+        raise OSError(24, "Too many open files")
+
+    run, said = made(monkeypatch, ["unprobed", "unprobed"], fails)
+    subject: Any = run.subject
+    subject.perfs["target"].finish = asked
+    subject.finish = lambda: nowhere["nothing"]
+    raw = run.perform()
+    assert len(raw.segments) == 1 and len(raw.loads) == 2 and "report" in said
+    for error, why in zip(
+        raw.errors, ("AssertionError: of the second", "OSError: [Errno 24]", "KeyError"), strict=True
+    ):
+        assert error.startswith("a fault of copyscope: run/session.py:") and why in error
+    assert raw.collector is not None and said[-1] == "end"
+
+
+def test_when_all_is_measured_a_signal_is_held_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a failure: the reports are still to be read."""
+    nowhere: dict[str, Any] = {}
+
+    def fault(_: Segment) -> None:
+        nowhere["fails"]
+
+    for fails in (nothing, fault):
+        run, said = made(monkeypatch, ["unprobed"], fails)
+        run.raw.segments += [{"arm": "unprobed"}]
+        run.perform(partial(said.append, "hold"))
+        assert said.count("hold") == 1 and said.index("hold") < said.index("report")
+
+
+def test_a_signal_while_reports_are_read_is_no_whole_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = made(monkeypatch, ["unprobed"])
+    subject: Any = run.subject
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    subject.finish = interrupted
+    raw = run.perform()
+    assert raw.interrupted and raw.errors == ["interrupted: the run was stopped before its end"]
 
 
 @pytest.mark.parametrize("arm", ["unprobed", WARM_UP])

@@ -1,10 +1,17 @@
 """python3 -I -m copyscope VERB ...: from whole standard streams to the exit status."""
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Ctrl-C ends us as any program, until there is something to be ended in order (commands/entry.py).
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import gc
 import os
 import sys
 
 from copyscope import environment, streams
+from copyscope.escaping import one_line
 
 
 def main(words: list[str]) -> int:
@@ -20,6 +27,14 @@ def main(words: list[str]) -> int:
     except (ImportError, MemoryError, OSError, SystemError) as error:
         # SystemError: what Python makes of some allocations that fail.
         status = not_loaded(error, words)
+    except Exception as error:
+        from copyscope.errors import describe  # noqa: PLC0415
+
+        print(one_line(f"copyscope: {describe(error)}"), file=sys.stderr)
+        status = failed(words)
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     return streams.end(int(status or 0))
 
 
@@ -32,6 +47,11 @@ def not_loaded(error: Exception, words: list[str]) -> int:
         # Without the path of a library, which is long.
         why, then = str(error).rpartition(": ")[2], "free some memory, or build again: make"
     print(f"copyscope: cannot be loaded: {why}: {then}", file=sys.stderr)
+    return failed(words)
+
+
+def failed(words: list[str]) -> int:
+    """The exit status of what failed: 1 of diff says that something got worse."""
     return 2 if words[:1] == ["diff"] else 1
 
 

@@ -3,6 +3,8 @@
 import errno
 import os
 
+PACKAGE = "/tools/copyscope/"
+
 
 class UsageError(Exception):
     """What was asked makes no sense: exit status 2."""
@@ -23,6 +25,19 @@ class RunError(Exception):
 
 class AbandonedError(KeyboardInterrupt):
     """The user asked so often for the end that no report is wanted."""
+
+
+def describe(error: Exception) -> str:
+    """It in one line; of what nobody has foreseen with the place where it happened."""
+    if type(error).__module__.startswith("copyscope."):
+        return str(error)
+    place, at = "", error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if PACKAGE in file:
+            place = f"{file.rpartition(PACKAGE)[2]}:{at.tb_lineno}: "
+        at = at.tb_next
+    return f"a fault of copyscope: {place}{type(error).__name__}: {error or 'without a word'}: report it"
 
 
 class NotStartedError(RunError):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from copyscope.arguments import UsageParser
 from copyscope.commands import entry, keeping
+from copyscope.commands.ending import Ending
 from copyscope.crosscheck.compare import compare, ours
 from copyscope.crosscheck.run import PeerSession, with_peers
 from copyscope.crosscheck.tools import PEERS
@@ -81,23 +82,24 @@ def _crosscheck(argv: list[str]) -> int:
     plan = with_peers(plan, asked, args.duration, seed)
     workload = workload_section(args, traffic.resolved)
     title = f"{workload['impl']}, {args.size}, over {args.topology}"
-    with Steps(title, len(tuple(plan.segments)), quiet=args.quiet) as steps:
-        subject = OwnTraffic(replace(choose_path(args), keep=None), traffic)
-        session = PeerSession(plan, subject, steps, asked)
-        raw = session.perform()
-    absent |= session.failed_peers
-    git, dirty = git_revision()
-    made = derive(
-        assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
-    )
-    mine = ours(made)
-    rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
-    invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
-    described = [vars(row) for row in rows]
-    found = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
-    kept = args.json is None or keeping.write_json(found, args.json)
-    if args.json != "-":
-        render_crosscheck(title, described, absent, invalid, make_console())
+    with Ending() as ending:
+        with Steps(title, len(tuple(plan.segments)), quiet=args.quiet) as steps:
+            subject = OwnTraffic(replace(choose_path(args), keep=None), traffic)
+            session = PeerSession(plan, subject, steps, asked)
+            raw = session.perform(ending.hold)
+        absent |= session.failed_peers
+        git, dirty = git_revision()
+        made = derive(
+            assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
+        )
+        mine = ours(made)
+        rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
+        invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
+        described = [vars(row) for row in rows]
+        found = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
+        kept = args.json is None or keeping.write_json(found, args.json)
+        if args.json != "-":
+            render_crosscheck(title, described, absent, invalid, make_console())
     if raw.interrupted:
         return entry.INTERRUPTED
     return entry.FAILED if not kept or invalid or any(row.agrees is False for row in rows) else 0

@@ -5,11 +5,12 @@ import os
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
 from copyscope.arguments import UsageParser
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import AbandonedError, RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.machine.fingerprint import check_pid_namespace
 from copyscope.record.store import RecordError
@@ -26,6 +27,7 @@ NEXT_STEPS: dict[type[OSError], str] = {
     NotADirectoryError: "choose a directory",
 }
 DISTURBED = "check space and permissions"
+GIVEN_UP = "ended at the third signal, before what was measured was kept"
 
 
 def run(job: Callable[[], int], interrupted: str = "interrupted", *, failed: int = FAILED) -> int:
@@ -48,8 +50,8 @@ def run(job: Callable[[], int], interrupted: str = "interrupted", *, failed: int
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         say(f"{where}{error.strerror or error}: {NEXT_STEPS.get(type(error), DISTURBED)}")
-    except KeyboardInterrupt:
-        say(interrupted)
+    except KeyboardInterrupt as asked:
+        say(GIVEN_UP if isinstance(asked, AbandonedError) else interrupted)
         return INTERRUPTED
     return failed
 
@@ -72,8 +74,22 @@ def need_root(verb: str, argv: Sequence[str]) -> None:
     check_pid_namespace()
 
 
+def need_threads() -> None:
+    """Raises RunError where no more can be started: a library that wants several would wait for ever."""
+    try:
+        one = threading.Thread(target=int)
+        one.start()
+        one.join()
+    except RuntimeError:
+        raise RunError(
+            "no process is left for this user (ulimit -u, pids.max of its cgroup), or no memory: end one"
+        ) from None
+
+
 def end_in_order() -> None:
     """SIGTERM, and SIGHUP of a terminal that goes, end it as Ctrl-C does: what was measured is kept."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # __main__.py
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # nohup(1) has SIGHUP ignored: its user wants the run to go on.
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -54,6 +54,7 @@ def _query(arguments: argparse.Namespace) -> int:
         raise UsageError(f"give one question, {', '.join(QUESTIONS)}, or --sql SQL")
     if arguments.question is not None and arguments.question not in QUESTIONS:
         raise UsageError(f"{arguments.question}: no such question: {', '.join(QUESTIONS)}")
+    entry.need_threads()
     out = Path(arguments.directory)
     kept = database.to_parquet(out)
     for said in kept.left_out[:LEFT_OUT_MAX]:

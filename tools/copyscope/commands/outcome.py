@@ -5,6 +5,7 @@ collector loads its programs.
 """
 
 import argparse
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from copyscope.commands import keeping
 from copyscope.commands.entry import say
+from copyscope.files.rescuing import kept_if_it_fails
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
@@ -45,7 +47,10 @@ def record_of(
 ) -> Record:
     """The whole record of a run; `target`: of a program that was watched."""
     identity = Identity(run_id, None, repeat, repeat, seed, *revision)
-    return derive(assemble(raw, workload, identity, args.frequency, target) | stacks(raw, args))
+    with kept_if_it_fails("raw.pickle", lambda: pickle.dumps(raw)):
+        read = assemble(raw, workload, identity, args.frequency, target) | stacks(raw, args)
+    with kept_if_it_fails("record.json", lambda: store.serialise(read)):
+        return derive(read)
 
 
 def stacks(raw: Raw, args: argparse.Namespace) -> Record:
@@ -71,7 +76,8 @@ def report(
     if args.json and getattr(args, "repeat", 1) == 1:
         kept = keeping.write_json(made, args.json) and kept
     if args.json != "-":
-        show(made, args, render, make_console())
+        with kept_if_it_fails("record.json", lambda: store.serialise(made)):
+            show(made, args, render, make_console())
     return kept
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from copyscope.commands import entry, keeping
+from copyscope.commands.ending import Ending
 from copyscope.commands.watch_arguments import WHOM, split
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
@@ -88,25 +89,23 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
         )
         run_id = store.run_id(None, {**workload, "topology": path.kind, "mtu": args.mtu}, repeat)
-        with (
-            Steps(
+        with Ending() as ending, _kept_if_it_fails(records, args):
+            with Steps(
                 title, len(tuple(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
-            ) as steps,
-            _kept_if_it_fails(records, args),
-        ):
-            raw = Session(plan, OwnTraffic(path, traffic, hosts), steps, meanwhile).perform()
-        from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
+            ) as steps:
+                raw = Session(plan, OwnTraffic(path, traffic, hosts), steps, meanwhile).perform(ending.hold)
+            from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
 
-        made = outcome.record_of(
-            raw, workload, args, run_id=run_id, seed=seed + repeat, revision=revision(), repeat=repeat
-        )
-        records.append(made)
-        kept &= outcome.report(made, raw, args, out)
+            made = outcome.record_of(
+                raw, workload, args, run_id=run_id, seed=seed + repeat, revision=revision(), repeat=repeat
+            )
+            kept &= outcome.report(made, raw, args, out)
+            records.append(made)
         if args.json != "-" and raw.kept is not None:
             print(visible(f"kept: {', '.join(raw.kept.names)}"))
             for line in (*raw.kept.look, *raw.kept.delete):
                 print(visible(f"  {line}"))
-        interrupted = raw.interrupted
+        interrupted = raw.interrupted or bool(ending.asked and len(records) < args.repeat)
         if interrupted:
             break
     if args.repeat > 1:

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -88,7 +88,7 @@ def _watch(argv: list[str]) -> int:
                 seen, workload, args, run_id=run_id, seed=seed, revision=revision(), target=section
             )
             check_met(made, args)
-            asked = add_advice(made, args)
+            asked = add_advice(made, args, program.signals_aside())
             kept = outcome.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
             if command and program.raw.status is None and not args.quiet:
@@ -166,10 +166,11 @@ def check_met(made: Record, args: argparse.Namespace) -> None:
         )
 
 
-def add_advice(made: Record, args: argparse.Namespace) -> bool:
+def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextManager[None]) -> bool:
     """Where it was asked for; with --crossover what it still asks for is measured, and it is given again.
 
-    False: that was not measured, or was interrupted; what is known of the program is reported all the same.
+    `aside`: meanwhile a signal ends the crossover. False: that was not measured, or was interrupted; what is
+    known of the program is reported all the same.
     """
     if not args.advise and not args.crossover:
         return True
@@ -183,7 +184,8 @@ def add_advice(made: Record, args: argparse.Namespace) -> bool:
         name = f"crossover-{here['kernel']}" if "--out" in asked else "crossover"
         entry.say("--crossover: only that can tell: 99 short runs; Ctrl-C prints what is known without")
         try:
-            crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
+            with aside:
+                crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
         except RunError as error:
             entry.say(f"--crossover: {error}; the same command goes on where it was")
             return False

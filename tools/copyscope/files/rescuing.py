@@ -3,12 +3,16 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from copyscope.errors import RunError, describe
+from copyscope.escaping import one_line
 from copyscope.files import saving
 
 # A full disk is mostly one of several; the last of these is memory.
+SAID_MAX = 120
 PLACES = ("/var/tmp", "/tmp", "/dev/shm")
 
 
@@ -28,3 +32,13 @@ def rescue(files: Mapping[str, bytes]) -> str:
             continue
         return f"what was measured is kept in {directory}"
     return f"what was measured could not be kept, not in {', '.join(PLACES)} either: free some space"
+
+
+@contextmanager
+def kept_if_it_fails(name: str, data: Callable[[], bytes]) -> Iterator[None]:
+    """What is done with a measurement may fail: then it is kept as it is. Raises RunError that says where."""
+    try:
+        yield
+    except Exception as error:
+        # The place has to stand in one line with it, whole.
+        raise RunError(f"{one_line(describe(error), SAID_MAX)}: {rescue({name: data()})}") from error

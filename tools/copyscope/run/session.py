@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
-from copyscope.errors import AbandonedError, RunError, UsageError
+from copyscope.errors import AbandonedError, describe
 from copyscope.machine import fingerprint
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
@@ -24,7 +25,6 @@ from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
 from copyscope.run.counters import Counter
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.program import processes
-from copyscope.topology import TopologyError
 
 # Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
 # detaching forty kprobes: each waits for a grace period.
@@ -189,36 +189,46 @@ class Session:
         # CPU time of helpers that have ended, where that of all children is not ours.
         self._ended_ns = 0
 
-    def perform(self) -> Raw:
-        """Run to the end, or as far as it goes. Raises only when nothing at all could be measured."""
+    def perform(self, hold: Callable[[], object] = lambda: None) -> Raw:
+        """Run to the end, or as far as it goes. Raises only when nothing at all could be measured.
+
+        `hold` is called when nothing more will be: a signal is to interrupt no report.
+        """
         self.began_s, times = time.monotonic(), fingerprint.cpu_times()
         with self.until:
             try:
-                self._set_up()
-                self._run_segments()
+                try:
+                    self._set_up()
+                    self._run_segments()
+                finally:
+                    hold()
             except AbandonedError:
                 raise
             except KeyboardInterrupt:
                 if not self._has_measured():
                     raise
-                self.raw.interrupted = True
-                self.raw.errors.append("interrupted: the run was stopped before its end")
-            except (RunError, TopologyError) as error:
+                self._interrupt()
+            except Exception as error:
+                # Also what nobody has foreseen: what was measured is worth more.
                 if not self._has_measured():
                     raise
                 self.failed = True
-                self.raw.errors.append(str(error))
+                self._note(describe(error))
             try:
                 self._collect_reports()
             except AbandonedError:
                 raise
             except KeyboardInterrupt:
-                pass
+                self._interrupt()
         # What was read at the begin and the end is this machine's.
         if self.raw.machine is not None and self.raw.places is None:
             self.raw.machine["steal_percent"] = fingerprint.steal_percent(times, fingerprint.cpu_times())
         self.raw.wall_s = time.monotonic() - self.began_s
         return self.raw
+
+    def _interrupt(self) -> None:
+        self.raw.interrupted = True
+        self._note("interrupted: the run was stopped before its end")
 
     def _has_measured(self) -> bool:
         return any(segment["arm"] != WARM_UP for segment in self.raw.segments)
@@ -244,13 +254,10 @@ class Session:
 
     def _run_segments(self) -> None:
         self.raw.loads.append(self.read_load())
-        try:
-            for segment in self.subject.segments(self.plan.segments):
-                self.steps.begin(f"{segment.arm} segment")
-                self.measure(segment)
-                self.steps.done()
-        finally:
-            self.raw.loads.append(self.read_load())
+        for segment in self.subject.segments(self.plan.segments):
+            self.steps.begin(f"{segment.arm} segment")
+            self.measure(segment)
+            self.steps.done()
 
     def read_load(self) -> dict[str, Any]:
         """What the CPUs that the subject may use have done so far, and copyscope.
@@ -314,19 +321,29 @@ class Session:
         return list(self.subject.perfs.values()) if "ledger" in arm else []
 
     def _collect_reports(self) -> None:
-        """Each child that still runs says what it knows; one that has ended is named."""
+        """Each child that still runs says what it knows; one that has ended is named, and what fails."""
+        self._try(lambda: self.raw.loads.append(self.read_load()))
         for side, perf in self.subject.perfs.items():
-            self.raw.counters[side] = {name: count.as_record() for name, count in perf.finish().items()}
+            self._try(partial(self._count, side, perf))
         for child in self.subject.children:
             self.raw.reports[child.name] = self._report(child, "stop")
         self.raw.collector = self._report(self.collector, "report")
-        self.subject.finish()
+        self._try(self.subject.finish)
+
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except Exception as error:
+            self._note(describe(error))
+
+    def _count(self, side: str, perf: PerfStat) -> None:
+        self.raw.counters[side] = {name: count.as_record() for name, count in perf.finish().items()}
 
     def _report(self, child: Program, command: str) -> Message | None:
         try:
             report = child.ask(command, "report", STOP_S)
-        except (RunError, UsageError) as error:
-            self._note(str(error))
+        except Exception as error:
+            self._note(describe(error))
             return None
         for unheard in report.pop(UNHEARD, ()):
             self._note(unheard)

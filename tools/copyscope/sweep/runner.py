@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.errors import MachineError, UsageError
+from copyscope.files.rescuing import kept_if_it_fails
 from copyscope.hosts import hosts_of
 from copyscope.ledger.derive import derive
 from copyscope.plan.options import (
@@ -18,6 +19,7 @@ from copyscope.plan.options import (
     workload_section,
 )
 from copyscope.plan.run_plan import RunPlan, traffic_plan
+from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.segments import Record
 from copyscope.run.build import git_revision
@@ -47,7 +49,9 @@ class Prepared:
         if raw.interrupted:
             raise KeyboardInterrupt
         workload = workload_section(self.args, self.traffic.resolved)
-        return derive(assemble(raw, workload, identity, self.args.frequency))
+        read = assemble(raw, workload, identity, self.args.frequency)
+        with kept_if_it_fails("record.json", lambda: store.serialise(read)):
+            return derive(read)
 
 
 def prepare(args: argparse.Namespace) -> Prepared:

@@ -7,7 +7,7 @@ it is known how much moved meanwhile.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -102,6 +102,10 @@ class WatchedProgram(Subject):
         """Let the measurement end here, in order."""
         self._stop.because(reason)
 
+    def signals_aside(self) -> AbstractContextManager[None]:
+        """Something else runs meanwhile, which a signal is to end."""
+        return self._stop.aside()
+
     def __enter__(self) -> Self:
         return self
 
@@ -121,8 +125,8 @@ class WatchedProgram(Subject):
         if target.command:
             self.command = self._exit.enter_context(Command(target.command, self._output))
             target.started.append(self.command.pid)
-        listening = until if self.command is None else self._exit
-        listening.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
+        # Beyond the session: a signal while its record is made loses nothing.
+        self._exit.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
         session = self.session
         session.collector.send("symbols", "symbols")
         perfs = self.perfs if session.plan.counters and target.follow else None
@@ -332,7 +336,7 @@ class WatchedProgram(Subject):
         raw, plan = self.raw, self.session.plan
         self.code.name((raw.collector or {}).get("samples", []))
         if self.session.failed:
-            self._stop.because("the collector failed")
+            self._stop.because("the measurement failed")
         raw.ended = self._stop.reason or raw.ended
         misses = self._followed.perf_misses
         if plan.counters and not self._target.follow:

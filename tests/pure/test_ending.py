@@ -1,0 +1,141 @@
+"""Ctrl-C and SIGTERM, at any moment: no traceback, and what is measured is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from copyscope.commands import copyscope, entry
+from copyscope.commands.ending import Ending
+from copyscope.errors import AbandonedError
+from copyscope.run.program.stop import PATIENCE, Stop
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(0.01)  # for the handler
+
+
+def handlers() -> list[Any]:
+    return [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_before_all_is_measured_a_signal_stops_the_run_and_afterwards_it_is_noted(number: int) -> None:
+    before = handlers()
+    with Ending() as ending:
+        with pytest.raises(KeyboardInterrupt):
+            send(number)
+        ending.hold()
+        for asked in range(1, PATIENCE):
+            send(number)
+            assert ending.asked == asked
+        with pytest.raises(AbandonedError):
+            send(number)
+    assert handlers() == before
+
+
+def test_under_nohup_a_terminal_that_goes_is_no_end() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Ending():
+            send(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_watch_that_has_measured_is_not_interrupted_but_by_the_third_signal() -> None:
+    before = handlers()
+    stop = Stop()
+    undo = stop.listen(None, set)
+    try:
+        stop.measured = True
+        send(signal.SIGTERM)
+        assert stop.reason == "stopped by SIGTERM"
+        # Something else takes long meanwhile, as the crossover of an advice.
+        with stop.aside(), pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+        send(signal.SIGINT)
+        with pytest.raises(AbandonedError):
+            send(signal.SIGINT)
+    finally:
+        undo()
+    assert handlers() == before
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [(KeyboardInterrupt, "nothing"), (AbandonedError, entry.GIVEN_UP)],
+)
+def test_how_it_was_ended_is_said(
+    ended: type[BaseException], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job() -> int:
+        raise ended
+
+    assert entry.run(job, "nothing") == entry.INTERRUPTED
+    assert capsys.readouterr().err == f"copyscope: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("loaded", "statuses"),
+    [
+        ("copyscope.environment", [-signal.SIGINT]),
+        ("copyscope.commands.entry", [-signal.SIGINT]),
+        ("copyscope.commands.reading", [entry.INTERRUPTED, -signal.SIGINT]),
+    ],
+)
+def test_ctrl_c_while_all_is_loaded_is_no_traceback(loaded: str, statuses: list[int]) -> None:
+    """The interpreter says what it has loaded: from its own start on it takes a third of a second."""
+    argv = [sys.executable, "-I", "-X", "importtime", "-m", "copyscope", "report", "/no/such/sweep"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.split("|")[-1].strip() == loaded:
+                break
+        run.send_signal(signal.SIGINT)
+        said = [line for line in run.stderr.read().splitlines() if not line.startswith("import time:")]
+    assert run.returncode in statuses, said
+    assert [line.startswith("copyscope: interrupted") for line in said] == [True] * (run.returncode > 0)
+
+
+FAULT = """
+import sys
+from copyscope import __main__
+from copyscope.commands import copyscope
+def fails(words):
+    raise {error}
+copyscope.main = fails
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("verb", "status"), [("run", 1), ("diff", 2)])
+def test_what_nobody_has_foreseen_is_one_line(verb: str, status: int) -> None:
+    code = FAULT.format(error="AssertionError('a\\nb\\x1b[2J')")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, verb], capture_output=True, text=True, timeout=30, check=False
+    )
+    place, said = "copyscope: a fault of copyscope: __main__.py:", "AssertionError: a b␛[2J: report it\n"
+    assert done.returncode == status and done.stdout == ""
+    assert done.stderr.startswith(place) and done.stderr.endswith(said) and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["report", "x"], ["fleet", "query", "x", "who-copies"]])
+def test_without_a_process_left_there_is_one_line(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pyarrow waits for ever for a thread that cannot be started."""
+
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert copyscope.main(words) == 1
+    assert capsys.readouterr().err.startswith("copyscope: no process is left for this user (ulimit -u")
