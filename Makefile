@@ -38,6 +38,11 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 SUDO_HOME = $(shell getent passwd $(SUDO_UID) | cut -d: -f6)
 AS_USER := $(if $(and $(SUDO_UID),$(filter 0,$(shell id -u))),setpriv --reuid=$(SUDO_UID) --regid=$(SUDO_GID) --init-groups env HOME=$(SUDO_HOME) USER=$(SUDO_USER) LOGNAME=$(SUDO_USER))
 
+# sudo takes the proxies of whoever called it away; what fetches something needs them.
+ifneq ($(and $(SUDO_UID),$(filter 0,$(MAKELEVEL))),)
+$(foreach name,$(shell tools/proxies.sh | cut -d= -f1),$(eval export $(name) := $$(shell tools/proxies.sh $(name))))
+endif
+
 # C files are compiled on all processors, if nobody said on how many.
 PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --output-sync=target)
 
@@ -60,42 +65,28 @@ $(OUTPUT) $(OUTPUT)/tests:
 
 # The package is found by a path from site-packages: a tree that is copied with its environment has its own.
 .venv/.package:
-	$(Q)test -x $(PYTHON) || python3 -m venv .venv
+	$(Q)test -x $(PYTHON) || { python=$$(tools/python.sh ensurepip) && "$$python" -m venv .venv; }
 	$(Q)cd .venv/lib/python3*/site-packages && echo ../../../../tools > copyscope.pth
 	$(Q)touch $@
 
-# Everything that runs is pinned with its hash; pip checks them.
+# Everything that runs is pinned with its hash; pip checks them. Without a network: tools/pinned.sh.
 .venv/.ready: requirements.txt | .venv/.package
 	$(call say,VENV,.venv)
-	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(Q)tools/pinned.sh $< rich msgspec
 	$(Q)touch $@
 
-.venv/.ready-test: requirements-test.txt .venv/.ready
-	$(call say,VENV,tests)
-	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-test.txt
-	$(Q)touch $@
-
-# Numbers, plots and files of sweeps; a profile does without.
-.venv/.ready-report: requirements-report.txt .venv/.ready
-	$(call say,VENV,report)
-	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-report.txt
-	$(Q)touch $@
-
-# What asks the records of a fleet, and what asks its hosts: both are left out by most.
-.venv/.ready-fleet .venv/.ready-ansible: .venv/.ready-%: requirements-%.txt .venv/.ready
+# What a profile does without: tests; numbers, plots and files of sweeps; completion for shells, which only `make install` needs; what
+# asks the records of a fleet, and what asks its hosts.
+.venv/.ready-test .venv/.ready-report .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible: .venv/.ready-%: requirements-%.txt .venv/.ready
 	$(call say,VENV,$*)
-	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(Q)tools/pinned.sh $<
 	$(Q)touch $@
+
+.venv/.ready-install: .venv/.ready-report
 
 # Root does not write bytecode into the user's tree (bin/copyscope), so it is made here.
 $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 	$(Q)$(PYTHON) -P -m compileall -q tools/copyscope
-	$(Q)touch $@
-
-# What only `make install` needs: completion for shells.
-.venv/.ready-install: requirements-install.txt .venv/.ready-report
-	$(call say,VENV,install)
-	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-install.txt
 	$(Q)touch $@
 
 install: ## copyscope on PATH, with its programs, environment, man pages and completion: PREFIX=/usr/local DESTDIR= (root)
@@ -112,7 +103,7 @@ deb: ## A Debian package of what was built, in .output/
 static: ## Collector and traffic with all their libraries: .output/static/collector, .output/guest/traffic
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/static/collector $(OUTPUT)/guest/traffic
 
-deps: ## Install what is missing (apt or dnf; root), saying what first
+deps: ## Install what is missing (apt, dnf, zypper, pacman; root), saying what first
 	$(Q)tools/deps.sh run
 
 deps-test:
@@ -229,7 +220,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck bin/copyscope tools/deps.sh tools/install.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck bin/copyscope tools/*.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

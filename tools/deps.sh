@@ -1,73 +1,73 @@
 #!/usr/bin/env bash
 # Installs what copyscope needs from the distribution: says what is missing first, does nothing when nothing is.
 set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
 
 # The one list of packages. "found by" is tried before any package manager is asked, so that a machine that has
 # everything, however it came there, costs a few milliseconds:
-#   NAME  a program   <FILE>  a header   !COMMAND  a command that must succeed
-# perf@ and bpftool@ stand for packages whose names depend on the kernel (see resolve()).
+#   NAME  a program   <FILE>  a header   !COMMAND  a command that must succeed   ?  before it: can be done without
+# A name is that of the first column where a row has no more; - where there is none. Those with an @ depend on the release (resolve).
 PACKAGES='
-# group | what for                          | found by             | Debian, Ubuntu   | Fedora
-run     | C compiler                        | gcc                  | gcc              | gcc
-run     | C library headers                 | <stdio.h>            | libc6-dev        | glibc-devel
-run     | kernel headers                    | <linux/errqueue.h>   | linux-libc-dev   | kernel-headers
-run     | build                             | make                 | make             | make
-run     | BPF compiler                      | clang                | clang            | clang
-run     | BPF object tools                  | llvm-strip           | llvm             | llvm
-run     | finding libraries                 | pkg-config           | pkg-config       | pkgconf-pkg-config
-run     | BPF loader                        | <bpf/libbpf.h>       | libbpf-dev       | libbpf-devel
-run     | ELF files                         | <libelf.h>           | libelf-dev       | elfutils-libelf-devel
-run     | compression                       | <zlib.h>             | zlib1g-dev       | zlib-devel
-run     | sending through io_uring (optional) | <liburing.h>    | liburing-dev     | liburing-devel
-run     | JSON in C                         | <jansson.h>          | libjansson-dev   | jansson-devel
-run     | BPF skeletons, vmlinux.h          | !have_kernel_tool bpftool | bpftool@         | bpftool
-run     | performance counters              | !have_kernel_tool perf | perf@            | perf
-run     | links and addresses               | ip                   | iproute2         | iproute
-run     | offloads                          | ethtool              | ethtool          | ethtool
-run     | namespaces                        | unshare              | util-linux       | util-linux
-run     | entering namespaces               | nsenter              | util-linux       | util-linux-core
-run     | dropping privileges               | setpriv              | util-linux       | util-linux
-run     | Python                            | python3              | python3          | python3
-run     | Python environments               | !have_venv           | python3-venv     | python3
-test    | checking shell scripts            | shellcheck           | shellcheck       | ShellCheck
-test    | a program to watch                | iperf3               | iperf3           | iperf3
-test    | its client                        | curl                 | curl             | curl
-test    | other hosts                       | ssh                  | openssh-client   | openssh-clients
-test    | formatting C                      | clang-format         | clang-format     | clang-tools-extra
-test    | the bpftrace cookbook             | bpftrace             | bpftrace         | bpftrace
-test    | second opinion                    | !have_syscount       | libbpf-tools     | libbpf-tools
-test    | memory errors and races in C      | !have_sanitizers     | libc6-dev gcc    | libasan libubsan libtsan
-programs | a server to watch                 | nginx                | nginx-light      | nginx
-programs | its load                           | wrk                  | wrk            | wrk
-programs | another server to watch           | redis-server         | redis-server     | redis
-programs | its client                        | redis-benchmark      | redis-tools      | redis
-simulate | a simulated machine              | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
-simulate | its kernel, unpacked             | zstd                 | zstd             | zstd
-kernels | other kernels                     | qemu-system-x86_64   | qemu-system-x86  | qemu-system-x86-core
-kernels | another processor            | qemu-system-aarch64  | qemu-system-arm  | qemu-system-aarch64-core
-kernels | building for it                  | !have_arm64_cc       | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu
-consumers | a browser for pages          | !have_chromium       | chromium         | chromium
-consumers | what drives it               | node                 | nodejs           | nodejs
-consumers | its packages                 | npm                  | npm              | nodejs-npm
-consumers | building pprof               | go                   | golang-go        | golang
-distributions | roots of other Debians  | debootstrap         | debootstrap      | debootstrap
-distributions | their clones            | git                 | git              | git
-kernels | first program of a guest          | /bin/busybox         | busybox-static   | busybox
-kernels | modules of the guests             | depmod               | kmod             | kmod
-kernels | first file system of a guest      | cpio                 | cpio             | cpio
-kernels | compressed modules                | xz                   | xz-utils         | xz
-kernels | packages of Debian                | dpkg                 | dpkg             | dpkg
-kernels | package lists of Debian           | apt-get              | apt              | apt
-kernels | signatures of Debian              | !have_debian_keys    | debian-archive-keyring | debian-keyring
+# group       | what for                  | found by                  | Debian, Ubuntu     | Fedora, RHEL          | openSUSE          | Arch
+run           | C compiler                | gcc                       | gcc
+run           | C library headers         | <stdio.h>                 | libc6-dev          | glibc-devel           | glibc-devel       | glibc
+run           | kernel headers            | <linux/errqueue.h>        | linux-libc-dev     | kernel-headers        | linux-glibc-devel | linux-api-headers
+run           | build                     | make                      | make
+run           | BPF compiler              | clang                     | clang
+run           | BPF object tools          | llvm-strip                | llvm
+run           | finding libraries         | pkg-config                | pkg-config         | pkgconf-pkg-config    | pkg-config        | pkgconf
+run           | BPF loader, libbpf 0.8    | !have_libbpf              | libbpf-dev         | libbpf-devel          | libbpf-devel      | libbpf
+run           | ELF files                 | <libelf.h>                | libelf-dev         | elfutils-libelf-devel | libelf-devel      | libelf
+run           | compression               | <zlib.h>                  | zlib1g-dev         | zlib-devel            | zlib-devel        | zlib
+run           | sending through io_uring  | ?<liburing.h>             | liburing-dev       | liburing-devel        | liburing-devel    | liburing
+run           | JSON in C                 | <jansson.h>               | libjansson-dev     | jansson-devel         | libjansson-devel  | jansson
+run           | BPF skeletons, vmlinux.h  | !have_kernel_tool bpftool | bpftool@           | bpftool               | bpftool           | bpf
+run           | performance counters      | ?!have_kernel_tool perf   | perf@              | perf                  | perf              | perf
+run           | links and addresses       | ip                        | iproute2           | iproute               | iproute2          | iproute2
+run           | offloads                  | ethtool                   | ethtool
+run           | namespaces                | unshare                   | util-linux
+run           | entering namespaces       | nsenter                   | util-linux         | util-linux-core       | util-linux        | util-linux
+run           | dropping privileges       | setpriv                   | util-linux
+run           | Python 3.11 with venv    | !have_venv                | python@            | python@               | python@           | python
+test          | checking shell scripts    | ?shellcheck               | shellcheck         | ShellCheck            | ShellCheck        | shellcheck
+test          | a program to watch        | iperf3                    | iperf3             | iperf3                | iperf             | iperf3
+test          | its client                | curl                      | curl
+test          | other hosts               | ssh                       | openssh-client     | openssh-clients       | openssh-clients   | openssh
+test          | formatting C              | ?clang-format             | clang-format       | clang-tools-extra     | clang-tools       | clang
+test          | the bpftrace cookbook     | ?bpftrace                 | bpftrace
+test          | second opinion            | ?!have_syscount           | libbpf-tools
+test          | memory errors, races in C | !have_sanitizers          | libc6-dev gcc      | libasan libubsan libtsan | gcc               | gcc-libs
+programs      | a server to watch         | nginx                     | nginx-light        | nginx                 | nginx             | nginx
+programs      | its load                  | ?wrk                      | wrk
+programs      | another server to watch   | ?redis-server             | redis-server       | redis                 | redis             | valkey
+programs      | its client                | ?redis-benchmark          | redis-tools        | redis                 | redis             | valkey
+simulate      | a simulated machine       | qemu-system-x86_64        | qemu-system-x86    | qemu-system-x86-core  | qemu-x86          | qemu-system-x86
+simulate      | its kernel, unpacked      | zstd                      | zstd
+kernels       | other kernels             | qemu-system-x86_64        | qemu-system-x86    | qemu-system-x86-core  | qemu-x86          | qemu-system-x86
+kernels       | another processor         | qemu-system-aarch64       | qemu-system-arm    | qemu-system-aarch64-core | qemu-arm          | qemu-system-aarch64
+kernels       | building for it           | !have_arm64_cc            | gcc-aarch64-linux-gnu libc6-dev-arm64-cross | gcc-aarch64-linux-gnu | -                 | aarch64-linux-gnu-gcc
+kernels       | first program of a guest  | /bin/busybox              | busybox-static     | busybox               | busybox-static    | busybox
+kernels       | modules of the guests     | depmod                    | kmod
+kernels       | its first file system     | cpio                      | cpio
+kernels       | compressed modules        | xz                        | xz-utils           | xz                    | xz                | xz
+kernels       | packages of Debian        | dpkg                      | dpkg
+kernels       | package lists of Debian   | apt-get                   | apt
+kernels       | signatures of Debian      | !have_debian_keys         | debian-archive-keyring | debian-keyring        | -                 | debian-archive-keyring
+consumers     | a browser for pages       | !have_chromium            | chromium
+consumers     | what drives it            | node                      | nodejs
+consumers     | its packages              | npm                       | npm                | nodejs-npm            | npm               | npm
+consumers     | building pprof            | go                        | golang-go          | golang                | go                | go
+distributions | roots of other Debians    | debootstrap               | debootstrap
+distributions | their clones              | git                       | git
 '
 PATH=$PATH:/usr/sbin:/sbin
 export DEBIAN_FRONTEND=noninteractive
 
 usage() {
 	cat <<-'END'
-		usage: tools/deps.sh [--dry-run] [run] [test] [kernels] [consumers] [distributions] [programs] [simulate]
+		usage: tools/deps.sh [--dry-run] [--as FILE] [run] [test] [kernels] [consumers] [distributions] [programs] [simulate]
 
-		Installs missing packages with apt-get or dnf (as root).
+		Installs missing packages with apt-get, dnf, zypper or pacman (as root).
 
 		  run        what building and profiling need (the default)
 		  test       what the tests need besides
@@ -76,7 +76,8 @@ usage() {
 		  distributions  what roots of other distributions need (make check-distributions)
 		  simulate   the machine that is simulated with --simulate
 		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
-		  --dry-run  only say what is missing
+		  --dry-run  only say what is missing, and the command that would install it
+		  --as FILE  the same for a machine that has nothing yet and this /etc/os-release
 
 		example: sudo tools/deps.sh run test
 	END
@@ -95,13 +96,12 @@ have_header() {
 	return 1
 }
 
+have_libbpf() { # Ubuntu 22.04 has 0.5
+	grep -q bpf_program__attach_kprobe_multi_opts /usr/include/bpf/libbpf.h
+}
+
 have_venv() { # Debian ships the venv module without the ensurepip that it needs
-	local file
-	for file in /usr/lib/python3*/ensurepip/__init__.py /usr/lib64/python3*/ensurepip/__init__.py \
-		/usr/local/lib/python3*/ensurepip/__init__.py; do
-		[[ -e $file ]] && return 0
-	done
-	return 1
+	"$here/python.sh" ensurepip
 }
 
 # A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, Makefile).
@@ -138,6 +138,7 @@ have_debian_keys() {
 }
 
 found() {
+	[[ -z $as ]] || return 1
 	case $1 in
 	'<'*) have_header "${1//[<>]/}" ;;
 	'!'*) eval "${1#!}" >/dev/null 2>&1 ;; # the table above is the only source of these commands
@@ -145,111 +146,180 @@ found() {
 	esac
 }
 
-# Missing rows of the wanted groups, as `what for|packages` of the family $1.
+# Missing rows of the wanted groups, as `?|what for|packages` of this family, the first part empty where it is needed.
 find_missing() {
-	local group purpose check debian fedora packages
-	shopt -s extglob
-	while IFS='|' read -r group purpose check debian fedora; do
-		group=${group%%*( )}
+	local group purpose check debian fedora suse arch optional packages
+	while IFS='|' read -r group purpose check debian fedora suse arch; do
+		read -r group <<<"$group"
 		[[ -z $group || $group == '#'* || " ${groups[*]} " != *" $group "* ]] && continue
-		check=${check##*( )}
-		check=${check%%*( )}
+		read -r check <<<"$check"
+		read -r purpose <<<"$purpose"
+		optional=${check%%[^?]*}
+		check=${check#"$optional"}
 		found "$check" && continue
-		packages=$debian
-		[[ $1 != fedora ]] || packages=$fedora
-		packages=${packages##*( )}
-		purpose=${purpose##*( )}
-		purpose=${purpose%%*( )}
+		case $family in
+		fedora) packages=${fedora:-$debian} ;;
+		suse) packages=${suse:-$debian} ;;
+		arch) packages=${arch:-$debian} ;;
+		*) packages=$debian ;;
+		esac
+		read -r packages <<<"$packages"
 		[[ $check == '!'* ]] || purpose+=" ($check)"
-		echo "$purpose|${packages%%*( )}"
+		echo "$optional|$purpose|$packages"
 	done <<<"$PACKAGES"
 }
 
-apt_has() {
-	[[ $(apt-cache policy "$1" 2>/dev/null) == *'Candidate: '[0-9]* ]]
+os_release() { # KEY
+	sed -n "s/^$1=//p" "${as:-/etc/os-release}" 2>/dev/null | tr -d "\"'" || true
 }
 
-# perf and bpftool are a package of their own on Debian; on Ubuntu they come with each kernel's tools, behind a
+apt_has() {
+	[[ -z $as && $(apt-cache policy "$1" 2>/dev/null) == *'Candidate: '[0-9]* ]]
+}
+
+# perf and bpftool are a package of their own on Debian and on Ubuntu from 25.10; before, they come with each kernel's tools, behind a
 # wrapper in linux-tools-common that looks for the running kernel's.
-resolve() {
-	local package release
-	release=$(uname -r)
-	for package in "$@"; do
+kernel_tool() { # PACKAGE
+	local of_kernel
+	of_kernel=linux-tools-$(uname -r)
+	if [[ $id == debian ]] || apt_has "$1"; then
+		echo "$1"
+	elif apt_has "$of_kernel"; then
+		echo linux-tools-common "$of_kernel"
+	else
+		echo linux-tools-common linux-tools-generic
+	fi
+}
+
+# The python3 of these is older than 3.11; what they have beside it, python.sh finds by its name.
+python_packages() {
+	case "$family $version" in
+	'debian 22.04') echo python3.11 python3.11-venv ;;
+	debian*) echo python3 python3-venv ;;
+	fedora\ [89] | fedora\ [89].* | 'fedora 2023') echo python3.12 ;; # 2023: Amazon Linux
+	'suse 15'*) echo python311 ;;
+	*) echo python3 ;;
+	esac
+}
+
+resolve() { # PACKAGES
+	local package
+	for package in $1; do
 		case $package in
-		perf@ | bpftool@)
-			if [[ $package == perf@ ]] && apt_has linux-perf; then
-				echo linux-perf
-			elif [[ $package == bpftool@ ]] && apt_has bpftool; then
-				echo bpftool
-			elif apt_has "linux-tools-$release"; then
-				echo linux-tools-common "linux-tools-$release"
-			else
-				echo linux-tools-common linux-tools-generic
-			fi
-			;;
+		python@) python_packages ;;
+		perf@) kernel_tool linux-perf ;;
+		bpftool@) kernel_tool bpftool ;;
+		-) ;;
 		*) echo "$package" ;;
 		esac
-	done | tr ' ' '\n' | sort -u
+	done | tr ' ' '\n'
 }
 
-check_python() {
-	command -v python3 >/dev/null || return 0 # still missing: only after --dry-run
-	python3 -ISc 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-		die "python3: $(python3 -V 2>&1) is too old: install Python 3.11 or newer and put it first in PATH"
+# Headers of libraries are in a repository of their own on RHEL and its kin, off by default: CodeReady Builder, CRB. What RHEL calls it
+# depends on where its packages come from.
+crb() {
+	local name=codeready-builder-for-rhel-${version%%.*} found=
+	case $id in
+	fedora | amzn) ;;
+	ol) echo "ol${version%%.*}_codeready_builder" ;;
+	rhel)
+		[[ -n $as ]] || found=$(dnf -q repolist --all | grep -oE "^$name-($(uname -m)|rhui|$(uname -m)-rhui)-rpms" | head -1) || true
+		echo "${found:-$name-$(uname -m)-rpms}"
+		;;
+	*) if [[ $version == 8* ]]; then echo powertools; else echo crb; fi ;;
+	esac
+}
+
+# The command that installs, without the packages; one that is not there is left out where the package manager can do that.
+installer() {
+	local repository
+	case $family in
+	debian) echo apt-get -q install -y --no-install-recommends ;;
+	fedora)
+		repository=$(crb)
+		# dnf 4 and 5 have different options for it (dnf5.conf-deprecated(5)): up to RHEL 10 it is 4.
+		case ${version%%.*} in
+		8 | 9 | 10 | 2023) echo dnf -q install -y --setopt=strict=0 ${repository:+"--enablerepo=$repository"} ;;
+		*) echo dnf -q install -y --skip-unavailable ;;
+		esac
+		;;
+	suse) echo zypper --non-interactive --ignore-unknown install --no-recommends ;;
+	arch) echo pacman -S --needed --noconfirm ;;
+	esac
+}
+
+# What is optional and unknown to them would have apt-get and pacman refuse everything.
+known() { # PACKAGE
+	[[ -z $as ]] || return 0
+	case $family in
+	debian) apt_has "$1" ;;
+	arch) pacman -Si "$1" >/dev/null 2>&1 ;;
+	esac
+}
+
+list_wanted() {
+	local optional packages package
+	while IFS='|' read -r optional _ packages; do
+		for package in $(resolve "$packages"); do
+			[[ -n $optional ]] && ! known "$package" || echo "$package"
+		done
+	done <<<"$missing" | LC_ALL=C sort -u
 }
 
 groups=()
-dry_run=
-for argument in "$@"; do
-	case $argument in
-	run | test | kernels | consumers | distributions | programs | simulate) groups+=("$argument") ;;
+dry_run='' as=''
+while [[ $# -gt 0 ]]; do
+	case $1 in
+	run | test | kernels | consumers | distributions | programs | simulate) groups+=("$1") ;;
 	--dry-run) dry_run=yes ;;
+	--as)
+		[[ -r ${2:-} ]] || die "--as: ${2:-}: not a file that can be read: give it an /etc/os-release"
+		dry_run=yes as=$2
+		shift
+		;;
 	-h | --help) usage && exit 0 ;;
 	*) usage >&2 && exit 2 ;;
 	esac
+	shift
 done
 [[ ${#groups[@]} -gt 0 ]] || groups=(run)
 
-family=other
-if command -v apt-get >/dev/null; then
-	family=debian
-elif command -v dnf >/dev/null; then
-	family=fedora
-fi
+id=$(os_release ID) version=$(os_release VERSION_ID)
+case " $id $(os_release ID_LIKE) " in
+*' debian '* | *' ubuntu '*) family=debian ;;
+*' fedora '* | *' rhel '*) family=fedora ;;
+*suse*) family=suse ;;
+*' arch '*) family=arch ;;
+*) family=other ;;
+esac
 
-missing=$(find_missing "$family")
-if [[ -z $missing ]]; then
-	check_python
-	exit 0
-fi
+missing=$(find_missing)
+[[ -n $missing ]] || exit 0
 echo "deps: missing:"
-while IFS='|' read -r purpose packages; do
-	printf "  %-45s %s\n" "$purpose" "${packages//@/}"
+while IFS='|' read -r optional purpose packages; do
+	printf "  %-52s %s\n" "$purpose${optional:+, optional}" "${packages//@/}"
 done <<<"$missing"
-[[ $family != other ]] || die "no apt-get and no dnf here: install the above with your package manager"
+# Nobody waits for a package manager each time because of what can be done without.
+[[ $'\n'$missing == *$'\n|'* ]] || exit 0
+[[ $family != other ]] || die "${id:-this machine}: its packages are not known here: install the above with its package manager"
 
-mapfile -t wanted < <(cut -d'|' -f2 <<<"$missing" | tr ' ' '\n' | sort -u)
+# Under sudo they are gone, and packages may be behind them.
+while IFS= read -r proxy; do export "${proxy?}"; done < <("$here/proxies.sh")
+
 if [[ -n $dry_run ]]; then
-	[[ $family != debian ]] || mapfile -t wanted < <(resolve "${wanted[@]}")
-	echo "deps: would install: ${wanted[*]}"
+	mapfile -t wanted < <(list_wanted)
+	echo "deps: would run: $(installer) ${wanted[*]}"
 	exit 0
 fi
 [[ $EUID -eq 0 ]] || die "not root: run: sudo tools/deps.sh ${groups[*]}"
-
-case $family in
-debian)
+if [[ $family == debian ]]; then
 	apt-get -q update || die "apt-get update: failed: check the network, and /etc/apt/sources.list"
-	mapfile -t wanted < <(resolve "${wanted[@]}")
-	install=(apt-get -q install -y --no-install-recommends)
-	;;
-fedora)
-	install=(dnf -q install -y)
-	;;
-esac
-echo "deps: installing: ${wanted[*]}"
-"${install[@]}" "${wanted[@]}" || die "${install[0]}: failed (above): install by hand: ${wanted[*]}"
+fi
+read -ra install < <(installer)
+mapfile -t wanted < <(list_wanted)
+echo "deps: running: ${install[*]} ${wanted[*]}"
+"${install[@]}" "${wanted[@]}" || echo "deps: ${install[0]}: failed (above)" >&2
 
 hash -r
-missing=$(find_missing "$family")
-[[ -z $missing ]] || die "still missing after the installation: ${missing//$'\n'/, }"
-check_python
+missing=$(find_missing)
+[[ $'\n'$missing != *$'\n|'* ]] || die "still missing: $(sed -n 's/^|\(.*\)|/\1: /p' <<<"$missing" | paste -sd,): install by hand"

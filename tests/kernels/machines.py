@@ -40,7 +40,8 @@ clones this tree into it and runs the README's two commands there, as a user who
 and `sudo make test`. noble is Ubuntu 24.04, the others are Debian's. Packages come from the distribution's
 own archive, Python's from PyPI with the hashes of requirements*.txt. The kernel is this machine's. The first
 command's seconds are with the installation of its packages; `brief` tests are the few that differ between
-distributions. Fedora is not checked.
+distributions. Of others (RHEL and its kin, Fedora, openSUSE, Arch) the command that would install packages is
+checked (`tests/pure/test_deps.py`), and nothing is installed.
 
     make check-distributions                    all of the table
     make check-distributions SUITES=trixie      one of them

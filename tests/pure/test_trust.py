@@ -207,11 +207,13 @@ def test_what_reaches_the_programs_of_root() -> None:
         "LC_ALL": "C",
         "SUDO_UID": "1000",
         "HOME": "/home/eve",
+        "https_proxy": "http://proxy:3128/",
     }
     roots = for_root(caller)
     visible = {name: value for name, value in roots.items() if not name.startswith("COPYSCOPE_CALLERS_")}
     assert visible == {
         "PATH": PATH, "TERM": "xterm", "LC_ALL": "C", "SUDO_UID": "1000", "HOME": "/home/eve",
+        "https_proxy": "http://proxy:3128/",
     }  # fmt: skip
     assert of_caller(roots) == caller
     assert for_root(roots) == roots

@@ -11,6 +11,9 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT = (
     *("COLORTERM", "COLUMNS", "HOME", "LANG", "LANGUAGE", "LINES", "LOGNAME", "NO_COLOR"),
     *("SUDO_GID", "SUDO_UID", "SUDO_USER", "TERM", "TMPDIR", "TZ", "USER"),
+    # What is fetched has a hash or a signature that is checked, whoever passed it on.
+    *("all_proxy", "http_proxy", "https_proxy", "no_proxy"),
+    *("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
 )
 KEPT_PREFIXES = ("LC_", "COPYSCOPE_")
 # Under this prefix a variable waits for the command that it is given back to.

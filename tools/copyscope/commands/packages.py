@@ -3,8 +3,9 @@
 import re
 import shutil
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError
+from importlib.metadata import Distribution
 from pathlib import Path
+from sysconfig import get_path
 
 from copyscope import paths
 from copyscope.commands import entry
@@ -26,10 +27,10 @@ def pinned() -> list[str]:
 
 def _copy(target: Path) -> int:
     for name in pinned():
-        try:
-            found = Distribution.from_name(name)
-        except PackageNotFoundError:
-            raise RunError(f"{name}: not in .venv: make .venv/.ready-report") from None
+        # In the environment itself: what a distribution has lent it (tools/pinned.sh) has other versions.
+        found = next(iter(Distribution.discover(name=name, path=[get_path("purelib")])), None)
+        if found is None:
+            raise RunError(f"{name}: not in .venv: rm .venv/.ready, then make .venv/.ready-report")
         for file in found.files or ():
             # What is above is a script with the path of its interpreter in it.
             if ".." not in file.parts:

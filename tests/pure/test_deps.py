@@ -1,0 +1,173 @@
+"""What a machine gets before it can build: packages, a Python that is new enough and what it imports."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from copyscope import paths
+
+TOOLS = paths.ROOT / "tools"
+DATA = Path(__file__).parent / "data" / "distributions"
+COMMANDS = [line.split("\t") for line in (DATA / "commands.tsv").read_text().splitlines()]
+PROXY = 'http://eve:"$(touch made)@proxy:3128/'
+
+
+def run(argv: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
+    """With nothing else in its environment than how programs are found."""
+    whole = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=whole)
+
+
+def program(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize(("release", "command", "packages"), COMMANDS, ids=[row[0] for row in COMMANDS])
+def test_a_fresh_machine_gets_all_that_a_profile_needs(release: str, command: str, packages: str) -> None:
+    done = run([TOOLS / "deps.sh", "--as", DATA / f"{release}.os-release", "run"])
+    said = f"deps: would run: {command.format(machine=platform.machine())} {packages}"
+    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (0, said, "")
+
+
+def test_a_distribution_that_is_not_known_gets_the_list(tmp_path: Path) -> None:
+    (tmp_path / "os-release").write_text("ID=void\n")
+    done = run([TOOLS / "deps.sh", "--as", tmp_path / "os-release"])
+    assert done.returncode == 1 and "JSON in C (<jansson.h>)" in done.stdout
+    assert done.stderr == (
+        "deps: void: its packages are not known here: install the above with its package manager\n"
+    )
+    nowhere = run([TOOLS / "deps.sh", "--as", tmp_path / "nowhere"])
+    assert (nowhere.returncode, nowhere.stdout) == (1, "") and "nowhere: not a file" in nowhere.stderr
+
+
+DEBIAN = "ID=debian" in Path("/etc/os-release").read_text().splitlines()
+NEEDED = ("bash", "env", "dirname", "readlink", "sed", "tr", "sort", "paste", "grep", "cat", "uname")
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.skipif(os.geteuid() != 0 or not DEBIAN, reason="only root installs packages, here Debian's")
+def test_what_is_optional_stops_nothing_and_proxies_survive_sudo(tmp_path: Path, known: bool) -> None:
+    """With an apt-get that installs nothing, and an archive that may have no perf."""
+    for name in NEEDED:
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    shutil.copy(str(shutil.which("bash")), tmp_path / "sudo")
+    program(tmp_path / "apt-get", f'echo "$* through $https_proxy" >>{tmp_path}/calls')
+    program(tmp_path / "apt-cache", f"echo 'Candidate: {'1' if known else '(none)'}'")
+    command = f"env -u https_proxy SUDO_UID=0 {TOOLS}/deps.sh run; exit $?"
+    done = run([tmp_path / "sudo", "-c", command], PATH=str(tmp_path), https_proxy=PROXY)
+    update, install = (tmp_path / "calls").read_text().splitlines()
+    assert update == f"-q update through {PROXY}"
+    assert install.startswith("-q install -y --no-install-recommends ")
+    assert install.endswith(f" through {PROXY}")
+    assert {"clang", "gcc", "python3-venv"} <= set(install.split())
+    assert ("linux-perf" in install) == known
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("deps: still missing: C compiler (gcc): gcc,")
+    assert "perf" not in done.stderr and done.stderr.endswith(": install by hand\n")
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        ({"python3": "3.13"}, "python3"),
+        ({"python3": "3.9", "python3.12": "3.12"}, "python3.12"),
+        ({"python3": "3.10", "python3.11": "3.11", "python3.14": "3.14"}, "python3.14"),
+        ({"python3.11": "3.11"}, "python3.11"),
+        ({"python3": "3.9"}, None),
+        ({}, None),
+    ],
+)
+def test_a_python_that_is_new_enough_is_found_by_its_name(
+    tmp_path: Path, there: Mapping[str, str], chosen: str | None
+) -> None:
+    for name, version in there.items():
+        old = version in ("3.9", "3.10")
+        program(tmp_path / name, f'[ "$1" != -V ] || {{ echo Python {version}; exit; }}; exit {int(old)}')
+    done = run(["/bin/sh", TOOLS / "python.sh"], PATH=str(tmp_path))
+    if chosen is None:
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "Python 3.11 or newer is needed" in done.stderr
+        assert ("Python 3.9" if there else "missing") in done.stderr
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / chosen}\n", "")
+
+
+def test_a_python_without_what_an_environment_needs_is_passed_over(tmp_path: Path) -> None:
+    """Debian's without its package python3-venv: an older one that has it is there by its name."""
+    program(tmp_path / "python3", 'case "$2" in *ensurepip*) exit 1 ;; esac')
+    assert run(["/bin/sh", TOOLS / "python.sh"], PATH=str(tmp_path)).stdout == f"{tmp_path}/python3\n"
+    done = run(["/bin/sh", TOOLS / "python.sh", "ensurepip"], PATH=str(tmp_path))
+    assert done.returncode == 1 and "3.11 or newer with ensurepip is needed" in done.stderr
+    program(tmp_path / "python3.11", "exit 0")
+    done = run(["/bin/sh", TOOLS / "python.sh", "ensurepip"], PATH=str(tmp_path))
+    assert done.stdout == f"{tmp_path}/python3.11\n"
+
+
+def test_proxies_survive_sudo_and_make(tmp_path: Path) -> None:
+    """sudo has its caller's environment, what it starts has not. No shell reads what a proxy is called."""
+    shutil.copy(str(shutil.which("bash")), tmp_path / "sudo")
+    make = f"make -s -C {paths.ROOT} -f Makefile -f {tmp_path}/show.mk show"
+    (tmp_path / "show.mk").write_text("show:\n\t@printenv https_proxy NO_PROXY http_proxy\n")
+    called = {"https_proxy": PROXY, "NO_PROXY": "localhost, .example.org", "LD_PRELOAD_proxy": "x"}
+    stripped = "env -i PATH=$PATH"
+    done = run([tmp_path / "sudo", "-c", f"{stripped} SUDO_UID=0 {make}; true"], **called)
+    assert done.stdout.splitlines() == [PROXY, "localhost, .example.org"]
+    all_of_them = run([tmp_path / "sudo", "-c", f"{stripped} SUDO_UID=0 {TOOLS}/proxies.sh; true"], **called)
+    assert sorted(all_of_them.stdout.splitlines()) == sorted(
+        [f"https_proxy={PROXY}", "NO_PROXY=localhost, .example.org"]
+    )
+    # Without sudo what make was started with is what there is.
+    assert run([tmp_path / "sudo", "-c", f"{stripped} {make}; true"], **called).stdout == ""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Whose pip has a network if FOUND is set, and whose Python has the packages if BORROWED is."""
+    (tmp_path / "tools").mkdir()
+    shutil.copy(TOOLS / "pinned.sh", tmp_path / "tools")
+    program(
+        tmp_path / ".venv" / "bin" / "python3",
+        'case "$1 $2" in\n'
+        '"-m pip") echo "$*" >>said\n[ -n "$FOUND" ] || { echo "ERROR: No matching rich" >&2; exit 1; } ;;\n'
+        '"-Ic import rich,msgspec") grep -q "packages = true" .venv/pyvenv.cfg && [ -n "$BORROWED" ] ;;\n'
+        "*) exit 3 ;;\nesac",
+    )
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    return tmp_path
+
+
+def test_without_a_network_packages_come_from_the_distribution(tree: Path) -> None:
+    config = tree / ".venv" / "pyvenv.cfg"
+    before = config.read_text()
+    pinned: list[str | Path] = [tree / "tools" / "pinned.sh", "requirements.txt", "rich", "msgspec"]
+    failed = run(pinned)
+    assert (failed.returncode, failed.stdout, failed.stderr) == (
+        1,
+        "",
+        "copyscope: requirements.txt: pip: No matching rich: behind a proxy set https_proxy; without a "
+        "network install python3-rich python3-msgspec of this distribution, or fill wheels/ elsewhere by the "
+        "same Python (pip download -d wheels -r requirements.txt), and make again\n",
+    )
+    assert config.read_text() == before
+    borrowed = run(pinned, BORROWED="yes")
+    assert (borrowed.returncode, borrowed.stderr) == (0, "")
+    assert borrowed.stdout == "  pip: No matching rich: the distribution's rich msgspec do instead\n"
+    assert config.read_text() == before.replace("false", "true")
+
+
+def test_wheels_beside_the_tree_need_no_network(tree: Path) -> None:
+    run([tree / "tools" / "pinned.sh", "requirements.txt"], FOUND="yes")
+    (tree / "wheels").mkdir()
+    done = run([tree / "tools" / "pinned.sh", "requirements.txt"], FOUND="yes")
+    without, with_wheels = (tree / "said").read_text().splitlines()
+    hashes = " --require-hashes -r requirements.txt"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert without.endswith(f"--disable-pip-version-check{hashes}")
+    assert with_wheels.endswith(f" --no-index --find-links=wheels{hashes}")

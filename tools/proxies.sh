@@ -1,0 +1,12 @@
+#!/bin/sh
+# proxies.sh [NAME]: under sudo the proxies of whoever called it, as lines NAME=VALUE, or the value of one. sudo takes them away
+# (env_reset in sudoers(5)); the environment that it was started with still has them.
+[ -n "${SUDO_UID:-}" ] || exit 0
+pid=$PPID
+while [ "${pid:-0}" -gt 1 ] && [ "$(cat "/proc/$pid/comm")" != sudo ]; do
+	pid=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status")
+done
+[ "${pid:-0}" -gt 1 ] || exit 0
+tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" |
+	grep -E '^((https?|ftp|all|no)_proxy|(HTTPS?|FTP|ALL|NO)_PROXY)=.' |
+	if [ $# -eq 0 ]; then cat; else sed -n "s/^$1=//p"; fi
