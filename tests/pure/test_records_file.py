@@ -37,7 +37,7 @@ def test_a_torn_end_is_named_and_cut_off_and_nothing_else(path: Path, cut: int) 
     *whole, torn = records_file.read(path)
     assert [line.record for line in whole] == RECORDS[:-1]
     assert (torn.record, torn.name) == (None, "line 4") and torn.problem.startswith("truncated")
-    records_file.cut_torn_end(path)
+    assert records_file.resume(path) == whole
     assert path.read_bytes() == b"".join(PARTS[:-1])
     records_file.append(path, RECORDS[-1])
     assert path.read_bytes() == b"".join(PARTS)
@@ -50,7 +50,7 @@ def test_a_damaged_line_hides_no_other(path: Path, at: int) -> None:
     path.write_bytes(b"".join([*PARTS[:at], bytes(spoiled), *PARTS[at + 1 :]]))
     assert numbers(path) == [number for number in (1, 2, 3, 4) if number != at + 1]
     size = path.stat().st_size
-    records_file.cut_torn_end(path)
+    records_file.resume(path)
     assert path.stat().st_size == size or at == 3
 
 

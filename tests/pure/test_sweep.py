@@ -167,6 +167,19 @@ def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple
         assert file_of(directory).read_bytes() == b"".join(map(store.compressed_line, kept(directory)))
 
 
+def test_what_is_there_is_inflated_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert sweep(directory, make).complete
+    inflated: list[int] = []
+    inflate = records_file._member
+
+    def count(data: bytes, at: int) -> records_file.Member:
+        inflated.append(at)
+        return inflate(data, at)
+
+    monkeypatch.setattr(records_file, "_member", count)
+    assert sweep(directory, fail).complete and len(inflated) == RUNS
+
+
 def test_a_failed_run_is_written_down_and_tried_once_more_at_the_end(directory: Path) -> None:
     seen: list[str] = []
 

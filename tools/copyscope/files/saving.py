@@ -96,10 +96,15 @@ def open_to_append(path: Path) -> IO[bytes]:
         return os.fdopen(handle, "ab+")
 
 
-def append(path: Path, data: bytes) -> None:
-    """Add to a file, on the disk when this returns. Raises OSError; the file is then as it was."""
+def append(path: Path, data: bytes, *, lines: bool = False) -> None:
+    """Add to a file, on the disk when this returns. Raises OSError; the file is then as it was.
+
+    In a file of `lines` what a kill has left of the last one stays alone.
+    """
     with open_to_append(path) as stream, _naming(path):
         before = stream.seek(0, os.SEEK_END)
+        if lines and before and os.pread(stream.fileno(), 1, before - 1) != b"\n":
+            data = b"\n" + data
         try:
             _write_all(stream.fileno(), data)
             os.fsync(stream.fileno())

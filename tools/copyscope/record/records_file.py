@@ -63,17 +63,6 @@ def write(path: Path, records: Iterable[Record]) -> None:
         raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
 
 
-def cut_torn_end(path: Path) -> None:
-    """Cut off what a kill has left of the last record, which nobody has ever read. Raises OSError."""
-    whole = 0
-    for member in _members(_read(path)):
-        if not member.torn:
-            whole = member.end
-    with saving.open_to_append(path) as stream:
-        if whole < stream.seek(0, os.SEEK_END):
-            os.truncate(stream.fileno(), whole)
-
-
 def read(path: Path) -> list[Line]:
     """Every line. One that is no record of this schema has its reason. Raises RecordError for the file."""
     return list(lines(path))
@@ -88,13 +77,36 @@ def lines(path: Path) -> Iterator[Line]:
         raise RecordError(f"record: {path}: {why}") from error
     number = 0
     for member in _members(data):
-        for text in [None] if member.text is None else member.text.splitlines():
-            number += 1
-            yield Line(number, None, member.problem) if text is None else _line(number, text, path)
+        for line in _lines_of(member, number, path):
+            number = line.number
+            yield line
+
+
+def resume(path: Path) -> list[Line]:
+    """As read(), for whoever appends: what a kill has left of the last record is cut off. Raises OSError."""
+    found: list[Line] = []
+    whole = 0
+    for member in _members(_read(path)):
+        if not member.torn:
+            found += _lines_of(member, len(found), path)
+            whole = member.end
+    with saving.open_to_append(path) as stream:
+        if whole < stream.seek(0, os.SEEK_END):
+            os.truncate(stream.fileno(), whole)
+    return found
 
 
 def _read(path: Path) -> bytes:
     return regular_file.read(path, FILE_BYTES_MAX)
+
+
+def _lines_of(member: Member, before: int, path: Path) -> Iterator[Line]:
+    """Those that a member holds, `before` of which are in front of it."""
+    if member.text is None:
+        yield Line(before + 1, None, member.problem)
+        return
+    for number, text in enumerate(member.text.splitlines(), before + 1):
+        yield _line(number, text, path)
 
 
 def _line(number: int, text: bytes, path: Path) -> Line:

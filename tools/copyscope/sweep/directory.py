@@ -41,6 +41,7 @@ class SweepDirectory:
     """An open directory of a sweep; open_directory() makes one."""
 
     path: Path
+    earlier: list[records_file.Line]
     damaged: list[str] = field(default_factory=list)
     machines: dict[str, dict[str, Any]] = field(default_factory=dict)
     here: Mapping[str, Any] | None = None
@@ -52,7 +53,7 @@ class SweepDirectory:
     def read_records(self) -> Iterator[Record]:
         """Those of earlier calls. One that cannot be read is noted as damaged, and will be run again."""
         kept = []
-        for line in records_file.read(self.records) if self.records.exists() else ():
+        for line in self.earlier:
             problem = line.problem
             if line.record is not None:
                 problem = next(iter(store.validate(line.record, raw="verdict" not in line.record)), "")
@@ -62,6 +63,7 @@ class SweepDirectory:
             self._check_machine(line.record)
             kept.append(line.record)
             yield whole(line.record)
+        self.earlier.clear()
         if self.damaged:
             records_file.write(self.records, kept)
 
@@ -94,13 +96,7 @@ class SweepDirectory:
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         try:
-            with saving.open_to_append(path) as stream:
-                # A line that a full disk has cut stays alone.
-                if stream.tell() and (stream.seek(-1, os.SEEK_END), stream.read(1))[1] != b"\n":
-                    stream.write(b"\n")
-                stream.write(json.dumps(row, sort_keys=True).encode() + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            saving.append(path, json.dumps(row, sort_keys=True).encode() + b"\n", lines=True)
         except OSError as error:
             raise StopError(f"{path}: {error.strerror}: {_next_step(error)}") from error
 
@@ -133,12 +129,12 @@ def open_directory(
             kept = held.enter_context(saving.open_to_append(path / "experiment.toml"))
             _lock(kept, path)
             _keep_experiment(kept, path, experiment)
-            if (path / records_file.NAME).exists():
-                records_file.cut_torn_end(path / records_file.NAME)
+            records = path / records_file.NAME
+            earlier = records_file.resume(records) if records.exists() else []
         except OSError as error:
             where = error.filename or path
             raise RunError(f"{where}: {error.strerror}: {_next_step(error)}") from error
-        yield SweepDirectory(path, here=here)
+        yield SweepDirectory(path, earlier, here=here)
 
 
 def _next_step(error: OSError) -> str:
