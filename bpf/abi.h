@@ -56,6 +56,8 @@ enum call {
 	CALL_SPLICE_READ,
 	/* splice(2) into a socket of pages that are the program's own memory: of bytes, not of calls (pipe.bpf.h). */
 	CALL_SPLICE_MEMORY,
+	/* The same of pages that write(2) has filled: a copy was made, into the pipe. */
+	CALL_SPLICE_WRITTEN,
 	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps what has arrived; with any other option it is none of these. */
 	CALL_MAP,
 	CALL_IO_URING,

@@ -5,8 +5,12 @@
 
 #include "socket.bpf.h"
 
-/* The try_steal() of the pages that vmsplice(2) puts into a pipe (fs/splice.c); 0: not known. */
+/*
+ * The try_steal() of the pages that vmsplice(2) puts into a pipe (user_page_pipe_buf_ops, fs/splice.c), and of those that
+ * write(2) fills (anon_pipe_buf_ops, fs/pipe.c); 0: not known.
+ */
 extern __u64 memory_page_steal;
+extern __u64 written_page_steal;
 
 /* Read from BTF: from 6.14 on the indices are in an unnamed union (commit 3d252160b818). */
 struct pipe_inode_info___found {
@@ -20,25 +24,28 @@ struct pipe_buf_operations___found {
 } __attribute__((preserve_access_index));
 
 /*
- * Whether what is next in the pipe of this splice(2) is memory that the program gave by reference (vmsplice(2)), and no page
- * of a file. While the socket takes it the pipe is locked, and the pages are in it still (splice_to_socket()).
+ * What is next in the pipe of this splice(2): memory that the program gave by reference (vmsplice(2)), bytes that somebody wrote,
+ * or pages of a file and anything else. While the socket takes it the pipe is locked, and the pages are in it still
+ * (splice_to_socket()).
  */
-static __always_inline bool sends_memory(struct pt_regs *regs)
+static __always_inline __u32 splice_of_pipe(struct pt_regs *regs)
 {
 	const struct pipe_inode_info___found *pipe;
 	const struct pipe_buf_operations___found *ops;
 	const struct pipe_buffer *buffer;
 	struct file *file;
+	__u64 steal;
 
-	if (!memory_page_steal)
-		return false;
-	file = file_of_fd(SYSCALL_FD(regs));
+	file = memory_page_steal || written_page_steal ? file_of_fd(SYSCALL_FD(regs)) : NULL;
 	if (!file)
-		return false;
+		return CALL_SPLICE;
 	pipe = BPF_CORE_READ(file, private_data);
 	buffer = BPF_CORE_READ(pipe, bufs) + (BPF_CORE_READ(pipe, tail) & (BPF_CORE_READ(pipe, ring_size) - 1));
 	ops = (const void *)BPF_CORE_READ(buffer, ops);
-	return (__u64)BPF_CORE_READ(ops, try_steal) == memory_page_steal;
+	steal = (__u64)BPF_CORE_READ(ops, try_steal);
+	if (!steal)
+		return CALL_SPLICE;
+	return steal == memory_page_steal ? CALL_SPLICE_MEMORY : steal == written_page_steal ? CALL_SPLICE_WRITTEN : CALL_SPLICE;
 }
 
 #endif

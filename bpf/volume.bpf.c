@@ -17,6 +17,7 @@ struct volume_map volume_cells SEC(".maps");
 __u8 volume_used[VOLUME_SLOTS];
 /* Declared in pipe.bpf.h. */
 __u64 memory_page_steal;
+__u64 written_page_steal;
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
@@ -119,8 +120,8 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	task = bpf_get_current_task_btf();
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	call = call_of_task(task, regs);
-	if (call == CALL_SPLICE && sends_memory(regs))
-		call = CALL_SPLICE_MEMORY;
+	if (call == CALL_SPLICE)
+		call = splice_of_pipe(regs);
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
 	if (cell)
 		note_send(cell, sk, true, regs, call, protocol, ret);

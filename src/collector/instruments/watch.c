@@ -78,8 +78,12 @@ void watch__learn(struct copyscope *skel, const struct ksyms *ksyms)
 {
 	uint64_t address = 0, end;
 
-	if (skel->bss && ksyms__range(ksyms, "user_page_pipe_buf_try_steal", &address, &end))
+	if (!skel->bss)
+		return;
+	if (ksyms__range(ksyms, "user_page_pipe_buf_try_steal", &address, &end))
 		skel->bss->memory_page_steal = address;
+	if (ksyms__range(ksyms, "anon_pipe_buf_try_steal", &address, &end))
+		skel->bss->written_page_steal = address;
 }
 
 static json_t *volume_json(__u32 index, const struct copyscope *skel)

@@ -83,7 +83,8 @@ const char *const call_names[CALL_CNT] = {
 	CALL(SENDMMSG, "sendmmsg"), CALL(READ, "read"), CALL(READV, "readv"), CALL(WRITE, "write"),
 	CALL(WRITEV, "writev"), CALL(SENDFILE, "sendfile"), CALL(SPLICE, "splice"),
 	CALL(VMSPLICE, "vmsplice"), CALL(SPLICE_READ, "splice from a socket"),
-	CALL(SPLICE_MEMORY, "splice after vmsplice"), CALL(MAP, "receive by mapping"),
+	CALL(SPLICE_MEMORY, "splice after vmsplice"), CALL(SPLICE_WRITTEN, "splice after write"),
+	CALL(MAP, "receive by mapping"),
 	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
 
@@ -94,7 +95,7 @@ static const int call_numbers[CALL_CNT] = {
 	[CALL_SENDMMSG] = __NR_sendmmsg, [CALL_READ] = __NR_read, [CALL_READV] = __NR_readv,
 	[CALL_WRITE] = __NR_write, [CALL_WRITEV] = __NR_writev, [CALL_SENDFILE] = __NR_sendfile,
 	[CALL_SPLICE] = __NR_splice, [CALL_VMSPLICE] = __NR_vmsplice, [CALL_SPLICE_READ] = -1,
-	[CALL_SPLICE_MEMORY] = -1, [CALL_MAP] = __NR_getsockopt,
+	[CALL_SPLICE_MEMORY] = -1, [CALL_SPLICE_WRITTEN] = -1, [CALL_MAP] = __NR_getsockopt,
 	[CALL_IO_URING] = __NR_io_uring_enter, [CALL_OTHER] = -1,
 };
 

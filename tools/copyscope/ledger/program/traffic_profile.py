@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copyscope.ledger.program.send_shape import buffers, merged, rounds
 from copyscope.record.program.derived import CallTotal, Direction, MappedTotal, PacketTotal, Portrait
 from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import BY_REFERENCE, MAPPED_IN, SPLICED_MEMORY, added, volume
+from copyscope.record.program.volume import MAPPED_IN, SPLICED_MEMORY, added, volume
 from copyscope.record.sections import Rows
 
 
@@ -48,7 +48,7 @@ def direction(rows: Sequence[Volume]) -> Direction | str:
         by_call.setdefault((row.protocol, row.syscall), []).append(row)
     totals = [CallTotal(*key, added(same, "calls"), added(same, "bytes")) for key, same in by_call.items()]
     memory = added([row for row in rows if row.syscall == SPLICED_MEMORY], "bytes")
-    pages = added([row for row in rows if row.syscall in BY_REFERENCE], "bytes") - memory
+    pages = added([row for row in rows if row.syscall in ("sendfile", "splice")], "bytes")
     by_ring = added([row for row in rows if row.syscall == "io_uring"], "bytes")
     return Direction(
         calls=calls,

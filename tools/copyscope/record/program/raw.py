@@ -127,8 +127,8 @@ class Volume(Section):
     protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets)
     direction: `send`, `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
         `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
-    syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`, `io_uring`,
-        `other`
+    syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
+        `splice after write` (into the pipe), `io_uring`, `other`
     zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC
     cork_calls: with TCP_CORK, or MSG_MORE pending
     largest_bytes: since the run began

@@ -9,7 +9,10 @@ from copyscope.record.sections import Section
 # (MSG_SPLICE_PAGES, formerly sendpage).
 SPLICED_MEMORY = "splice after vmsplice"
 
-BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY)
+# Bytes that it had written into the pipe: copied there, and by reference from then on.
+SPLICED_WRITTEN = "splice after write"
+
+BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY, SPLICED_WRITTEN)
 
 # Received without a receive call: by splice(2), and by getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps
 # what it can and copies the rest. Counted in ledger segments, and in all that follow the first that saw any.
