@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 from builders.watched import watched_record
+from copyscope.crossover import advice
 from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
+from copyscope.record import store
+from copyscope.render import first_screen
 from copyscope.run.program.elf_file import ElfFile
 from copyscope.run.program.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.taxonomy.user_copies import copies, is_repeated_move
+from rich.console import Console
 
 Record = dict[str, Any]
 
@@ -157,7 +161,8 @@ def with_user_code(unknown: int) -> Record:
     """A program a quarter of whose time is its own code: half of that copies, as far as it is known."""
     record = watched_record()
     (user,) = (row for row in record["samples"] if row["category"] == "user")
-    half = {**user, "samples": user["samples"] // 2, "weight": user["weight"] // 2}
+    half = {**user, **{key: user[key] / 2 for key in ("weight", "weight_squared")}}
+    half["samples"] = user["samples"] // 2
     copy = {**half, "kind": "account", "category": "gather", "symbol": "memmove"}
     record["samples"] = [*(row for row in record["samples"] if row is not user), half, copy]
     row = {"event": user["event"], "build_id": None, "reason": None, "file": "/bin/x"}
@@ -182,12 +187,17 @@ def test_the_row_of_its_own_copies() -> None:
     assert "its own memcpy takes 1" in made["verdict"]["sentence"]
 
 
-def test_with_much_that_nobody_can_name_the_row_is_null_and_the_books_balance() -> None:
+def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_balance() -> None:
+    """An eighth of its time was seen to copy, another eighth is without a name: 75 and 150 of 600 samples."""
     everything = sum(row["samples"] for row in with_user_code(0)["user_code"])
     made = derive(with_user_code(everything // 2))
     row = gather_of(made)
     assert row["share"] is None and row["cpu_ns"] is None
-    assert row["reasons"]["share"] == f"50 % of its time in user mode is in /bin/y: {STATIC}"
+    why = f"50 % of its time in user mode is in /bin/y: {STATIC}"
+    assert row["reasons"]["share"] == f"10 to 29 % of its CPU time: {why}"
+    ends = [row["ci"][end] / made["sides"]["target"]["cpu_ns"] for end in ("low_ns", "high_ns")]
+    assert ends == pytest.approx([0.101, 0.286], abs=0.002)
+    assert "its own memcpy takes 10 to 29 %" in made["verdict"]["sentence"]
     user = sum(one["share"] for one in made["stages"] if one["stage"] == "user")
     assert user == pytest.approx(0.25, abs=0.01)
     assert next(one["holds"] for one in made["identities"] if one["name"] == "target_rows") is True
@@ -197,3 +207,53 @@ def test_a_record_of_before_has_no_such_row() -> None:
     record = watched_record()
     record.pop("user_code", None)
     assert [row for row in derive(record)["ledger"] if row["account"] == "gather"] == []
+
+
+def of_ten_thousand(copies: int, nameless: int, user: int) -> Record:
+    """10,000 samples: so many in code that copies, in code without a name, and in user mode at all."""
+    record = watched_record()
+    row = next(row for row in record["samples"] if row["category"] == "user")
+    other = next(row for row in record["samples"] if row["category"] == "tcp_ip")
+
+    def part(of: Record, count: int, **more: Any) -> Record:
+        weight = count * 60_000
+        squared = {"weight_squared": float(count * 60_000**2)}
+        return {**of, "samples": count, "weight": weight, **squared, **more}
+
+    gather = {"kind": "account", "category": "gather", "symbol": "rep movs"}
+    record["samples"] = [part(row, copies, **gather), part(row, user - copies), part(other, 10_000 - user)]
+    record["samples"] = [one for one in record["samples"] if one["samples"]]
+    code = {"event": row["event"], "build_id": None, "reason": None, "file": "/bin/x"}
+    record["user_code"] = [
+        {**code, "samples": user - nameless, "copy_samples": copies},
+        {**code, "samples": nameless, "copy_samples": 0, "reason": STATIC, "file": "/bin/y"},
+    ]
+    return record
+
+
+@pytest.mark.parametrize(
+    ("copies", "nameless", "user", "words", "answer"),
+    [
+        # A stripped static program of musl: a third of its time in `rep movs`, little without a name.
+        (3300, 210, 3510, "32 to 36 %", "maybe"),
+        # Node, Java, Go: nothing in user mode has a name, and there is not much of it.
+        (0, 300, 300, "at most 4 %", "no"),
+        (0, 1000, 1000, "at most 11 %", "maybe"),
+    ],
+)
+def test_a_bound_that_is_known_is_said(
+    copies: int, nameless: int, user: int, words: str, answer: str
+) -> None:
+    full = derive(of_ten_thousand(copies, nameless, user))
+    assert [one["name"] for one in full["identities"] if one["holds"] is False] == []
+    assert gather_of(full)["reasons"]["share"].startswith(f"{words} of its CPU time: ")
+    sentence = full["verdict"]["sentence"]
+    bound = f"no copy takes more than {words.removeprefix('at most ')}" if not copies else words
+    assert bound in sentence and "not sampled" not in sentence and "n/a" not in sentence
+    made = advice.advise(full, None)
+    (remedy,) = (one for one in made["remedies"] if one["name"] == "fewer user copies")
+    assert (remedy["answer"], remedy["why"]) == (answer, f"its own copies take {words}")
+    assert store.validate(full | {"advice": made}) == []
+    shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
+    first_screen.render(full, shown)
+    assert f"program's own memcpy {words} of its CPU time: " in " ".join(shown.export_text().split())

@@ -13,14 +13,15 @@ from typing import Any
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
-from copyscope.crossover.remedies import Sends, Share, remedies, time_share
-from copyscope.ledger.headline import percent
-from copyscope.ledger.program.headline import file_read_share
+from copyscope.crossover.remedies import Sends, remedies, time_share, too_few_samples
+from copyscope.ledger.attribution import side_times
+from copyscope.ledger.program.headline import file_reads
 from copyscope.ledger.program.traffic_profile import median_slot
+from copyscope.ledger.share import WORTH_SAYING, Share, percent
 from copyscope.record.check import WatchedRun, typed_watched
+from copyscope.record.program.derived import Direction
 from copyscope.units import format_size
 
-WORTH_SAYING = 0.005
 MEASURE = "sudo copyscope crossover"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
@@ -43,35 +44,35 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     # The size of call that half of the bytes go through: the lower end of its power of two.
     size_bytes = median_slot([[low, low * count] for low, count in sent.sizes])
     accounts: tuple[str, ...] = ("copy_in",)
-    way = "by a copy into the kernel"
-    share = 1 - sent.zerocopy_share - sent.page_share - sent.memory_share
+    way, share = _way(sent)
     if sent.zerocopy_share >= MOSTLY:
-        accounts, way, share = PRICE_OF_ZEROCOPY, "with zero-copy already", sent.zerocopy_share
+        accounts = PRICE_OF_ZEROCOPY
         made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
         questions = [Question("zero_copy", size_bytes, True)]
     elif max(sent.page_share, sent.memory_share) >= MOSTLY:
-        way, share = "by reference to pages already (sendfile, splice)", sent.page_share
-        if sent.memory_share >= MOSTLY:
-            way, share = "by reference to its own memory already (vmsplice)", sent.memory_share
         made["stoppers"] = [one.text for one in obstacles.of_pages(run)]
         questions = [Question("sendfile", size_bytes, True)]
     else:
         made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
         made["stoppers"] += obstacles.in_the_program(run, size_bytes)
         questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
-    most = made["most_to_save"] = time_share(run, accounts)
+    few = too_few_samples(run)
+    most = None if few else time_share(run, accounts)
+    made["most_to_save"] = None if most is None else asdict(most)
     rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
     made["crossover"], made["sendfile"] = rows.get("zero_copy"), rows.get("sendfile")
     referenced = max(sent.page_share, sent.memory_share)
-    sends = Sends(run, size_bytes, most, sent.zerocopy_share, referenced, sent.io_uring_share)
+    sends = Sends(run, size_bytes, most, sent.zerocopy_share, referenced, sent.io_uring_share, few)
     found = remedies(sends, {str(name): row for name, row in rows.items()})
     asks = {STRATEGIES[one.name] for one in found if one.open}
     calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
     sentences = [f"{calls}, {percent(share)} of them {way}."]
     if accounts == PRICE_OF_ZEROCOPY:
         sentences.append(_price_of_zerocopy(run, most))
-    else:
+    elif few is None:
         sentences += [_left_to_save(most, rest=questions[0].used), *_files(run)]
+    if few is not None:
+        sentences.append(f"What its copies cost is not known: {few.sentence()}.")
     for asked in questions:
         row = rows[asked.strategy]
         if row is not None:
@@ -87,6 +88,17 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     measure = _command(here or crossovers or (), run) if asks else None
     made |= {"remedies": [asdict(one) for one in found], "measure": measure}
     return made | {"reasons": sentences, "text": " ".join(sentences)}
+
+
+def _way(sent: Direction) -> tuple[str, float]:
+    """How most of its bytes go, and how many of them."""
+    ways = (
+        ("with zero-copy already", sent.zerocopy_share),
+        ("by reference to its own memory already (vmsplice)", sent.memory_share),
+        ("by reference to pages already (sendfile, splice)", sent.page_share),
+    )
+    copied = "by a copy into the kernel", 1 - sum(share for _, share in ways)
+    return next((way for way in ways if way[1] >= MOSTLY), copied)
 
 
 def _left_to_save(most: Share | None, *, rest: bool) -> str:
@@ -108,7 +120,7 @@ def _price_of_zerocopy(run: WatchedRun, price: Share | None) -> str:
         if zerocopy.cause is not None:
             text += f" ({zerocopy.cause.sentence})"
     if price is None:
-        return f"{text}; what taking pages, copying them after all and completions cost was not sampled."
+        return f"{text}; what taking pages, copying them after all and completions cost is not known."
     text += f"; taking pages, copying them after all and completions take {_of_its_time(price)}"
     if copied >= MOSTLY:
         return (
@@ -119,11 +131,11 @@ def _price_of_zerocopy(run: WatchedRun, price: Share | None) -> str:
 
 def _files(run: WatchedRun) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
-    share = file_read_share(run.raw.samples)
-    if share is None or share < WORTH_SAYING:
+    share = file_reads(run.raw.samples, side_times(run.raw)["target"])
+    if share is None or share.low < WORTH_SAYING:
         return []
     return [
-        f"Reading files into its memory takes {percent(share)} more: if it sends what it reads as it is, "
+        f"Reading files into its memory takes {share.spoken()} more: if it sends what it reads as it is, "
         "sendfile spares both copies."
     ]
 
@@ -158,4 +170,6 @@ def _command(there: Sequence[Row], run: WatchedRun) -> str:
 
 
 def _of_its_time(share: Share) -> str:
-    return f"{percent(share['share'])} of its CPU time ({share['low'] * 100:.0f} to {percent(share['high'])})"
+    if share.share is None or share.low < WORTH_SAYING:
+        return f"{share.spoken()} of its CPU time"
+    return f"{percent(share.share)} of its CPU time ({share.low * 100:.0f} to {percent(share.high)})"

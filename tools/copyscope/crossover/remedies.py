@@ -12,11 +12,11 @@ from typing import Literal
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
-from copyscope.ledger.attribution import interval_of, side_times
-from copyscope.ledger.headline import percent
-from copyscope.ledger.program.headline import WORTH_SAYING, file_read_share
+from copyscope.ledger.attribution import SideTime, side_times
+from copyscope.ledger.program.enough import TooFew, too_few
+from copyscope.ledger.program.headline import file_reads, share_of_rows
+from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
 from copyscope.record.check import WatchedRun
-from copyscope.record.derived import AccountRow, StageRow
 from copyscope.units import format_size
 
 # Less of its CPU time than this is not worth a change of the program.
@@ -26,7 +26,6 @@ LARGE_BYTES = 65_536
 COSTS_MORE = "it cost more than it saved here"
 
 Answer = Literal["yes", "maybe", "no", "n/a"]
-Share = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,10 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Sends:
-    """How a program sends, and what of it could be saved at most by zero-copy or sendfile."""
+    """How a program sends, and what of it could be saved at most by zero-copy or sendfile.
+
+    few: why nothing is said of its CPU time.
+    """
 
     run: WatchedRun
     size_bytes: int
@@ -52,6 +54,7 @@ class Sends:
     zerocopy_share: float
     reference_share: float
     io_uring_share: float
+    few: TooFew | None
 
 
 def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
@@ -61,7 +64,7 @@ def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
         _sendfile(sends, rows.get("sendfile")),
         _io_uring(sends),
         _larger(sends),
-        _fewer_copies(sends.run),
+        _fewer_copies(sends),
     ]
 
 
@@ -82,8 +85,8 @@ def _zerocopy_in_use(sends: Sends, row: Row | None, asked: Question) -> Remedy:
     if seen is not None and seen.completions and (seen.copied or 0) / seen.completions >= MOSTLY:
         copied = percent((seen.copied or 0) / seen.completions)
         return Remedy(name, "no", f"in use, and {copied} of its sends are copied after all", sends.most)
-    if sends.most is not None and sends.most["high"] < WORTH_TRYING:
-        return Remedy(name, "yes", f"in use, and takes {_shown(sends.most)}", sends.most)
+    if sends.most is not None and sends.most.high < WORTH_TRYING:
+        return Remedy(name, "yes", f"in use, and takes {sends.most.shown()}", sends.most)
     found = None if row is None else pays(row, asked, sends.run)
     if found is None:
         return Remedy(name, "maybe", f"in use; {_undecided(row)}", sends.most, open=row is None)
@@ -98,12 +101,13 @@ def _sendfile(sends: Sends, row: Row | None) -> Remedy:
         return Remedy(name, "yes", f"in use: {percent(sends.reference_share)} of its bytes go by reference")
     if sends.zerocopy_share >= MOSTLY:
         return Remedy(name, "no", "its bytes go with zero-copy already")
-    reads = file_read_share(run.raw.samples)
-    if reads is not None and reads < WORTH_SAYING:
+    time = _time(run)
+    reads = None if sends.few else file_reads(run.raw.samples, time)
+    if reads is not None and (reads.share or 0.0) < WORTH_SAYING and reads.high < WORTH_TRYING:
         return Remedy(name, "no", "it was not seen to read files, and sendfile sends those")
     most = sends.most
     if most is not None and reads is not None:
-        most = _interval(run, most["share"] + reads)
+        most = share_of_samples(time, (most.share or 0.0) + (reads.share or 0.0))
     return _judged(name, asked, sends, row, most=most, stoppers=obstacles.of_pages(run))
 
 
@@ -119,10 +123,12 @@ def _judged(
     """By what stops it, by the most that it can save, by a crossover; else nobody knows yet."""
     if stoppers:
         return Remedy(name, "no", stoppers[0].short, most)
-    ceiling = f"saves at most {_shown(most)}" if most else "what it saves was not sampled"
-    if most is not None and most["high"] < WORTH_TRYING:
+    ceiling = "what it saves is not known" if most is None else f"saves at most {_ceiling(most)}"
+    if most is not None and most.high < WORTH_TRYING:
         return Remedy(name, "no", ceiling, most)
     found = None if row is None else pays(row, asked, sends.run)
+    if found is None and sends.few is not None:
+        return Remedy(name, "n/a", sends.few.briefly())
     if found is None:
         return Remedy(name, "maybe", f"{ceiling}; {_undecided(row)}", most, open=row is None)
     return Remedy(name, "yes", ceiling, most) if found else Remedy(name, "no", COSTS_MORE, most)
@@ -138,7 +144,7 @@ def _io_uring(sends: Sends) -> Remedy:
     if sends.io_uring_share >= MOSTLY:
         return Remedy(name, "yes", f"in use: {percent(sends.io_uring_share)} of its bytes are sent by it")
     unknown = Remedy(name, "n/a", "the price of its system calls was not sampled")
-    return _priced(unknown, "spares no copy; its system calls take", _entering(sends.run))
+    return _priced(unknown, "saves no copy; its system calls take", _entering(sends.run), sends.few)
 
 
 def _larger(sends: Sends) -> Remedy:
@@ -147,53 +153,52 @@ def _larger(sends: Sends) -> Remedy:
         return Remedy(name, "no", f"half of its bytes go in calls of {format_size(sends.size_bytes)} or more")
     small = f"calls of {format_size(2 * sends.size_bytes)} or less"
     unknown = Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
-    return _priced(unknown, f"{small}; these take", _entering(sends.run))
+    return _priced(unknown, f"{small}; these take", _entering(sends.run), sends.few)
 
 
-def _fewer_copies(run: WatchedRun) -> Remedy:
+def _fewer_copies(sends: Sends) -> Remedy:
     """Those that the program makes itself, before it sends and after it has received."""
     unknown = Remedy("fewer user copies", "n/a", "copies in the program itself were not sampled")
-    return _priced(unknown, "its own copies take", time_share(run, ("gather",)))
+    return _priced(unknown, "its own copies take", time_share(sends.run, ("gather",)), sends.few)
 
 
-def _priced(unknown: Remedy, words: str, most: Share | None) -> Remedy:
+def _priced(unknown: Remedy, words: str, most: Share | None, few: TooFew | None) -> Remedy:
     """By the share that it could save at most; `unknown` where that was not sampled."""
+    if few is not None:
+        return Remedy(unknown.name, "n/a", few.briefly())
     if most is None:
         return unknown
-    answer: Answer = "no" if most["high"] < WORTH_TRYING else "maybe"
-    return Remedy(unknown.name, answer, f"{words} {_shown(most)}", most)
+    answer: Answer = "no" if most.high < WORTH_TRYING else "maybe"
+    # Of bounds alone no share is the most.
+    known = None if most.share is None else most
+    return Remedy(unknown.name, answer, f"{words} {most.shown()}", known)
 
 
 def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
-    """Some accounts' part of the program's CPU time, all contexts, with its interval; None: not sampled."""
-    return _of_rows(run, [row for row in run.derived.ledger if row.account in accounts])
+    """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
+    rows = [row for row in run.derived.ledger if row.account in accounts and row.side == "target"]
+    return share_of_rows(rows, _time(run))
 
 
 def _entering(run: WatchedRun) -> Share | None:
     """What its system calls themselves take; reading files is a copy that is counted to this stage."""
-    calls = _of_rows(run, [row for row in run.derived.stages if row.stage == "syscall"])
-    if calls is None:
+    time = _time(run)
+    rows = [row for row in run.derived.stages if row.stage == "syscall" and row.side == "target"]
+    if not time.weights.all_samples or any(row.share is None for row in rows):
         return None
-    return _interval(run, max(0.0, calls["share"] - (file_read_share(run.raw.samples) or 0.0)))
+    reads = file_reads(run.raw.samples, time)
+    read = 0.0 if reads is None or reads.share is None else reads.share
+    return share_of_samples(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
 
 
-def _of_rows(run: WatchedRun, rows: Sequence[AccountRow | StageRow]) -> Share | None:
-    own = [row for row in rows if row.side == "target"]
-    shares = [row.share for row in own if row.share is not None]
-    if not own or len(shares) < len(own):
-        return None
-    return _interval(run, sum(shares))
+def _time(run: WatchedRun) -> SideTime:
+    return side_times(run.raw)["target"]
 
 
-def _interval(run: WatchedRun, share: float) -> Share | None:
-    """A sum of shares with the interval that so many samples give it."""
-    time = side_times(run.raw)["target"]
-    if not time.weights.all_samples:
-        return None
-    found = interval_of(time, share)
-    return {"share": share, "low": found.low, "high": found.high}
+def _ceiling(most: Share) -> str:
+    return most.shown().removeprefix("at most ")
 
 
-def _shown(share: Share) -> str:
-    """Of its CPU time, with the 95 % interval."""
-    return f"{percent(share['share'])} ({share['low'] * 100:.0f} to {share['high'] * 100:.0f})"
+def too_few_samples(run: WatchedRun) -> TooFew | None:
+    """Why nothing is said of its CPU time."""
+    return too_few(run.raw, _time(run))

@@ -120,16 +120,17 @@ def derive_own(raw: RawRun) -> Derived:
 
 def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
     """What follows from a run beside a program, in the same steps."""
-    unknown, raw = user_copies.why_unknown(raw), user_copies.decided(raw)
+    measured_raw, raw = raw, user_copies.decided(raw)
     times = side_times(raw)
+    own_copies = user_copies.bounds(measured_raw, times["target"])
     moved = program_flows.flows(raw, silent_high_ns(times))
     rows, stages = ledger_rows(raw, times, moved), stage_rows(raw, times, 0)
-    ledger = user_copies.told(rows, unknown)
+    ledger = user_copies.told(rows, user_copies.why_unknown(measured_raw), own_copies, times["target"].cpu_ns)
     sides = ProgramSides(program_side(raw, times["target"]), *softirq_beside(raw, times))
     zerocopy = program_zerocopy(raw, ledger)
     of_time = time_identities(raw, times, structs.asdict(sides), [*rows, *stages], 0)
     cost, watching = (overhead(raw), cost_of_watching(raw)) if effects else (NOT_WORKED_OUT, NOT_YET)
-    sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, watching)
+    sentence = program_headline.find_sentence(raw, ledger, stages, zerocopy, watching, time=times["target"])
     limit = find_program_limit(raw, sides.target.cpus_used)
     segments = raw.run.segments
     return DerivedProgram(

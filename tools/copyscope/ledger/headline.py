@@ -10,14 +10,25 @@ from copyscope.ledger.cpu_time import cpu_time
 from copyscope.ledger.flows import encrypts
 from copyscope.ledger.identities.own import Books
 from copyscope.ledger.rows import cell
+from copyscope.ledger.share import FEWEST_SAMPLES, Share, percent
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
 from copyscope.record.instruments import Sample
 from copyscope.record.raw import RawRun, Segment
-from copyscope.record.segments import select, spliced_total, total, why_no_ledger
+from copyscope.record.segments import (
+    measured,
+    select,
+    spliced_total,
+    total,
+    why_no_ledger,
+    zerocopy_total,
+)
+from copyscope.units import counted
 
 # a copy below this share of the sends is a remark, above it is the finding
 MOST_SENDS = 0.99
+# From so large a part on it is said that send calls were refused.
+WORTH_A_WARNING = 0.05
 
 
 @dataclass(frozen=True)
@@ -37,14 +48,14 @@ def find_sentence(story: Story, cost: Overhead) -> str:
     if absent:
         return f"{opening}: what its copies cost is not known: {absent}"
     text, share = _finding(story)
-    return f"{opening}: {text}{_caution(cost, share)}"
+    return f"{opening}: {text}{_few(story)}{_refused(story.raw)}{_caution(cost, share)}"
 
 
 def _probed(raw: RawRun) -> list[Segment]:
     return select(raw.run.segments, "ledger")
 
 
-def _finding(story: Story) -> tuple[str, float | None]:
+def _finding(story: Story) -> tuple[str, Share | None]:
     """The finding and the share of CPU time that it rests on."""
     zerocopy = story.zerocopy
     if encrypts(story.raw):
@@ -63,32 +74,32 @@ def _finding(story: Story) -> tuple[str, float | None]:
         context = main_context(story.ledger, "deferred")
         place = {"softirq": "in softirq", "process": "in a system call"}.get(context or "", "in the kernel")
         who = doer(story.raw.samples, "deferred")
-        return f"{opening}{place}{who}, {percent(share)} of all CPU time: {why}", share
+        return f"{opening}{place}{who}, {spoken(share)} of all CPU time: {why}", share
     if zerocopy.bytes_silent:
         share = account_share(story, "silent")
         return (
             f"completions say zero-copy, yet the bytes were copied on the way"
-            f"{doer(story.raw.samples, 'silent')}, {percent(share)} of all CPU time: {why}"
+            f"{doer(story.raw.samples, 'silent')}, {spoken(share)} of all CPU time: {why}"
         ), share
     pin, completion = account_share(story, "pin"), account_share(story, "completion")
-    both = None if pin is None or completion is None else pin + completion
+    both = added((pin, completion))
     return (
         "no copy on the way; taking the pages by reference and completing the sends costs "
-        f"{percent(both)} of all CPU time instead"
+        f"{spoken(both)} of all CPU time instead"
     ), both
 
 
-def _encrypted(story: Story) -> tuple[str, float | None]:
+def _encrypted(story: Story) -> tuple[str, Share | None]:
     encrypt, decrypt = account_share(story, "encrypt"), account_share(story, "decrypt")
     return (
-        f"kTLS {story.raw.workload.tls}: the cipher takes {percent(encrypt)} to encrypt and "
-        f"{percent(decrypt)} to decrypt, the copies into the kernel and out of it "
-        f"{percent(account_share(story, 'copy_in'))} and {percent(account_share(story, 'copy_out'))} "
+        f"kTLS {story.raw.workload.tls}: the cipher takes {spoken(encrypt)} to encrypt and "
+        f"{spoken(decrypt)} to decrypt, the copies into the kernel and out of it "
+        f"{spoken(account_share(story, 'copy_in'))} and {spoken(account_share(story, 'copy_out'))} "
         "of all CPU time"
     ), encrypt
 
 
-def _spliced(story: Story) -> tuple[str, float | None]:
+def _spliced(story: Story) -> tuple[str, Share | None]:
     if cell(story.ledger, "copy_in"):
         device = device_without_gather(story.raw.topology)
         text = f"the copy was made anyway, at the send call: {device} has no scatter-gather"
@@ -99,41 +110,85 @@ def _spliced(story: Story) -> tuple[str, float | None]:
         share = account_share(story, "silent")
         return (
             f"{pages} went into the socket by reference, yet were copied on the way"
-            f"{doer(story.raw.samples, 'silent')}, {percent(share)} of all CPU time"
+            f"{doer(story.raw.samples, 'silent')}, {spoken(share)} of all CPU time"
         ), share
     share = account_share(story, "pin")
     out = account_share(story, "copy_out")
     return (
-        f"no copy into the kernel: {pages} by reference, {percent(share)} of all CPU time; the copy "
-        f"out to the receiver takes {percent(out)}"
+        f"no copy into the kernel: {pages} by reference, {spoken(share)} of all CPU time; the copy "
+        f"out to the receiver takes {spoken(out)}"
     ), share
 
 
-def _plain(story: Story) -> tuple[str, float | None]:
+def _plain(story: Story) -> tuple[str, Share | None]:
     if not Books(story.raw).sends:
         messages, spent_ns = total(_probed(story.raw), "sender", "messages"), cpu_time(story.raw, "sender").ns
         cost = f", {spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
         return f"nothing was sent: this is the price of the loop and the clock{cost}", None
     copy_in, gather = account_share(story, "copy_in"), account_share(story, "gather")
-    first = f"the program's gather copy takes {percent(gather)}, " if gather else ""
+    first = f"the program's gather copy takes {spoken(gather)}, " if gather and gather.high else ""
     return (
-        f"{first}the copy into the kernel takes {percent(copy_in)} and the copy out to the receiver "
-        f"{percent(account_share(story, 'copy_out'))} of all CPU time"
+        f"{first}the copy into the kernel takes {spoken(copy_in)} and the copy out to the receiver "
+        f"{spoken(account_share(story, 'copy_out'))} of all CPU time"
     ), copy_in
 
 
-def account_share(story: Story, account: str) -> float | None:
-    """An account's part of the CPU time of all sides, all contexts (0..1); None when a part is unknown.
+def account_share(story: Story, account: str) -> Share | None:
+    """An account's part of the CPU time of all sides, all contexts; None when a part is unknown.
 
-    What is not known to be of this run is no part of it.
+    What is not known to be of this run is no part of it. A time without an interval was timed and is exact.
     """
-    spent = [row.cpu_ns for row in story.ledger if row.account == account]
-    sides = story.sides
-    whole = [side.cpu_ns for side in (sides.sender, sides.receiver, sides.other)]
-    known, known_whole = ([ns for ns in one if ns is not None] for one in (spent, whole))
-    if not spent or len(known) < len(spent) or len(known_whole) < len(whole) or not sum(known_whole):
+    rows = [row for row in story.ledger if row.account == account]
+    spent = [row.cpu_ns for row in rows if row.cpu_ns is not None]
+    sides = (story.sides.sender, story.sides.receiver, story.sides.other)
+    known_whole = [side.cpu_ns for side in sides if side.cpu_ns is not None]
+    if not rows or len(spent) < len(rows) or len(known_whole) < len(sides) or not sum(known_whole):
         return None
-    return float(sum(known) / sum(known_whole))
+    if samples_of(story.sides) < FEWEST_SAMPLES:
+        return None
+    whole = sum(known_whole)
+    low = sum(row.ci.low_ns if row.ci else row.cpu_ns or 0.0 for row in rows)
+    high = sum(row.ci.high_ns if row.ci else row.cpu_ns or 0.0 for row in rows)
+    return Share(sum(spent) / whole, low / whole, min(1.0, high / whole))
+
+
+def added(shares: Iterable[Share | None]) -> Share | None:
+    """Several accounts as one; None when one of them is unknown."""
+    parts = list(shares)
+    known = [one for one in parts if one is not None]
+    if len(known) < len(parts):
+        return None
+    total_share = sum(one.share or 0.0 for one in known)
+    return Share(total_share, sum(one.low for one in known), min(1.0, sum(one.high for one in known)))
+
+
+def spoken(share: Share | None) -> str:
+    """A share for reading, with its bounds where it is not certain."""
+    return "an unknown part" if share is None else share.spoken()
+
+
+def samples_of(sides: Sides) -> int:
+    """All that were taken of the run."""
+    return sum(side.samples or 0 for side in (sides.sender, sides.receiver, sides.other))
+
+
+def _refused(raw: RawRun) -> str:
+    """Send calls that the kernel took nothing of, where they are many."""
+    segments = measured(raw.run.segments)
+    calls, full = total(segments, "sender", "calls"), total(segments, "sender", "eagain")
+    beyond = zerocopy_total(segments, "enobufs") or 0
+    share = (full + beyond) / calls if calls else 0.0
+    if share < WORTH_A_WARNING:
+        return ""
+    return f"; {percent(share)} of its send calls were refused (EAGAIN {full:,}, ENOBUFS {beyond:,})"
+
+
+def _few(story: Story) -> str:
+    """Why no share is said, of a run that was sampled."""
+    samples = samples_of(story.sides)
+    if samples >= FEWEST_SAMPLES or not any(one.status == "sampled" for one in story.raw.sampler.events):
+        return ""
+    return f"; {counted(samples, 'sample')} of CPU time: too few to say more, run longer"
 
 
 def main_context(ledger: Sequence[AccountRow], account: str) -> str | None:
@@ -153,20 +208,15 @@ def most_of(counted: Iterable[tuple[str, float]]) -> str | None:
     return max(sums, key=lambda name: sums[name], default=None)
 
 
-def percent(share: float | None) -> str:
-    """A share for reading."""
-    return "an unknown part" if share is None else f"{share * 100:.0f} %"
-
-
-def _caution(cost: Overhead, share: float | None) -> str:
+def _caution(cost: Overhead, share: Share | None) -> str:
     """Of what watching changed, only what is certain: the end of the interval that is nearer to no effect."""
     low, high = cost.low, cost.high
-    if low is None or high is None or share is None:
+    if low is None or high is None or share is None or share.share is None:
         return ""
     if overhead.found(low, high) == overhead.NOISY:
         return f"; too noisy to tell what watching changed (goodput {change(low)} to {change(high)})"
     certain = max(0.0, 1 - high, low - 1)
-    if certain <= share:
+    if certain <= share.share:
         return ""
     return (
         f"; watching changed goodput by at least {percent(certain)}, more than this finding: "

@@ -184,7 +184,7 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
             said.add(meaning)
     for step in copies:
         if step.why:
-            lines += wrap(f"{step.what} n/a: {step.why}", width, indent=2, style="dim")
+            lines += wrap(f"{step.what} {step.why}", width, indent=2, style="dim")
     return lines
 
 
@@ -226,7 +226,9 @@ def _copies(record: Record) -> list[Step]:
         some = rows[account, side]
         ns = sum(row["cpu_ns"] or 0.0 for row in some)
         known = any(row["cpu_ns"] is not None for row in some)
-        why = "" if known else some[0]["reasons"]["cpu_ns"]
+        # Of what is not known the bounds may be.
+        opening = "n/a: " if some[0]["ci"] is None else ""
+        why = "" if known else opening + some[0]["reasons"]["cpu_ns"]
         if ns or not known:
             steps.append(
                 Step(

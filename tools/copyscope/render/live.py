@@ -12,6 +12,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import visible
 from copyscope.grouping import grouped
+from copyscope.ledger.share import FEWEST_SAMPLES
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole, has_screen
@@ -170,6 +171,12 @@ def shares(record: Record) -> list[tuple[str, float, float | None]]:
     return sorted(found, key=lambda one: (position(ACCOUNTS, one[0]), -one[1]))
 
 
+def too_few(record: Record) -> str:
+    """How many samples there were, of so few that no share follows from them; empty of more."""
+    samples = record["sides"]["target"]["samples"] or 0
+    return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
+
+
 def line_of(record: Record) -> str:
     """One second in one line."""
     now = rates(record)
@@ -178,6 +185,8 @@ def line_of(record: Record) -> str:
         for name, share, _ in shares(record)
         if name in ACCOUNTS
     ]
+    if few := too_few(record):
+        copies = [f"{few}: too few for shares"]
     parts = [
         f"{units.format_gbps(now['gbps'])}, "
         f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
@@ -245,6 +254,8 @@ def _bars(shown: Shown, record: Record, width: int, height: int) -> list[Text]:
         past = [row.get(name, 0.0) for row in shown.shares]
         text += units.format_history(past, history, blocks=shown.blocks)
         lines.append(Text(text, style="bold" if name in ACCOUNTS else ""))
+    if few := too_few(record):
+        lines.append(Text(f"of {few}: too few for shares", style="dim"))
     return lines if found else [*lines, Text("not sampled yet", style="dim")]
 
 

@@ -15,6 +15,7 @@ from copyscope.ledger.identities.balance import compare, unchecked
 from copyscope.record import derived
 from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
 from copyscope.record.instruments import Counter
+from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.segments import machine_of, machines, processes, select, wall_ns
 from copyscope.taxonomy.events import event_name
@@ -33,6 +34,9 @@ SWITCH_NS = 2_000
 UNSEEN_IN_GUESTS = 0.5
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
 LATE_WAKE_NS = 10_000
+# Of a process that ends, what it used after the last look at its clock is missed: so much at most where perf
+# does not count it (LOOK_EVERY_S of run/program/watched.py).
+MISSED_AT_END_NS = 100_000_000
 # The clocks of a segment are read one after the other, by asking other processes.
 EDGE_NS = 5_000_000
 
@@ -92,9 +96,10 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
 
     The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
-    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole; for
-    the cycle counter plus what it did not see where it took turns with others. Samples that are missing in a
-    virtual machine are said on the first screen, and break the check from half of the time on.
+    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole, plus
+    what a watched program's processes used after the last look before they ended; for the cycle counter plus
+    what it did not see where it took turns with others. Samples that are missing in a virtual machine are
+    said on the first screen, and break the check from half of the time on.
     """
     name = f"{side}_time"
     if time.event is None:
@@ -115,6 +120,7 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
         spent = cpu_time(raw, side)
         tolerance += spent.departures * SWITCH_NS + stolen_share(raw) * exact
         tolerance += spent.switches * LATE_WAKE_NS if spent.source == "CPU clock" else 0
+        tolerance += missed_at_ends_ns(raw, side) if seen > exact else 0
     else:
         # A counter that took turns with others (perf multiplexes) did not run all the time.
         cycles = cycles_of(raw, side)
@@ -122,6 +128,13 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     if seen < exact and unit == "ns" and machine_of(raw, side).hypervisor:
         tolerance = max(tolerance, UNSEEN_IN_GUESTS * exact)
     return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+
+
+def missed_at_ends_ns(raw: Measured, side: str) -> int:
+    """CPU time that the clocks of processes that ended may not have had yet at the last look, at most."""
+    if not isinstance(raw, RawProgramRun) or cpu_time(raw, side).source != "CPU clock":
+        return 0
+    return raw.target.exits * MISSED_AT_END_NS
 
 
 def period_ns(raw: Measured) -> float:

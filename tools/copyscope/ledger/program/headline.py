@@ -1,29 +1,40 @@
 """The main finding of a run beside a program: what its copies cost, and which it does without. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from copyscope.ledger.headline import percent
+from copyscope.grouping import grouped
+from copyscope.ledger.attribution import SideTime
+from copyscope.ledger.cpu_time import cpu_time
+from copyscope.ledger.identities.program import under_way
+from copyscope.ledger.identities.time import missed_at_ends_ns
+from copyscope.ledger.program.enough import too_few
+from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.program.derived import ProgramZerocopy, Watching
 from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import BY_REFERENCE, SPLICED_MEMORY, added, dropped, volume
-from copyscope.record.segments import total
+from copyscope.record.program.volume import SPLICED_MEMORY, SPLICED_WRITTEN, added, dropped, volume
+from copyscope.record.segments import select, total
 
-WORTH_SAYING = 0.005
 WORTH_A_WARNING = 0.05
+# Samples that stand for so many times the time of the clocks.
+MUCH_MORE = 1.1
+# What is said of each account; of the last, which is a part of a stage, too.
 WORDS = {
-    "gather": "its own memcpy",
-    "copy_in": "the copy into the kernel",
-    "pin": "taking pages by reference",
-    "encrypt": "encrypting (kTLS)",
-    "deferred": "the deferred copy",
-    "silent": "copies on the way",
-    "completion": "completions",
-    "decrypt": "decrypting (kTLS)",
-    "copy_out": "the copy out to the program",
-    "mapped": "mapping what it received",
+    "gather": "its own memcpy takes",
+    "copy_in": "the copy into the kernel takes",
+    "pin": "taking pages by reference takes",
+    "encrypt": "encrypting (kTLS) takes",
+    "deferred": "the deferred copy takes",
+    "silent": "copies on the way take",
+    "completion": "completions take",
+    "decrypt": "decrypting (kTLS) takes",
+    "copy_out": "the copy out to the program takes",
+    "mapped": "mapping what it received takes",
+    "file reads": "reading files into the program takes",
 }
+# One call of these is one at the socket.
+ONE_EACH = ("write", "writev", "sendto", "sendmsg")
 # The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
 FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
 
@@ -34,23 +45,67 @@ def find_sentence(
     stages: Sequence[StageRow],
     zerocopy: ProgramZerocopy | None,
     watching: Watching,
+    *,
+    time: SideTime,
 ) -> str:
-    """What the copies of this program cost, the dearest first, and which it does without."""
-    name, own_ways = raw.target.name, ways_of_its_own(raw)
-    shares = {account: share for account in WORDS if (share := account_share(ledger, account)) is not None}
-    if not shares.keys() - {"gather"}:
-        return f"{name}: what its copies cost is not known: {why_unpriced([*ledger, *stages])}{own_ways}"
-    told = sorted((a for a in shares if shares[a] >= WORTH_SAYING), key=lambda a: -shares[a])
-    parts = [f"{WORDS[account]} takes {percent(shares[account])}" for account in told]
-    reads = file_read_share(raw.samples)
-    if reads is not None and reads >= WORTH_SAYING:
-        parts.append(f"reading files into the program takes {percent(reads)}")
-    text = f"{', '.join(parts) or 'no copy takes as much as 0.5 %'} of its CPU time"
+    """What the copies of this program cost, the dearest first, and which it does without.
+
+    time: of its samples.
+    """
+    text = what_copies_cost(raw, ledger, stages, time)
     if zerocopy is not None and zerocopy.completions and zerocopy.copied is not None:
         copied = percent(zerocopy.copied / zerocopy.completions)
         text += f"; {copied} of its zero-copy sends were copied after all"
         text += f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
-    return f"{name}: {text}{own_ways}{cost_of_watching(watching)}"
+    text += ways_of_its_own(raw) + unseen_ends(raw, time)
+    return f"{raw.target.name}: {text}{cost_of_watching(watching)}"
+
+
+def what_copies_cost(
+    raw: RawProgramRun, ledger: Sequence[AccountRow], stages: Sequence[StageRow], time: SideTime
+) -> str:
+    """Of its CPU time; or why that is not known."""
+    few = too_few(raw, time)
+    shares = {} if few else account_shares(ledger, time)
+    if not shares.keys() - {"gather"}:
+        why = few.sentence() if few else why_unpriced([*ledger, *stages])
+        return f"what its copies cost is not known: {why}"
+    if (reads := file_reads(raw.samples, time)) is not None:
+        shares["file reads"] = reads
+    return f"{', '.join(told(shares)) or none_above(shares)} of its CPU time"
+
+
+def told(shares: Mapping[str, Share]) -> list[str]:
+    """Those that are certain to be worth it, the largest first; then those of which only bounds are known."""
+    certain = {name: one for name, one in shares.items() if one.low >= WORTH_SAYING}
+    found = sorted(certain, key=lambda name: -(certain[name].low + certain[name].high))
+    if found:
+        found += [
+            name
+            for name, one in shares.items()
+            if one.share is None and name not in certain and one.high >= WORTH_SAYING
+        ]
+    return [f"{WORDS[name]} {shares[name].spoken()}" for name in found]
+
+
+def none_above(shares: Mapping[str, Share]) -> str:
+    """Of nothing that is certain to be worth saying: what the largest may be."""
+    largest = max(shares.values(), key=lambda one: one.high)
+    if largest.high < WORTH_SAYING:
+        return "no copy takes as much as 0.5 %"
+    return f"no copy takes more than {largest.at_most()}"
+
+
+def unseen_ends(raw: RawProgramRun, time: SideTime) -> str:
+    """Where processes ended between two looks at their clocks, and samples say that these miss much."""
+    missed_ns = missed_at_ends_ns(raw, "target")
+    spent_ns = cpu_time(raw, "target").ns
+    if time.event != "cpu-clock" or not missed_ns or time.weights.all_weight <= MUCH_MORE * spent_ns:
+        return ""
+    return (
+        f"; {raw.target.exits:,} of its processes ended between two looks at their clocks: its CPU time is "
+        "more than is shown, its shares are right"
+    )
 
 
 def ways_of_its_own(raw: RawProgramRun) -> str:
@@ -59,12 +114,14 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
     both = [*sent, *volume(raw.volume, "receive")]
     tx, rx = (total(raw.run.segments, "target", f"bytes_{done}") for done in ("sent", "received"))
     memory = part([row for row in sent if row.syscall == SPLICED_MEMORY], tx)
-    pages = part([row for row in sent if row.syscall in BY_REFERENCE and row.syscall != SPLICED_MEMORY], tx)
+    pages = part([row for row in sent if row.syscall in ("sendfile", "splice")], tx)
+    written = part([row for row in sent if row.syscall == SPLICED_WRITTEN], tx)
     local = part([row for row in both if row.protocol in ("unix_stream", "unix_dgram")], tx + rx)
     thrown_away = min(1.0, part(dropped(raw.volume), rx))  # some may have been looked at before
     mptcp = part([row for row in both if row.protocol == "mptcp"], tx + rx)
     ways = (
         (pages, "of its bytes went out by reference to pages"),
+        (written, "of its bytes it wrote into a pipe, which copied them once, and spliced them from there"),
         (
             memory,
             "of its bytes went out by reference to its own memory (vmsplice), and nothing tells it when that "
@@ -77,7 +134,20 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
             "of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)",
         ),
     )
-    return "".join(f"; {percent(share)} {what}" for share, what in ways if share)
+    said = "".join(f"; {percent(share)} {what}" for share, what in ways if share)
+    refused = refused_share(raw)
+    if refused >= WORTH_A_WARNING:
+        said += f"; {percent(refused)} of its send calls were refused (EAGAIN, ENOBUFS or another error)"
+    return said
+
+
+def refused_share(raw: RawProgramRun) -> float:
+    """So large a part of its send calls at least: in calls segments the socket took nothing of them."""
+    segments = select(raw.run.segments, "calls")
+    made = added([row for row in raw.calls if row.syscall in ONE_EACH], "calls")
+    taken = added([row for row in volume(raw.volume, "send", "calls") if row.syscall in ONE_EACH], "calls")
+    beside = total(segments, "target", "edge_send_calls") + under_way(segments, 1)
+    return max(0, made - taken - beside) / made if made else 0.0
 
 
 def part(rows: Sequence[Volume], whole: int) -> float:
@@ -99,15 +169,28 @@ def cost_of_watching(watching: Watching) -> str:
     return f"; being watched cost it about {percent(watching.effect)} of its goodput"
 
 
-def account_share(ledger: Iterable[AccountRow], account: str) -> float | None:
-    """An account's part of the program's CPU time, all contexts."""
-    shares = [row.share for row in ledger if row.account == account and row.side == "target"]
-    known = [share for share in shares if share is not None]
-    return sum(known) if shares and len(known) == len(shares) else None
+def account_shares(ledger: Iterable[AccountRow], time: SideTime) -> dict[str, Share]:
+    """Each account's part of the program's CPU time, all contexts, where it or its bounds are known."""
+    rows = grouped((row for row in ledger if row.side == "target"), lambda row: row.account)
+    return {
+        account: found for account, some in rows.items() if (found := share_of_rows(some, time)) is not None
+    }
 
 
-def file_read_share(samples: Iterable[Sample]) -> float | None:
-    """The part of the program's samples that read files: where it does not use sendfile, a copy more."""
+def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Share | None:
+    """Of one row nothing but the interval may be known."""
+    shares = [row.share for row in rows if row.share is not None]
+    if rows and len(shares) == len(rows):
+        return share_of_samples(time, sum(shares)) if time.weights.all_samples else None
+    if len(rows) == 1 and rows[0].ci is not None and time.cpu_ns:
+        return Share(None, rows[0].ci.low_ns / time.cpu_ns, min(1.0, rows[0].ci.high_ns / time.cpu_ns))
+    return None
+
+
+def file_reads(samples: Iterable[Sample], time: SideTime) -> Share | None:
+    """The part of its time in which it reads files: where it does not use sendfile, a copy more."""
     rows = [row for row in samples if row.side == "target" and row.event in ("cpu-clock", "cycles")]
     whole = sum(row.weight for row in rows)
-    return sum(row.weight for row in rows if row.symbol in FILE_READS) / whole if whole else None
+    if not whole or not time.weights.all_samples:
+        return None
+    return share_of_samples(time, sum(row.weight for row in rows if row.symbol in FILE_READS) / whole)

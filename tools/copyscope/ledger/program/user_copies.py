@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, structs
 
-from copyscope.ledger.attribution import time_event
-from copyscope.ledger.headline import percent
+from copyscope.ledger.attribution import SideTime, time_event
+from copyscope.ledger.share import Share, percent, share_of_samples
 from copyscope.record.derived import AccountRow
 from copyscope.record.program.raw import RawProgramRun, UserCode
+from copyscope.record.sections import Interval
+from copyscope.stats import LEVEL
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import USER_SYMBOL
 
@@ -35,6 +37,27 @@ def why_unknown(raw: RawProgramRun) -> str | None:
     )
 
 
+def bounds(raw: RawProgramRun, time: SideTime) -> Share | None:
+    """Of its CPU time: at least what was seen to copy, at most that and all code that nobody can name.
+
+    raw: as it was measured; time: of its samples. None without a sample.
+    """
+    names = time_event(raw.samples) or ()
+    user = [
+        row
+        for row in raw.samples
+        if row.side == "target" and row.context == "user" and event_name(row.event) in names
+    ]
+    whole, code = time.weights.all_weight, of_time(raw)
+    everything = sum(row.samples for row in code)
+    if not whole or not everything:
+        return None
+    seen = sum(row.weight for row in user if row.category == "gather") / whole
+    nameless = sum(row.samples - row.copy_samples for row in code if row.reason is not None) / everything
+    most = seen + nameless * sum(row.weight for row in user) / whole
+    return Share(None, share_of_samples(time, seen).low, share_of_samples(time, most).high)
+
+
 def decided(raw: RawProgramRun) -> RawProgramRun:
     """The run, with its own copies among its other work where not all of them are known."""
     if why_unknown(raw) is None:
@@ -47,12 +70,21 @@ def decided(raw: RawProgramRun) -> RawProgramRun:
     return structs.replace(raw, samples=changed)
 
 
-def told(ledger: Sequence[AccountRow], why: str | None) -> list[AccountRow]:
-    """The ledger, whose row of own copies is null with the reason where they are not known."""
+def told(
+    ledger: Sequence[AccountRow], why: str | None, known: Share | None, cpu_ns: float | None
+) -> list[AccountRow]:
+    """The ledger, whose row of own copies is null with the reason where they are not known.
+
+    known: the bounds that are known all the same, as the interval of that row.
+    """
     if why is None:
         return list(ledger)
     names = ("cpu_ns", "share", "ns_per_kib", "samples", "ci", *EVENT_COLUMNS)
-    unknown, reasons = dict.fromkeys(names), dict.fromkeys(names, why)
+    unknown = dict.fromkeys(names)
+    if known is not None and cpu_ns:
+        unknown["ci"] = Interval(round(known.low * cpu_ns), round(known.high * cpu_ns), LEVEL)
+        why = f"{known.spoken()} of its CPU time: {why}"
+    reasons = {name: why for name, value in unknown.items() if value is None}
     return [
         structs.replace(row, **unknown, reasons=row.reasons | reasons) if row.account == "gather" else row
         for row in ledger
