@@ -1,15 +1,53 @@
 """What the instruments lost, as a share of what they should have seen."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from copyscope.record.derived import Loss
 from copyscope.record.hooks import find
 from copyscope.record.instruments import Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, added
+from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, TAKEN, added
 from copyscope.record.raw import Measured
+from copyscope.record.segments import total
 
+
+def _calls(*directions: str) -> Callable[[RawProgramRun], int]:
+    return lambda raw: added([row for row in raw.volume if row.direction in directions], "calls")
+
+
+def _taken(raw: RawProgramRun) -> int:
+    return added([row for row in raw.volume if row.syscall in TAKEN], "calls")
+
+
+def _notifications(raw: RawProgramRun) -> int:
+    return total(raw.run.segments, "target", "notifications")
+
+
+def _rounds(raw: RawProgramRun) -> int:
+    return added(raw.shapes or [], "sends")
+
+
+# How much each hook on a watched program saw of it, and of what another loss of it is a part.
+SEEN_BY_WATCHING: dict[str, Callable[[RawProgramRun], int]] = {
+    # Each call of a socket that found no place, its first and the later ones.
+    "watch_socket_map_full": lambda raw: raw.target.send_calls + raw.target.receive_calls,
+    "volume_sent": _calls("send"),
+    "volume_sent_at_exit": _calls("send"),
+    "volume_received": _calls("receive", "peek"),
+    "volume_copied_out": _calls("copy_out"),
+    "volume_spliced": _taken,
+    "splice_seen": _taken,
+    "completion": _notifications,
+    "uring_complete": _notifications,
+    "process_fork": lambda raw: raw.target.forks,
+    "process_exit": lambda raw: raw.target.exits,
+    "thread_exit": lambda raw: raw.target.exits,
+    "packet": lambda raw: raw.packets.packets if raw.packets else 0,
+    "shape": lambda raw: added(raw.shapes or [], "messages"),
+    "round": _rounds,
+    "round_end": _rounds,
+}
 # Calls of a socket that found no place are not counted by connection, but they are among all calls.
 COUNTED_ALL_THE_SAME = ("watch_socket_map_full",)
 
@@ -18,7 +56,8 @@ def losses(raw: Measured) -> dict[str, Loss]:
     """The loss section: {name: {count, of, share}}; raw entries are plain counts or already of this form.
 
     The whole of which something was lost follows from the counter's name: samples_*, calls_*, functions_*;
-    recursion_<hook> and missed_<hook> are of that hook's instrument, or that function's own calls. It stays
+    recursion_<hook> and missed_<hook> are of what that hook counts, of its instrument, or that function's own
+    calls. The kernel counts what a hook missed of all programs together: of one, no more than that. It stays
     null for any other counter, and for one of which nothing was seen at all. A count that the kernel does not
     give is null, with the reason.
     """
@@ -53,10 +92,10 @@ def _loss(raw: Measured, name: str, given: Any) -> Loss:
 
 
 def _seen(raw: Measured, name: str) -> int | None:
-    if name == "watch_socket_map_full" and isinstance(raw, RawProgramRun):
-        # Each call of a socket that found no place, its first and the later ones.
-        return raw.target.send_calls + raw.target.receive_calls
-    hook = find(raw.hooks, name.removeprefix("recursion_").removeprefix("missed_"))
+    skipped = name.removeprefix("recursion_").removeprefix("missed_")
+    if isinstance(raw, RawProgramRun) and skipped in SEEN_BY_WATCHING:
+        return SEEN_BY_WATCHING[skipped](raw)
+    hook = find(raw.hooks, skipped)
     instrument = hook.instrument if hook else name.split("_", maxsplit=1)[0]
     match instrument:
         case "samples":

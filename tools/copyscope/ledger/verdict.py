@@ -1,10 +1,12 @@
 """May this run be believed, and what does it say: validity with reasons, and one sentence for people."""
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from copyscope.ledger.machine_state import remedy
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
-from copyscope.record.hooks import absent, why_absent
+from copyscope.record.hooks import absent, find, why_absent
+from copyscope.record.instruments import Hook
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun, RunBase, SegmentBase
 from copyscope.record.segments import (
@@ -20,24 +22,61 @@ from copyscope.record.segments import (
 from copyscope.record.traffic import Traffic
 
 MOST_LOSS_SHARE = 0.001
+# Of samples: no share moves by more than that. The interval of ten thousand is as wide.
+MOST_SAMPLES_SHARE = 0.01
+# Two counts that differ by no more than this, their tolerance with it, prove each other.
+PROVEN_SHARE = 0.01
 AGAIN = "run it once more"
-# How a reason begins -> what to do. Some reasons say it themselves.
+REPORT = "keep the run with --json FILE and report it"
+NO_CALLS = f"{AGAIN} with --instruments counters,sampler: system calls are not followed then"
+FEWER_FUNCTIONS = f"{AGAIN} with a larger --gate, or with --attach kprobe.multi"
+FEWER_PROCESSES = "watch a part of it (--pid, --unit): it has more than copyscope has places for"
+SLOWER = f"{AGAIN} with a lower --frequency"
+NAMELESS = f"-vv lists the functions that no rule names: {REPORT}"
+SIDES = ("sender", "receiver", "target")
+# How a reason begins -> what to do; the first that fits. Some reasons say it themselves.
 STEPS = (
     ("interrupted", f"{AGAIN}, to its end"),
     ("run: interrupted", f"{AGAIN}, to its end"),
-    ("identity ", f"{AGAIN}; if the same two disagree again, keep the run with --json FILE and report it"),
-    ("loss: ", f"{AGAIN} with fewer instruments (--instruments counters,sampler) or a larger --gate"),
+    *((f"identity {side}_attributed", NAMELESS) for side in SIDES),
+    ("identity ", f"{AGAIN}; if the same two disagree again, {REPORT}"),
+    ("loss: samples_", SLOWER),
+    ("loss: calls_", NO_CALLS),
+    ("loss: functions_", FEWER_FUNCTIONS),
+    ("loss: watch_mapped_unreadable", f"{AGAIN}; if it happens again, {REPORT}"),
+    ("loss: watch_", FEWER_PROCESSES),
+    ("loss: splices_", f"{AGAIN}, while it splices: from its first segment on they are counted then"),
+    ("loss: ", f"{AGAIN}; if it is lost again, {REPORT}"),
     ("too short: ", f"{AGAIN}, longer"),
     ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
     ("hook ", "copyscope doctor says what this kernel allows"),
 )
+# By the instrument of a hook that was skipped or did not fire: what to do.
+STEPS_OF_HOOKS = {"calls": NO_CALLS, "functions": FEWER_FUNCTIONS, "sampler": SLOWER}
 OTHERWISE = f"mend what the first reason names, and {AGAIN}"
+# What a busy machine makes: clocks and samples that disagree. Counts do not differ because somebody is busy.
+OF_BUSY_MACHINES = (
+    *(f"identity {side}_time:" for side in SIDES),
+    *("identity within_cpus:", "identity gather_fits:", "loss: samples_"),
+)
 # Of own traffic: the check that compares a hook's bytes with those of the program.
 COUNTED_TWICE = {
     "send_bytes": "sent_bytes",
     "receive_bytes": "received_bytes",
     "copy_out_bytes": "received_split",
 }
+# Of a watched program: the check that compares what a hook counts with another count of the same.
+COUNTED_BY_ANOTHER = {
+    **dict.fromkeys(("volume_sent", "volume_sent_at_exit"), "connection_sent_bytes"),
+    **dict.fromkeys(
+        ("volume_received", "volume_spliced", "splices_before_their_hook"), "connection_received_bytes"
+    ),
+    "volume_copied_out": "received_split",
+}
+CALLS_BY_ANOTHER = ("call_sent_bytes", "call_received_bytes")
+# No number rests on these: a closed socket keeps its place until it is destroyed, splicing is seen at the
+# next call, and the others count for averages of the portrait.
+NO_NUMBER = ("socket_closed", "socket_destroyed", "splice_seen", "packet", "shape", "round", "round_end")
 
 
 def find_verdict(
@@ -54,7 +93,8 @@ def find_verdict(
     sentence, limit = finding
     found = broken_identities(identities)
     if isinstance(raw, RawProgramRun):
-        found = silence(raw) + found + heavy_losses(loss) + too_short_beside(raw)
+        lost = heavy_losses(loss, complete_of_program(raw, identities))
+        found = silence(raw) + found + lost + too_short_beside(raw)
     else:
         found += (
             heavy_losses(loss, complete_hooks(raw, identities)) + of_traffic(raw.traffic) + too_short(raw)
@@ -65,7 +105,7 @@ def find_verdict(
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    step = next_step(reasons, busy, raw.workload.duration_s)
+    step = next_step(reasons, busy, raw.workload.duration_s, raw.hooks)
     return Verdict(valid=not reasons, reasons=reasons, sentence=sentence, limit=limit, next=step)
 
 
@@ -87,15 +127,17 @@ def broken_identities(identities: Sequence[Identity]) -> list[str]:
 
 
 def heavy_losses(losses: Mapping[str, Loss], complete: Collection[str] = ()) -> list[str]:
-    """What the instruments lost beyond 0.1 %, or of an unknown whole; not what `complete` hooks missed."""
+    """What was lost beyond what is forgiven, or of an unknown whole; not what `complete` hooks missed."""
     found = []
     for name, loss in losses.items():
-        if name.removeprefix("recursion_") in complete:
+        if not loss.count or name.removeprefix("recursion_") in complete:
             continue
-        if loss.share is None and loss.count:
+        of_samples = name.startswith("samples_")
+        most = MOST_SAMPLES_SHARE if of_samples else MOST_LOSS_SHARE
+        if loss.share is None:
             found.append(f"loss: {name}: {loss.count:,} of an unknown number")
-        elif loss.share is not None and loss.share > MOST_LOSS_SHARE:
-            found.append(f"loss: {name}: {loss.count:,} of {loss.of:,}: more than 0.1 %")
+        elif loss.share > most and not (of_samples and loss.count == 1):
+            found.append(f"loss: {name}: {loss.count:,} of {loss.of:,}: more than {most * 100:g} %")
     return found
 
 
@@ -110,6 +152,30 @@ def complete_hooks(raw: RawRun, identities: Sequence[Identity]) -> list[str]:
     if any(row.name == "timed_calls" and row.holds for row in identities):
         found += [hook.id for hook in raw.hooks if hook.instrument == "calls"]
     return found
+
+
+def complete_of_program(raw: RawProgramRun, identities: Sequence[Identity]) -> list[str]:
+    """The same of a watched program: what a hook missed is in no number, or another count has it, too.
+
+    The kernel counts what it skipped of all programs of the machine together.
+    """
+    proven = {row.name for row in identities if is_proof(row)}
+    found = [hook for hook, check in COUNTED_BY_ANOTHER.items() if check in proven]
+    broken = {row.name for row in identities if row.holds is False}
+    if proven.intersection(CALLS_BY_ANOTHER) and not broken.intersection(CALLS_BY_ANOTHER):
+        found += [hook.id for hook in raw.hooks if hook.instrument == "calls"]
+    if not any(row.zerocopy_calls for row in raw.volume):
+        found.append("completion")
+    if not any(row.syscall == "io_uring" for row in raw.volume):
+        found.append("uring_complete")
+    return [*NO_NUMBER, *found]
+
+
+def is_proof(row: Identity) -> bool:
+    """Whether two counts are so near to each other that nothing that matters is missing."""
+    if not row.holds or not row.left or not row.right:
+        return False
+    return abs(row.left - row.right) + row.tolerance <= PROVEN_SHARE * row.right
 
 
 def silence(raw: RawProgramRun) -> list[str]:
@@ -166,14 +232,20 @@ def below_the_shortest(segments: Sequence[SegmentBase], why: str) -> list[str]:
     ]
 
 
-def next_step(reasons: Sequence[str], busy: str | None, duration_s: float | None) -> str:
-    """What to do after a run that is not valid, by its first reason; a busy machine is the first suspect.
+def next_step(
+    reasons: Sequence[str], busy: str | None, duration_s: float | None, hooks: Iterable[Hook] = ()
+) -> str:
+    """What to do after a run that is not valid, by its first reason.
 
     Empty for a run that nothing is held against. busy: the sentence of `machine_state`.
     """
     if not reasons:
         return ""
-    # A run that the user stopped, or of a program that sends nothing, does not get better on a quiet machine.
-    if busy and reasons[0].startswith(("identity ", "loss: ", "too short")):
+    first = reasons[0]
+    if busy and first.startswith(OF_BUSY_MACHINES):
         return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
-    return next((step for start, step in STEPS if reasons[0].startswith(start)), OTHERWISE)
+    if (skipped := re.match(r"loss: (?:recursion|missed)_(\w+)", first)) is not None:
+        hook = find(hooks, skipped[1])
+        if hook is not None and hook.instrument in STEPS_OF_HOOKS:
+            return STEPS_OF_HOOKS[hook.instrument]
+    return next((step for start, step in STEPS if first.startswith(start)), OTHERWISE)
