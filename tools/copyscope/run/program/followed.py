@@ -37,6 +37,7 @@ class Followed:
         self._until = until
         self._told: set[int] = set()
         self._looked_s = 0.0
+        self._threads = 0
         self._settled: Any = None
 
     def find(self, volume: Message, *, search: bool = False) -> bool:
@@ -82,6 +83,19 @@ class Followed:
         how = self._target.how
         old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
         return how == "cgroup" or old or _population(volume) != self._settled
+
+    def threads(self, volume: Message) -> int:
+        """Of all its processes, those that nobody has looked for yet, too; the most at the ends of a segment.
+
+        Each may be inside one call there.
+        """
+        known = self.pids | {pid for pid, _ in volume["processes"]}
+        before, self._threads = self._threads, sum(len(processes.threads(pid)) for pid in known)
+        return max(before, self._threads)
+
+    def same_processes(self, volume: Message) -> bool:
+        """Whether none has come or gone since they were looked for; their threads may."""
+        return self._settled is not None and _population(volume)[1:] == self._settled[1:]
 
     def end_counts(self) -> None:
         """perf counts no more: processes that join later are missed by nobody."""

@@ -85,6 +85,7 @@ class WatchedProgram(Subject):
         self._counts = CountedPart()
         # What had been used when perf began to count in this segment.
         self._counting: processes.Use | None = None
+        self._settled = True
         self._bound: Bound
         self._began: Message
         self._followed: Followed
@@ -216,12 +217,14 @@ class WatchedProgram(Subject):
 
     def run(self, segment: Segment) -> None:
         length_s = max(segment.length_s, self._bound.least_s(segment.arm))
-        if self._counting is not None:
+        counting, self._counting = self._counting, None
+        if counting is not None:
             self._wait(min(length_s, COUNTED_S))
-            self._end_counts(self._counting)
-            self._counting = None
+            self._end_counts(counting)
             length_s -= COUNTED_S
         self._wait(length_s)
+        if counting is not None and self._counts.counters is None:
+            self._is_settled()
 
     def counting(self) -> None:
         if not self.session.plan.whole:
@@ -230,10 +233,19 @@ class WatchedProgram(Subject):
     def _use(self) -> processes.Use:
         return self._followed.cpu.read(self._followed.pids, fresh=True)
 
+    def _is_settled(self) -> bool:
+        """Whether none of its processes has come or gone in any segment in which perf counted.
+
+        Else /proc does not say how much of their time perf had counted by now: it has to count to the end.
+        """
+        self._settled = self._settled and self._followed.same_processes(self._volume())
+        return self._settled
+
     def _end_counts(self, before: processes.Use) -> None:
         """perf ends when it has counted for long enough."""
         perf = self.perfs["target"]
         enough = (self._use() - before).cpu_ns >= CPU_LEAST_NS
+        enough = enough and self._is_settled()
         # perf has ended, and has counted all, when the program has.
         if enough and perf.failure is None and self._stop.reason is None and not self.has_ended():
             self._followed.end_counts()
@@ -261,7 +273,7 @@ class WatchedProgram(Subject):
     def end(self) -> Mark:
         mark = self._timed({})
         reading = self._volume()
-        threads = sum(len(processes.threads(pid)) for pid in self._followed.pids)
+        threads = self._followed.threads(reading)
         self.code.look(self._followed.pids)
         return {"target": {**reading, **mark["target"], "threads": threads}}
 
