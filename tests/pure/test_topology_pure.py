@@ -104,7 +104,7 @@ def test_failures_are_one_line_with_the_next_step() -> None:
     with pytest.raises(TopologyError, match=r"no-such-program: .+: install"):
         run_together([Command(("true",), ""), Command(("no-such-program",), "")])
     lost = describe_failure(Command(("nsenter", "x"), ""), 127, "nsenter: failed to execute ip: No such file")
-    assert lost == "topology: ip: not found: install iproute2 (tools/deps.sh run)"
+    assert lost == "topology: ip: No such file: install iproute2 (tools/deps.sh run)"
 
 
 def test_commands_run_at_the_same_time_and_answer_in_order() -> None:

@@ -2,6 +2,46 @@
 
 import errno
 import os
+import re
+
+# Programs of the system, and the packages that have them.
+PACKAGES = {
+    "ip": "iproute2",
+    "ethtool": "ethtool",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+    "ssh": "openssh-client",
+    "perf": "perf",
+}
+# Reasons that have nothing to do with what was asked for: whoever is refused so gets this advice.
+NO_MEMORY = "free memory, or raise the limit of the cgroup that copyscope runs in (memory.max)"
+NO_PROCESS = (
+    "end other processes, or raise pids.max of the cgroup that copyscope runs in (ulimit -u of its user)"
+)
+
+
+def what_to_install(program: str) -> str:
+    """The next step for a program of the system that is not there."""
+    return f"install {PACKAGES.get(program, program)} (tools/deps.sh run)"
+
+
+def why_not_started(program: str, error: OSError) -> str:
+    """`setpriv: No such file or directory: install util-linux`: what could not be started, and what to do."""
+    step = {errno.ENOMEM: NO_MEMORY, errno.EAGAIN: NO_PROCESS}.get(error.errno or 0)
+    if step is None:
+        step = "build it with make" if "/" in program else what_to_install(program)
+    return f"{program}: {error.strerror}: {step}"
+
+
+def why_not_executed(said: str) -> str | None:
+    """What nsenter and setpriv say of a program that is not there, with what to do; None of anything else."""
+    found = re.search(r"failed to execute (\S+): (.+)", said)
+    if found is None:
+        return None
+    step = "build it with make" if "/" in found[1] else what_to_install(found[1])
+    return f"{found[1]}: {found[2].strip()}: {step}"
+
 
 PACKAGE = "/tools/copyscope/"
 

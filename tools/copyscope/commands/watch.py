@@ -15,7 +15,7 @@ from pathlib import Path
 
 from copyscope import streams
 from copyscope.commands import entry, keeping, keys, outcome
-from copyscope.commands.watch_arguments import parse
+from copyscope.commands.watch_arguments import misplaced, parse
 from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
@@ -69,6 +69,8 @@ def _watch(argv: list[str]) -> int:
                 file=sys.stderr,
             )
 
+    if not args.quiet and (hint := misplaced(command)) is not None:
+        entry.say(hint)
     if not args.quiet and not args.live:
         print(one_line(planned(section["name"], args.duration)), file=sys.stderr)
     made: Record | None = None

@@ -2,9 +2,11 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from copyscope.arguments import UsageParser, add, seconds, text
 from copyscope.errors import UsageError
+from copyscope.escaping import one_line
 from copyscope.plan.arguments import add_instruments, add_output
 from copyscope.plan.options import check_instruments
 
@@ -53,6 +55,8 @@ TOOL_OPTIONS = """
 --whole                 every instrument from the first moment to the last: a short command is seen as a
                         whole, but what watching costs is not known
 """
+# Of these most programs have one of their own.
+NOT_OURS = {"--help", "--help-all", "--version", "--verbose", "--quiet"}
 OUTPUT_OPTIONS = """
 --live                  a screen that is refreshed while it runs; what a command prints goes to a temporary
                         file meanwhile, and is shown after it
@@ -70,6 +74,20 @@ def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
         return words, []
     at = words.index("--")
     return words[:at], words[at + 1 :]
+
+
+def misplaced(command: Sequence[str]) -> str | None:
+    """What is said of options of ours that stand in the command, perhaps by mistake: they are its own."""
+    known = {name for action in parser_of_advise()._actions for name in action.option_strings} - NOT_OURS
+    found = dict.fromkeys(
+        name for word in command[1:] if (name := word.partition("=")[0]) in known and name[:2] == "--"
+    )
+    if not found:
+        return None
+    return (
+        f"{', '.join(found)}: given to {one_line(PurePath(command[0]).name)}, as it stands behind --; "
+        "options of copyscope stand before it"
+    )
 
 
 def parser() -> UsageParser:

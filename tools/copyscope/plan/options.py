@@ -10,7 +10,7 @@ from typing import Any
 
 from copyscope import paths
 from copyscope.asking import LIMIT_S, LimitError, ask
-from copyscope.errors import MachineError, RunError, UsageError
+from copyscope.errors import MachineError, RunError, UsageError, why_not_executed, why_not_started
 from copyscope.places import HERE
 from copyscope.plan.arguments import SIMULATED, of_run
 from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
@@ -240,7 +240,7 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
         as_user = invoking_user().argv() if os.geteuid() == 0 else []
         result = ask([*as_user, str(paths.TRAFFIC), *argv])
     except OSError as error:
-        raise RunError(f"{paths.TRAFFIC}: {error.strerror}: build it with make") from error
+        raise RunError(why_not_started([*as_user, str(paths.TRAFFIC)][0], error)) from error
     except LimitError as error:
         # It works for milliseconds.
         raise RunError(
@@ -250,6 +250,7 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     if result.status != 0:
         said = result.errors.decode(errors="surrogateescape").strip().splitlines()
         line = said[0] if said else f"traffic {argv[0]}: ended with status {result.status}"
+        line = why_not_executed(line) or line
         raise TRAFFIC_REFUSALS.get(result.status, RunError)(line.removeprefix(f"traffic {argv[0]}: "))
     options: dict[str, Any] = json.loads(result.output.decode(errors="surrogateescape"))
     return options

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from copyscope.complaints import Complaints
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started
 
 Message = dict[str, Any]
 
@@ -83,7 +83,7 @@ class Child:
                 env=None if at is None else at.environment,
             )
         except OSError as error:
-            raise RunError(f"{name}: {argv[0]}: {error.strerror}: build it with make") from error
+            raise RunError(f"{name}: {why_not_started(argv[0], error)}") from error
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self._stdin = self.process.stdin
         self._stdout = self.process.stdout
@@ -194,6 +194,8 @@ class Child:
         said = self._complaints.lines()
         if status == 2 and said:
             raise UsageError(said[0] if self._at is None else f"{self._called}: {said[0]}")
+        if said and (absent := why_not_executed(said[-1])) is not None:
+            raise RunError(f"{self._called}: {absent}")
         how = "closed its output" if status is None else _describe_status(status)
         if status == SSH_FAILED and self._at is not None:
             how = "was killed there: look at its system log, and run again"

@@ -44,7 +44,8 @@ class Veth(Topology):
         return f"link set lo up\naddr add {self.addresses[side]}/24 dev {device}\nlink set {device} up\n"
 
     def _batch(self, side: Side, lines: str) -> Command:
-        return self._inside(side, ("ip", "-batch", "-"), "choose an MTU of 68 to 65535 bytes", lines)
+        step = "choose an MTU of 68 to 65535 bytes"
+        return self._inside(side, ("ip", "-batch", "-"), step, lines, about="mtu")
 
 
 class VethXdp(Veth):
@@ -105,7 +106,7 @@ class Loopback(Topology):
     def _build(self) -> None:
         self._hold(1)
         line = ("ip", "link", "set", "lo", "mtu", str(self.mtu_bytes), "up")
-        run(self._inside("sender", line, "choose an MTU of 68 to 65536 bytes"))
+        run(self._inside("sender", line, "choose an MTU of 68 to 65536 bytes", about="mtu"))
 
 
 KINDS: dict[str, type[Topology]] = {kind.kind: kind for kind in (Veth, Loopback, VethXdp, Nics)}

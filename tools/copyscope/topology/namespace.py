@@ -12,8 +12,9 @@ from typing import Self
 
 from copyscope.asking import line_of
 from copyscope.complaints import Complaints
+from copyscope.errors import why_not_started
 from copyscope.escaping import one_line
-from copyscope.topology.shell import LIMIT_S, TopologyError, describe_missing
+from copyscope.topology.shell import LIMIT_S, TopologyError
 
 # IPv6 is switched off in the namespace (not on the host): its neighbour and multicast chatter would be
 # counted beside the measured bytes. A kernel without IPv6 has no such file.
@@ -42,7 +43,7 @@ class Namespace:
                 process_group=0,  # Ctrl-C must not take the link away while the traffic is still draining
             )
         except OSError as error:
-            raise TopologyError(describe_missing(HOLDER_ARGV[0], error.strerror)) from None
+            raise TopologyError(f"topology: {why_not_started(HOLDER_ARGV[0], error)}") from None
         self.pid = self._holder.pid
         assert self._holder.stderr is not None
         self._complaints = Complaints(self._holder.stderr)

@@ -78,7 +78,8 @@ class Nics(Topology):
             self._held.callback(self._give_back, side)
             move = ("ip", "link", "set", "dev", self.devices[side], "netns", str(self.namespaces[side].pid))
             run(Command(move, "use an interface that can be moved to another namespace"))
-        run_together([self._inside(side, ("ip", "-batch", "-"), MTU, self._bring_up(side)) for side in SIDES])
+        batch = ("ip", "-batch", "-")
+        run_together([self._inside(side, batch, MTU, self._bring_up(side), about="mtu") for side in SIDES])
         self._wait_for_carrier()
         self._reach()
 

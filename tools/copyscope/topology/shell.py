@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from copyscope.asking import Answer, Asked, LimitError
+from copyscope.errors import NO_MEMORY, NO_PROCESS, why_not_executed, why_not_started
 
 # A guest in emulation, whose only CPU loads BPF programs meanwhile, took more than 30 s for `ip route get`.
 LIMIT_S = 90.0
@@ -17,20 +18,27 @@ class TopologyError(RuntimeError):
 
 @dataclass(frozen=True)
 class Command:
-    """One program to run: its arguments, what it reads on stdin, and what to tell the user when it fails."""
+    """One program to run: its arguments, what it reads on stdin, and what to tell the user when it fails.
+
+    about: the next step is for failures whose line or reason has this word; others have another cause.
+    """
 
     argv: tuple[str, ...]
     next_step: str
     stdin: str = ""
+    about: str = ""
 
 
-PACKAGES = {
-    "ip": "iproute2",
-    "ethtool": "ethtool",
-    "nsenter": "util-linux",
-    "setpriv": "util-linux",
-    "unshare": "util-linux",
-}
+# What the kernel or a tool says -> what to do, whatever was asked for.
+CAUSES = (
+    (r"Cannot allocate memory", NO_MEMORY),
+    (r"Resource temporarily unavailable", NO_PROCESS),
+    (
+        r"Operation not permitted|Permission denied",
+        "run as root with CAP_SYS_ADMIN and CAP_NET_ADMIN (in a container: --privileged)",
+    ),
+)
+OTHERWISE = "copyscope doctor says what works on this machine"
 
 
 def run(command: Command) -> str:
@@ -65,21 +73,16 @@ def _start(command: Command) -> Asked:
     try:
         return Asked(command.argv, said=command.stdin.encode(), limit_s=LIMIT_S)
     except OSError as error:
-        raise TopologyError(describe_missing(command.argv[0], error.strerror)) from None
-
-
-def describe_missing(program: str, reason: str | None) -> str:
-    package = PACKAGES.get(program, program)
-    return f"topology: {program}: {reason}: install {package} (tools/deps.sh run)"
+        raise TopologyError(f"topology: {why_not_started(command.argv[0], error)}") from None
 
 
 def describe_failure(command: Command, status: int, stderr: str) -> str:
     """One line for a failed command. `ip -batch` says only `-:N`; the line itself is put in its place."""
     reason = "; ".join(line.strip() for line in stderr.splitlines() if line.strip())
     shown = shlex.join(command.argv)
-    unknown = re.search(r"failed to execute (\S+): No such file", reason)  # said by nsenter and setpriv
-    if unknown:
-        return describe_missing(unknown[1], "not found")
+    absent_program = why_not_executed(reason)
+    if absent_program is not None:
+        return f"topology: {absent_program}"
     # A kernel that loads no modules on demand (a guest, a container) has not made the device's module known.
     absent = re.search(r"Unknown device type", reason) and re.search(r" type (\w+)", command.stdin)
     if absent:
@@ -89,4 +92,12 @@ def describe_failure(command: Command, status: int, stderr: str) -> str:
     if failed and 0 < int(failed.group(1)) <= len(lines):
         reason = reason[: failed.start()].rstrip("; ")
         shown = f"{shown} ({lines[int(failed.group(1)) - 1]})"
-    return f"topology: {shown}: {reason or f'exit status {status}'}: {command.next_step}"
+    return f"topology: {shown}: {reason or f'exit status {status}'}: {_next_step(command, shown, reason)}"
+
+
+def _next_step(command: Command, shown: str, reason: str) -> str:
+    """By what was said; the command's own where that is about what it was asked for."""
+    general = next((step for said, step in CAUSES if re.search(said, reason)), None)
+    if general is not None:
+        return general
+    return command.next_step if command.about in f"{shown} {reason}" else OTHERWISE

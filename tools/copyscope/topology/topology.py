@@ -191,8 +191,10 @@ class Topology(ABC):
             namespace.wait_ready()
         self.namespaces = {"sender": made[0], "receiver": made[-1]}
 
-    def _inside(self, side: Side, argv: Sequence[str], next_step: str, stdin: str = "") -> Command:
-        return Command((*self.namespaces[side].enter(), *argv), next_step, stdin)
+    def _inside(
+        self, side: Side, argv: Sequence[str], next_step: str, stdin: str = "", *, about: str = ""
+    ) -> Command:
+        return Command((*self.namespaces[side].enter(), *argv), next_step, stdin, about)
 
     def _read_devices(self) -> tuple[dict[Side, Link], dict[Side, dict[str, bool | None]]]:
         show = ("ip", "-j", "-d", "link", "show", "dev")
