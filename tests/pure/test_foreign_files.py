@@ -312,6 +312,7 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, direct
 STARVED_FROM_THE_START = """
 import resource, sys
 from copyscope.__main__ import main
+compile("-" * 2000 + "1", "", "eval")  # a stack that cannot grow any more ends a program, and says nothing
 most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 sys.exit(main(sys.argv[2:]))
