@@ -6,23 +6,35 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from copyscope.run.counters import EVENTS, TLB_FLUSHES, Counter, all_unsupported, combine, parse, split_event
+from copyscope.run.counters import (
+    EVENTS,
+    TLB_FLUSHES,
+    Counter,
+    Event,
+    all_unsupported,
+    combine,
+    of_processor,
+    parse,
+    split_event,
+)
 from copyscope.run.perf_stat import explain_failure
+from copyscope.taxonomy.events import EVENT_COLUMNS
 from hypothesis import given
 from hypothesis import strategies as st
 
 DATA = Path(__file__).parent / "data" / "perf"
 SOFTWARE = {event.name for event in EVENTS if event.software}
+OTHERS = (Event("LLC-store-misses", "misses"), Event("cache-misses", "misses"))
 
 
 def count(name: str) -> dict[str, Counter]:
-    return combine(parse((DATA / name).read_text()))
+    return combine(parse((DATA / name).read_text()), (*EVENTS, *OTHERS))
 
 
 @pytest.mark.parametrize("name", ["no-pmu-6.1.json", "no-pmu-6.1.csv"])
 def test_a_machine_without_pmu_has_no_hardware_numbers(name: str) -> None:
     counters = count(name)
-    assert list(counters) == [event.name for event in EVENTS]
+    assert list(counters) == [event.name for event in (*EVENTS, *OTHERS)]
     for event, counter in counters.items():
         if event in SOFTWARE:
             assert (counter.status, counter.running, counter.reason) == ("measured", 1.0, None)
@@ -99,6 +111,78 @@ def test_hybrid_part_that_cannot_be_counted_makes_the_sum_unknown() -> None:
     assert misses.parts is not None and misses.parts[1].value == 40_000_000
     assert count("hybrid-6.8.json")["LLC-store-misses"].value is None
     assert count("hybrid-6.8.json")["cache-misses"].value is None
+
+
+def test_a_pmu_whose_line_perf_left_out_is_missed() -> None:
+    """perf 6.1 prints no line of a PMU that cannot count: what the other counted is no count of all."""
+    counters = count("hybrid-6.1.json")
+    misses = counters["L1-dcache-load-misses"]
+    assert (misses.value, misses.status) == (None, "unsupported")
+    assert misses.reason == "cpu_atom cannot count it, and only 44% of the time is covered by the others"
+    assert misses.parts is not None
+    assert [(part.pmu, part.value, part.running) for part in misses.parts] == [
+        ("cpu_core", 44_000_000, 0.44),
+        ("cpu_atom", None, 0.0),
+    ]
+    assert (counters["LLC-load-misses"].value, counters["LLC-load-misses"].status) == (400_000, "measured")
+    assert counters["context-switches"].value == 41
+
+
+def test_what_ran_on_the_pmu_that_counts_needs_no_other() -> None:
+    text = (DATA / "hybrid-6.1.json").read_text()
+    for ran, none in (
+        ("560000000, ", "0, "),
+        ("56.00", "0.00"),
+        ("440000000, ", "1000000000, "),
+        ("44.00", "100.00"),
+    ):
+        text = text.replace(ran, none)
+    misses = combine(parse(text))["L1-dcache-load-misses"]
+    assert (misses.value, misses.status, misses.running) == (44_000_000, "measured", 1.0)
+
+
+def test_hardware_is_asked_only_for_what_has_a_column() -> None:
+    """Intel's Skylake has four counters beside the fixed ones, and the sampler needs two of them."""
+    hardware = {event.name for event in EVENTS if not event.software}
+    assert hardware == {names[0] for names in EVENT_COLUMNS.values()}
+
+
+ZEN = {"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"}
+
+
+def test_zen_counts_its_own_event_and_says_what() -> None:
+    events = of_processor(EVENTS, ZEN)
+    assert [event.asked for event in events if not event.software] == [
+        *("cycles", "instructions", "L1-dcache-load-misses", "r4843")
+    ]
+    misses = combine(parse("640,,r4843,5,100.00,,"), events)["LLC-load-misses"]
+    assert (misses.value, misses.status, misses.unit) == (640, "measured", "misses")
+    assert misses.counts is not None and "AMD" in misses.counts and "from memory" in misses.counts
+    assert misses.as_record()["counts"] == misses.counts
+
+
+@pytest.mark.parametrize(
+    "cpuinfo",
+    [
+        {"vendor_id": "GenuineIntel", "cpu family": "25", "model": "97"},
+        {**ZEN, "cpu family": "23", "model": "1"},
+        {"CPU implementer": "0x41"},
+        {},
+    ],
+    ids=["Intel", "Zen 1", "arm64", "unknown"],
+)
+def test_other_processors_have_the_event_by_name(cpuinfo: dict[str, str]) -> None:
+    assert of_processor(EVENTS, cpuinfo) == EVENTS
+
+
+def test_a_pmu_that_counts_other_events_is_not_said_to_be_missing() -> None:
+    lacking = "<not supported>,,LLC-load-misses,0,100.00,,"
+    reasons = [
+        combine(parse(f"{lacking}\n{cycles},,cycles,5,100.00,,"))["LLC-load-misses"].reason
+        for cycles in ("640", "<not supported>")
+    ]
+    assert reasons[0] == "not supported: the PMU of this machine has no such event"
+    assert reasons[1] == "not supported: no PMU of this machine (or virtual machine) counts it"
 
 
 def test_one_pmu_with_a_name_and_a_trailing_comma() -> None:

@@ -8,8 +8,8 @@ variance, metric-threshold, metricgroup); before that lines of `-x ,`: value,uni
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Status = Literal["measured", "scaled", "unsupported"]
@@ -24,15 +24,21 @@ class Event:
     software: bool = False
     tracepoint: str | None = None  # perf's name of the tracepoint that is counted
     only: str | None = None  # and which of its events (perf stat --filter)
+    raw: str | None = None  # the processor's own event that stands for it
+    counts: str | None = None  # and what that counts
+
+    @property
+    def asked(self) -> str:
+        """What perf is asked for."""
+        return self.tracepoint or self.raw or self.name
 
 
+# Those of hardware that feed a column, and no more: the sampler needs counters of the PMU, too.
 EVENTS = (
     Event("cycles", "cycles"),
     Event("instructions", "instructions"),
     Event("L1-dcache-load-misses", "misses"),
     Event("LLC-load-misses", "misses"),
-    Event("LLC-store-misses", "misses"),
-    Event("cache-misses", "misses"),
     Event("task-clock", "ns", software=True),
     Event("context-switches", "switches", software=True),
     Event("cpu-migrations", "migrations", software=True),
@@ -43,14 +49,22 @@ EVENTS = (
 # tracepoint fires at each switch of a task, of which the receiver has far more.
 TLB_FLUSHES = Event("tlb-flushes", "flushes", software=True, tracepoint="tlb:tlb_flush", only="reason != 0")
 SENDER_EVENTS = (*EVENTS, TLB_FLUSHES)
+# AMD's Zen has no event of that name: amd_hw_cache_event_ids_f17h[] in arch/x86/events/amd/core.c. PMCx043 is
+# the same on Zen 2 to 5: tools/perf/pmu-events/arch/x86/amdzen2 to amdzen5. The sampler takes it, too.
+LLC_LOAD_MISSES = "LLC-load-misses"
+ZEN_RAW = "r4843"
+ZEN_COUNTS = f"AMD: lines that loads and stores, without prefetches, got from memory ({ZEN_RAW})"
+ZEN_2 = (0x17, 0x30)  # family and least model; later families have it, too
 ALIASES = {
     "tlb:tlb_flush": "tlb-flushes",
     "cpu-cycles": "cycles",
     "cs": "context-switches",
     "migrations": "cpu-migrations",
     "faults": "page-faults",
+    ZEN_RAW: LLC_LOAD_MISSES,
 }
 NS_PER_UNIT = {"msec": 1_000_000, "usec": 1_000, "sec": 1_000_000_000}
+NO_EVENT = "not supported: no PMU of this machine (or virtual machine) counts it"
 # Two PMUs of a hybrid machine take turns; together they cover the whole time unless they are multiplexed.
 WHOLE = 0.99
 
@@ -89,9 +103,23 @@ class Counter:
     running: float | None
     reason: str | None
     parts: list[Part] | None = None
+    counts: str | None = None  # where the PMU has no event of this name
 
     def as_record(self) -> dict[str, Any]:
-        return asdict(self)
+        row = asdict(self)
+        return row if self.counts else {key: value for key, value in row.items() if key != "counts"}
+
+
+def of_processor(events: Iterable[Event], cpuinfo: Mapping[str, str]) -> tuple[Event, ...]:
+    """The events, with the processor's own where it has none of that name; `cpuinfo` of /proc/cpuinfo."""
+    if cpuinfo.get("vendor_id") != "AuthenticAMD":
+        return tuple(events)
+    if (int(cpuinfo.get("cpu family", 0)), int(cpuinfo.get("model", 0))) < ZEN_2:
+        return tuple(events)
+    return tuple(
+        replace(event, raw=ZEN_RAW, counts=ZEN_COUNTS) if event.name == LLC_LOAD_MISSES else event
+        for event in events
+    )
 
 
 def parse(text: str) -> list[Reading]:
@@ -175,18 +203,28 @@ def split_event(text: str) -> tuple[str | None, str, str]:
 
 
 def combine(readings: Sequence[Reading], events: Iterable[Event] = EVENTS) -> dict[str, Counter]:
-    """One counter per event, out of all its readings; an event that perf did not print is unsupported."""
+    """One counter per event, out of all its readings; an event that perf did not print is unsupported.
+
+    Of several core types each has its PMU, which perf names: a reading of one of them is a part. perf 6.1
+    leaves out the line of one that cannot count the event.
+    """
     software = {event.name for event in EVENTS if event.software}
     enabled_ns = max((reading.runtime_ns for reading in readings if reading.event in software), default=0)
+    pmus = sorted({reading.pmu for reading in readings if reading.pmu})
+    counts_any = any(one.value is not None for one in readings if one.event not in software)
     counters: dict[str, Counter] = {}
     for event in events:
         rows = [reading for reading in readings if reading.event == event.name]
+        left_out = [pmu for pmu in pmus if pmu not in {row.pmu for row in rows}]
         if not rows:
-            counters[event.name] = unsupported(event, "perf printed no readable line for it")
-        elif len(rows) == 1:
-            counters[event.name] = _count_one(event, rows[0], enabled_ns)
+            counter = unsupported(event, "perf printed no readable line for it")
+        elif len(rows) == 1 and (rows[0].pmu is None or not left_out):
+            counter = _count_one(event, rows[0], enabled_ns)
         else:
-            counters[event.name] = _count_parts(event, rows, enabled_ns)
+            counter = _count_parts(event, rows, enabled_ns, left_out)
+        if counter.reason == NO_EVENT and counts_any:
+            counter = replace(counter, reason="not supported: the PMU of this machine has no such event")
+        counters[event.name] = replace(counter, counts=event.counts)
     return counters
 
 
@@ -209,7 +247,7 @@ def _count_one(event: Event, reading: Reading, enabled_ns: int) -> Counter:
     return Counter(value, event.unit, "measured" if whole else "scaled", running, None)
 
 
-def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Counter:
+def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int, left_out: Sequence[str]) -> Counter:
     """Hybrid machines: each PMU counts only while the process is on its cores, so raw counts add up."""
     reasons = {row: _why_unknown(event, row) for row in rows}
     known = [row for row in rows if reasons[row] is None and row.value is not None]
@@ -224,12 +262,14 @@ def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Coun
         )
         for row in rows
     ]
+    parts += [Part(pmu, None, 0.0, 0.0 if total else None) for pmu in left_out]
     if not known:
         return unsupported(event, "; ".join(f"{row.pmu}: {reasons[row]}" for row in rows), parts)
-    blind = [row for row in rows if row.missing == "<not supported>"]
+    blind = [row.pmu or "unnamed" for row in rows if row.missing == "<not supported>"] + [*left_out]
     if blind and total < WHOLE:
-        names = ", ".join(row.pmu or "unnamed" for row in blind)
-        reason = f"{names} cannot count it, and only {total:.0%} of the time is covered by the others"
+        reason = (
+            f"{', '.join(blind)} cannot count it, and only {total:.0%} of the time is covered by the others"
+        )
         return unsupported(event, reason, parts)
     raw = sum(row.value for row in known if row.value is not None)
     status: Status = "measured" if total >= WHOLE else "scaled"
@@ -239,7 +279,7 @@ def _count_parts(event: Event, rows: Sequence[Reading], enabled_ns: int) -> Coun
 
 def _why_unknown(event: Event, reading: Reading) -> str | None:
     if reading.missing == "<not supported>":
-        return "not supported: no PMU of this machine (or virtual machine) counts it"
+        return NO_EVENT
     if reading.missing == "<not counted>":
         return "not counted: the process never ran while counting was on, or no hardware counter was free"
     if reading.missing is not None:

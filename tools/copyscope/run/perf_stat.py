@@ -24,7 +24,18 @@ from pathlib import Path
 from typing import IO, Self
 
 from copyscope.asking import SAID_MAX_BYTES
-from copyscope.run.counters import EVENTS, Counter, Event, all_unsupported, combine, parse, unsupported
+from copyscope.machine.cpu import read_cpuinfo
+from copyscope.machine.files import ROOT
+from copyscope.run.counters import (
+    EVENTS,
+    Counter,
+    Event,
+    all_unsupported,
+    combine,
+    of_processor,
+    parse,
+    unsupported,
+)
 
 FORMATS = (("-j",), ("-x", ","))  # JSON first; perf before 6.0 knows only the second
 # Where Ubuntu keeps perf, per kernel; its /usr/bin/perf is a script that insists on the running kernel's own,
@@ -86,7 +97,7 @@ class PerfStat:
 
     def __init__(self, *pids: int, events: Sequence[Event] = EVENTS) -> None:
         self.pids = pids
-        self.events = tuple(events)
+        self.events = of_processor(events, read_cpuinfo(ROOT))
         self.failure: str | None = None
         self._formats = list(FORMATS)
         self._perf = "perf"
@@ -174,7 +185,7 @@ class PerfStat:
         argv += ["-D", "-1", "--control", f"fd:{control_read},{ack_write}", "--log-fd", str(log)]
         # One -e each, never a group: an event that this machine lacks must not take the others with it.
         for event in self._wanted():
-            argv += ["-e", event.tracepoint or event.name]
+            argv += ["-e", event.asked]
             argv += ["--filter", event.only] if event.only else []
         try:
             self._process = subprocess.Popen(
