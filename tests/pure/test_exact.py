@@ -270,6 +270,22 @@ def test_a_counter_that_shared_the_pmu_is_scaled_up() -> None:
     assert row_of(raw, "copy_out")["cycles"] == 48_000_000
 
 
+def test_an_event_of_some_cores_is_known_of_who_was_bound_to_them() -> None:
+    raw = exact_record(counted={"L1-dcache-load-misses": 3})
+    event = next(one for one in raw["functions"]["events"] if one["name"] == "L1-dcache-load-misses")
+    event |= {
+        "status": "partial",
+        "cpus": "0-11,16",
+        "reason": "only on CPUs 0-11,16: cpu_atom has no such event",
+    }
+    whole = row_of(exact_record(counted={"L1-dcache-load-misses": 3}), "copy_out")["l1d_misses"]
+    for cpus, known in (([2, 16], True), ([2, 12], False), (None, False), ([], False)):
+        raw["traffic"]["receiver"]["options"]["cpus"] = cpus
+        row = row_of(raw, "copy_out")
+        assert row["l1d_misses"] == (whole if known else None)
+        assert known or "cpu_atom has no such event" in row["reasons"]["l1d_misses"]
+
+
 def test_a_counter_that_never_ran_is_unknown_and_not_zero() -> None:
     row = row_of(exact_record(counted={"cycles": 0}, running={"cycles": 0.0}), "copy_out")
     assert row["cycles"] is None and "never got a counter" in row["reasons"]["cycles"]
@@ -319,6 +335,8 @@ def test_the_interval_is_the_textbook_one_and_holds_what_it_says(
     ("text", "said"),
     [
         ("cycles,teapots", "teapots"),
+        ("r48G3", "r48G3"),
+        ("r" + 17 * "f", "rHEX"),
         ("", "nothing"),
         ("cycles,cycles", "twice"),
         ("cycles,instructions,cpu-clock,page-faults,LLC-load-misses", "at most 4"),
@@ -332,3 +350,4 @@ def test_wrong_lists_of_counters_are_wrong_usage(text: str, said: str) -> None:
 def test_right_lists_of_counters_are_right() -> None:
     assert parse_count("none") == ""
     assert parse_count("cycles, page-faults") == "cycles,page-faults"
+    assert parse_count("cycles,r4843,rC0") == "cycles,r4843,rC0"

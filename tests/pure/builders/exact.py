@@ -37,7 +37,7 @@ READ_COST = {
 def _event(name: str, counted: Mapping[str, int], running: Mapping[str, float]) -> Record:
     share = running.get(name, 1.0)
     if name not in counted:
-        reason, status, share_or_none = "this machine has no such event (no PMU?)", "unsupported", None
+        reason, status, share_or_none = "this PMU has no such event", "unsupported", None
     elif share < 1:
         reason, status, share_or_none = "more events than the PMU has counters", "scaled", share
     else:

@@ -1,14 +1,16 @@
 """The exact tier: what the function hooks counted, per KiB, and the life of zero-copy sends. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from msgspec import UnsetType, structs
 
 from copyscope import stats
 from copyscope.record.derived import CopyRun, ExactRow, Notified, OwnerLife, ZerocopyLife
 from copyscope.record.instruments import CopyOwner, CountedEvent, FunctionCell, FunctionRoot, Functions
 from copyscope.record.program.volume import added
-from copyscope.record.raw import Measured
+from copyscope.record.raw import Measured, RawRun
 from copyscope.record.sections import Interval, Rows
 from copyscope.record.segments import delivered_bytes, select
 from copyscope.taxonomy.events import EVENT_COLUMNS
@@ -49,7 +51,31 @@ def exact_rows(raw: Measured) -> list[ExactRow]:
     events = {event.name: event for event in functions.events}
     method = "exact" if functions.gate == 1 else f"exact 1/{functions.gate}"
     cells = [cell for cell in functions.cells if cell.side != "other"]
-    return [_row(cell, roots[cell.side], events, kib, method) for cell in cells]
+    of_side = {side: _counting(events, cpus_of(raw, side)) for side in roots}
+    return [_row(cell, roots[cell.side], of_side[cell.side], kib, method) for cell in cells]
+
+
+def cpus_of(raw: Measured, side: str) -> Sequence[int]:
+    """The CPUs to which a side was bound; none where it ran on any."""
+    report = getattr(raw.traffic, side, None) if isinstance(raw, RawRun) else None
+    return (report.options.get("cpus") if report else None) or ()
+
+
+def _counting(events: Mapping[str, CountedEvent], cpus: Sequence[int]) -> dict[str, CountedEvent]:
+    """The events as they were for a side on these CPUs: a partial one counted all of it, or nobody knows."""
+    return {
+        name: structs.replace(event, status="scaled" if covers(event.cpus, cpus) else "unsupported")
+        if event.status == "partial"
+        else event
+        for name, event in events.items()
+    }
+
+
+def covers(listed: str | UnsetType, cpus: Sequence[int]) -> bool:
+    """Whether a list such as `0-3,8` has all of some CPUs."""
+    spans = [span.partition("-") for span in (listed or "").split(",") if span]
+    held = [any(int(first) <= cpu <= int(last or first) for first, _, last in spans) for cpu in cpus]
+    return bool(held) and all(held)
 
 
 def _row(

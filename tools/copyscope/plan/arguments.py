@@ -116,7 +116,8 @@ INSTRUMENTS = """
 --gate N                where functions are hooked, time one send or receive in N; all are counted; {gate}
 --count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
                         L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,
-                        iTLB-load-misses, cpu-clock, page-faults; or none
+                        iTLB-load-misses, cpu-clock, page-faults, or rHEX, the number of an event of this
+                        processor (perf-list(1)); or none
 --seed SEED             order of the segments; default: a new one, recorded
 """
 RUNS = """

@@ -21,6 +21,8 @@ COUNTABLE = (
     *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
     *("dTLB-load-misses", "dTLB-store-misses", "iTLB-load-misses", "cpu-clock", "page-faults"),
 )
+# And an event of this processor's own, by the number that its vendor gives: perf-list(1).
+RAW_EVENT = re.compile(r"r[0-9a-fA-F]{1,16}")
 COUNTERS_MAX = 4
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
@@ -48,8 +50,8 @@ def parse_count(text: str) -> str:
         return ""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in COUNTABLE:
-            known = ", ".join(COUNTABLE)
+        if name not in COUNTABLE and not RAW_EVENT.fullmatch(name):
+            known = ", ".join((*COUNTABLE, "rHEX, an event of this processor's own"))
             raise UsageError(
                 f"--count: {name or 'nothing'}: cannot be counted per function: none, or some of {known}"
             )

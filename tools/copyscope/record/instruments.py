@@ -13,6 +13,7 @@ class Counter(Reasoned):
     value: of the process over the `ledger` segments; `tlb-flushes` without those of task switches
     status: `measured`, `scaled` (a part of the time) or `unsupported`
     running: the part of the time that it counted
+    counts: what was counted under this name, where the PMU has no such event
     """
 
     MAIN: ClassVar[str] = "value"
@@ -21,6 +22,7 @@ class Counter(Reasoned):
     status: str
     running: float | None
     parts: list[Any] | None
+    counts: str | UnsetType = UNSET
 
 
 class HookBytes(Section):
@@ -142,22 +144,27 @@ class CompletionLatency(Section):
 class Event(Section):
     """An event that was sampled.
 
-    status: `counted`, `scaled` (shared the PMU) or `unsupported`
+    status: `sampled`, by function hooks `counted` or `scaled` (shared the PMU); `partial` (on some CPUs
+        only) or `unsupported`
+    counts: what was counted under this name, where the PMU has no such event
     """
 
     name: str
     unit: str
     status: str
     reason: str | None
+    counts: str | UnsetType = UNSET
 
 
-class CountedEvent(Event):
+class CountedEvent(Event, kw_only=True):
     """An event that function hooks read.
 
     running: the part of the time that it counted
+    cpus: of a partial one, where it counted
     """
 
     running: float | None
+    cpus: str | UnsetType = UNSET
 
 
 class AddedCount(Section):

@@ -99,6 +99,10 @@ def _notes(record: Record) -> Iterator[str]:
         if event["status"] == "scaled":
             ran = f"ran {event['running'] * 100:.0f} % of the time"
             yield f"{event['name']}: scaled, {ran}: {event['reason']}"
+        elif event["status"] == "partial":
+            yield f"{event['name']}: {event['reason']}"
+        if event.get("counts"):
+            yield f"{event['name']}: {event['counts']}"
     lacking = [event for event in functions["events"] if event["status"] == "unsupported"]
     unsupported = gathered((plain_reason(event["reason"]), event["name"]) for event in lacking)
     for reason, names in unsupported.items():
