@@ -80,6 +80,38 @@ def test_hooks_and_sampler() -> None:
     assert rows["cpu-clock"].fact == "can be sampled, in ns"
 
 
+def test_events_of_a_hybrid_machine() -> None:
+    """What shows time is there, so nothing else that could is missed; what some cores lack is said."""
+    sampled = {"unit": "cycles", "status": "sampled", "reason": None}
+    lacking = "only on CPUs 0-11: cpu_atom has no such event"
+    instead = {"status": "unsupported", "reason": "ref-cycles are sampled instead"}
+    events: list[dict[str, Any]] = [
+        {"name": "cpu-clock", "unit": "ns", **instead},
+        {"name": "cycles", **sampled},
+        {"name": "ref-cycles", **sampled},
+        {"name": "L1-dcache-load-misses", "unit": "misses", "status": "partial", "reason": lacking},
+    ]
+    rows = by_name(probe(events=events))
+    assert (rows["cpu-clock"].status, rows["cpu-clock"].fact[:31]) == (
+        "ok",
+        "not needed, ref-cycles is used:",
+    )
+    partial = rows["L1-dcache-load-misses"]
+    assert (partial.status, partial.fact) == ("limited", lacking) and "--sender-cpus" in str(partial.advice)
+    assert Diagnosis(tuple(rows.values())).works
+
+
+def test_a_pmu_that_does_not_interrupt_is_named_and_replaced() -> None:
+    dead = "it opens, but this PMU did not interrupt in 10 ms of work"
+    events: list[dict[str, Any]] = [
+        {"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None},
+        {"name": "cycles", "unit": "cycles", "status": "unsupported", "reason": dead},
+    ]
+    rows = by_name(probe(events=events))
+    assert (rows["cycles"].status, rows["cycles"].fact) == ("limited", dead)
+    assert rows["cycles"].advice == "none needed: cpu-clock is used"
+
+
 def test_sampler_without_any_event_stops_the_job() -> None:
     none = [{"name": "cycles", "unit": "cycles", "status": "unsupported", "reason": "no PMU"}]
     rows = by_name(probe(events=none))
@@ -130,12 +162,12 @@ def test_counters() -> None:
 
 
 def test_no_pmu_is_said_once(tmp_path: Path) -> None:
-    absent = {"unit": "x", "status": "unsupported", "reason": "this machine has no such event (no PMU?)"}
+    absent = {"unit": "x", "status": "unsupported", "reason": "this machine has no PMU"}
     sampled = {"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}
     reason = "not supported: no PMU of this machine (or virtual machine) counts it"
     asked = [
         *probe(events=[sampled, {**absent, "name": "cycles"}]),
-        *check_counters({"cache-misses": Counter(None, "misses", "unsupported", None, reason)}),
+        *check_counters({"LLC-load-misses": Counter(None, "misses", "unsupported", None, reason)}),
     ]
 
     def found(pmu: list[str]) -> Diagnosis:
@@ -149,7 +181,7 @@ def test_no_pmu_is_said_once(tmp_path: Path) -> None:
     assert "cycles, instructions and cache misses are neither counted nor sampled" in " ".join(
         first_screen.split()
     )
-    assert "cache-misses" in shown(without, verbose=True)
+    assert "LLC-load-misses" in shown(without, verbose=True)
     assert without.sentence.startswith("profiling works here: limits in kernel;")
     # A machine with a PMU that has not this event says it of the event.
     assert "limits in sampler, counters;" in found(["cpu"]).sentence

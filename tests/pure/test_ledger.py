@@ -251,6 +251,72 @@ def test_events_follow_their_own_samples() -> None:
     assert "not sampled" in row["reasons"]["instructions"]
 
 
+def event_of(raw: Record, name: str) -> Record:
+    return next(event for event in raw["sampler"]["events"] if event["name"] == name)
+
+
+def sampled_also(raw: Record, name: str, of: str, weight: float, status: str = "sampled") -> Record:
+    """The record, in which one more event was sampled where another was, with other weights."""
+    rows = [row for row in raw["samples"] if row["event"] == of]
+    changed = {"weight": weight, "weight_squared": weight**2}
+    raw["samples"] += [
+        {**row, "event": name} | {key: row[key] * times for key, times in changed.items()} for row in rows
+    ]
+    raw["sampler"]["events"] += [{"name": name, "unit": "cycles", "status": status, "reason": None}]
+    return raw
+
+
+def test_ref_cycles_show_time_and_cycles_stay_a_column() -> None:
+    """Where the receiver's copy ran on a slow core: half of its cycles, and all of its time."""
+    whole = home(derived("one_copy", pmu=True), "copy_out")
+    raw = sampled_also(builders.raw_record("one_copy", pmu=True), "ref-cycles", "cycles", 0.5)
+    for row in raw["samples"]:
+        if (row["event"], row["category"]) == ("cycles", "copy_out"):
+            row["weight"] /= 2
+    full = derive(raw)
+    row = home(full, "copy_out")
+    assert row["cpu_ns"] == whole["cpu_ns"] and row["samples"] == whole["samples"]
+    assert row["cycles"] < 0.7 * whole["cycles"]
+    # What is held against the cycle counter is what was sampled of cycles.
+    check = next(one for one in full["identities"] if one["name"] == "sender_time")
+    assert check["holds"] and check["unit"] == "cycles" and "cycle counter" in check["what"]
+
+
+def test_time_comes_from_events_that_were_sampled_on_all_cpus() -> None:
+    """A few samples of an event that opened on some CPUs do not win over the timer."""
+    expected = home(derived("one_copy"), "copy_out")
+    for status in ("partial", "unsupported"):
+        raw = builders.raw_record("one_copy")
+        raw["sampler"]["events"] = [event_of(raw, "cpu-clock")]
+        half = sampled_also(raw, "ref-cycles", "cpu-clock", 3.0, status)
+        half["samples"] = [
+            r for r in half["samples"] if (r["event"], r["side"]) != ("ref-cycles", "receiver")
+        ]
+        full = derive(half)
+        assert home(full, "copy_out") == expected
+        assert full["verdict"]["valid"]
+
+
+def test_beside_cycles_of_unlike_cores_a_timer_shows_time() -> None:
+    raw = sampled_also(builders.raw_record("one_copy", pmu=True), "cpu-clock", "cycles", 1 / 3)
+    raw["sampler"]["events"] = [*raw["sampler"]["events"][1:]]
+    for row in raw["samples"]:
+        if (row["event"], row["side"]) == ("cycles", "sender") and row["category"] == "copy_in":
+            row["weight"] *= 5
+    full = derive(raw)
+    assert home(full, "copy_in")["cpu_ns"] == home(derived("one_copy", pmu=True), "copy_in")["cpu_ns"]
+    assert home(full, "copy_in")["cycles"] > 1.5 * home(derived("one_copy", pmu=True), "copy_in")["cycles"]
+
+
+def test_what_was_not_sampled_says_why_by_the_sampler() -> None:
+    raw = builders.raw_record("one_copy", pmu=True)
+    raw["samples"] = [row for row in raw["samples"] if row["event"] != "LLC-load-misses"]
+    event_of(raw, "LLC-load-misses").update(status="unsupported", reason="AMD's PMU has no such event")
+    row = home(derive(raw), "copy_in")
+    assert row["llc_misses"] is None and "AMD's PMU has no such event" in row["reasons"]["llc_misses"]
+    assert "function hooks" in row["reasons"]["instructions"]
+
+
 def test_no_pmu_is_null_with_the_reason_and_never_zero() -> None:
     row = home(derived("one_copy"), "copy_in")
     for column in ("cycles", "instructions", "l1d_misses", "llc_misses"):

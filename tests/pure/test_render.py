@@ -136,7 +136,7 @@ def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
     assert report(record, verbose=verbose).count("PMU") == 1
     record["counters"] = {"sender": {}, "receiver": {}}
     text = " ".join(" ".join(lines_of(report(record, verbose=verbose), "instruments")).split())
-    assert text.count("this machine has no such event") == 1
+    assert text.count("this machine has no PMU") == 1
     assert "cpu-clock at 4,000 Hz; cycles, LLC-load-misses, L1-dcache-load-misses unsupported: " in text
 
 

@@ -122,7 +122,7 @@ def sampler(events: list[str], enabled_ns: int) -> dict[str, Any]:
     """The `sampler` section."""
     rows: list[dict[str, Any]] = []
     for name, unit in EVENTS:
-        why_not = "this machine has no such event (no PMU?)"
+        why_not = "this machine has no PMU"
         if name == "cpu-clock":
             why_not = "cycles are sampled instead"
         works = {"status": "sampled", "reason": None}

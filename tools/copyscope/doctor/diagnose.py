@@ -18,6 +18,7 @@ from copyscope.machine.fingerprint import cpu_times, describe, steal_percent
 from copyscope.plan.tier import choose_tier
 from copyscope.run.counters import Counter
 from copyscope.run.perf_stat import PerfStat
+from copyscope.taxonomy.events import TIME_EVENTS, time_names
 from copyscope.topology import LinkSettings, TopologyError, open_topology
 
 # Trying every function hook took more than a minute on 5.10 under emulation, beside other work.
@@ -142,18 +143,34 @@ def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Itera
 
 
 def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
-    usable = [event["name"] for event in events if event["status"] == "sampled"]
-    advice = f"none needed: {usable[0]} is used" if usable else "use a machine with a PMU"
+    statuses = {event["name"]: event["status"] for event in events}
+    time_shown_by = time_names((name for name in statuses if statuses[name] == "sampled"), statuses)
     for event in events:
-        if event["name"] in usable:
-            yield Finding("sampler", event["name"], "ok", f"can be sampled, in {event['unit']}")
+        name, why = event["name"], str(event.get("reason") or event["status"])
+        if event["status"] == "sampled":
+            fact = event.get("counts") or f"can be sampled, in {event['unit']}"
+            yield Finding("sampler", name, "ok", fact)
+        elif event["status"] == "partial":
+            yield Finding(
+                "sampler", name, "limited", why, "keep the traffic there: --sender-cpus, --receiver-cpus"
+            )
+        elif any(name in names for names in TIME_EVENTS):
+            yield _other_time_event(name, why, time_shown_by)
         else:
-            why = str(event.get("reason") or event["status"])
-            yield Finding("sampler", event["name"], "limited", why, advice)
-    if not usable:
+            yield Finding("sampler", name, "limited", why, "none: its numbers will be n/a")
+    if not time_shown_by:
         yield Finding(
             "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
         )
+
+
+def _other_time_event(name: str, why: str, shown_by: tuple[str, ...] | None) -> Finding:
+    """An event that could show time, and does not here: one that interrupts everywhere is as good."""
+    if shown_by is None:
+        return Finding("sampler", name, "limited", why, "use a machine with a PMU")
+    if "cpu-clock" in shown_by:
+        return Finding("sampler", name, "limited", why, "none needed: cpu-clock is used")
+    return Finding("sampler", name, "ok", f"not needed, {shown_by[0]} is used: {why}")
 
 
 def events_of_the_pmu(rows: Iterable[Finding], pmu: Sequence[str]) -> Iterable[Finding]:

@@ -12,12 +12,12 @@ from copyscope import stats
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
 from copyscope.record.hooks import WORKS, find
-from copyscope.record.instruments import Hook, Sample
+from copyscope.record.instruments import Event, Hook, Sample
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.sections import Interval
 from copyscope.record.segments import processes, why_no_ledger, why_undivided
-from copyscope.taxonomy.events import EVENT_COLUMNS, TIME_EVENTS, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 
 SIDES = ("sender", "receiver", "other")
 # How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
@@ -100,10 +100,9 @@ def weights_of(rows: Iterable[Sample], side: str, names: Sequence[str], *, mine:
     return Weights(dict(samples), dict(weight), squared)
 
 
-def time_event(rows: Iterable[Sample]) -> tuple[str, ...] | None:
+def time_event(rows: Iterable[Sample], events: Iterable[Event]) -> tuple[str, ...] | None:
     """The names of the event that divides time in these samples; None when nothing was sampled."""
-    sampled = {event_name(row.event) for row in rows}
-    return next((names for names in TIME_EVENTS if sampled & set(names)), None)
+    return time_names({row.event for row in rows}, {event.name: event.status for event in events})
 
 
 def clocked(weights: Weights, raw: Measured, side: str) -> float:
@@ -115,7 +114,7 @@ def clocked(weights: Weights, raw: Measured, side: str) -> float:
 
 def side_times(raw: Measured) -> dict[str, SideTime]:
     """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
-    names = time_event(raw.samples)
+    names = time_event(raw.samples, raw.sampler.events)
     if names is None:
         unknown = SideTime(Weights({}, {}, 0.0), None, None, why_undivided(raw) or why_unsampled(raw))
         return dict.fromkeys((*processes(raw), "other"), unknown)
@@ -143,7 +142,7 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
 def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide, Elsewhere]:
     """Softirq work on the time of others: what is tied to this run, and what is not."""
     other = times["other"]
-    names = time_event(raw.samples) or ()
+    names = time_event(raw.samples, raw.sampler.events) or ()
     untied = replace(other, weights=weights_of(raw.samples, "other", names, mine=False))
     rule = WATCHED_RULE if isinstance(raw, RawProgramRun) else OWN_RULE
     cause = why_untied(find(raw.hooks, OWNER_HOOK))
@@ -222,5 +221,15 @@ def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float 
         return None, counter.reason or f"{names[0]}: {counter.status}"
     weights = weights_of(raw.samples, side, names)
     if weights.all_weight <= 0:
-        return None, f"{names[0]}: counted for the {side} as a whole, not sampled: it cannot be divided"
+        return None, why_not_divided(raw.sampler.events, side, names)
     return round(weights.weight.get(key, 0.0) / weights.all_weight * counter.value), None
+
+
+def why_not_divided(events: Iterable[Event], side: str, names: Sequence[str]) -> str:
+    """Why what was counted of a side is not known of its rows."""
+    event = next((event for event in events if event.name in names), None)
+    if event is None:
+        # No counter of the PMU is left for it beside those that are sampled.
+        return f"{names[0]}: counted for the {side} as a whole, not sampled (function hooks count it)"
+    why = f": {event.reason}" if event.reason else f", but not sampled on the {side}"
+    return f"{names[0]}: counted for the {side} as a whole{why}"

@@ -15,6 +15,7 @@ from copyscope.record.hooks import failed_hooks
 from copyscope.record.segments import Record, why_no_calls
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import plain_reason, says_no_pmu
+from copyscope.taxonomy.events import time_names
 
 
 def evidence_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
@@ -108,6 +109,7 @@ def in_order(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def counter_lines(record: Record, width: int) -> list[Text]:
     """The totals of each side's counters with their status; then the unknown ones, each reason once."""
     lines: list[Text] = []
+    stands_for: dict[str, str] = {}
     unknown: list[tuple[tuple[str, str], str]] = []  # (event, reason), side
     for side, events in in_order(record["counters"]):
         known = []
@@ -117,8 +119,11 @@ def counter_lines(record: Record, width: int) -> list[Text]:
             else:
                 spelled = units.format_ns if event["unit"] == "ns" else units.format_count
                 known.append(f"{name} {spelled(event['value'])}{_counter_status(event)}")
+                stands_for |= {name: event["counts"]} if event.get("counts") else {}
         text = ", ".join(known) if known else "n/a" if events else "n/a: no counter was opened"
         lines += labelled("counters", f"{side}: {text}", width)
+    for name, counts in stands_for.items():
+        lines += labelled("", f"{name}: {counts}", width, style="dim")
     alike = gathered(((" and ".join(of), why), name) for (name, why), of in gathered(unknown).items())
     for (of_sides, reason), names in alike.items():
         lines += labelled("", f"n/a ({of_sides}): {', '.join(names)}: {reason}", width, style="dim")
@@ -244,6 +249,7 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     states = Counter(hook["state"] for hook in hooks)
     text = ", ".join(f"{count} {state}" for state, count in states.items()) or "n/a: none was tried"
     events = _sampler_events(record["sampler"], refused=not says_no_pmu(record))
+    events += _shown_by(record)
     lines = labelled("instruments", f"hooks: {text}; sampler: {events or 'n/a'}", width)
     run = record["run"]
     # Records that are older than the tiers do not say.
@@ -257,12 +263,22 @@ def hook_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
     return lines
 
 
+def _shown_by(record: Record) -> str:
+    """Which event divides time where cores differ: of their cycles none is as long as another's."""
+    pmus = record["machine"]["pmu"] or []
+    statuses = {event["name"]: event["status"] for event in record["sampler"]["events"]}
+    sampled = (name for name, status in statuses.items() if status == "sampled")
+    names = time_names(sampled, statuses) if len(pmus) > 1 else None
+    return f"; time is divided by {names[0]}: cores are of {len(pmus)} types" if names else ""
+
+
 def _sampler_events(sampler: Mapping[str, Any], *, refused: bool) -> str:
     """What was sampled, then what was not (`refused`): each reason once, with its events."""
     events = sampler["events"]
     sampled = [event["name"] for event in events if not event["reason"]]
     why_not = gathered((f"{one['status']}: {one['reason']}", one["name"]) for one in events if one["reason"])
     texts = [f"{', '.join(sampled)} at {sampler['frequency_hz']:,} Hz"] if sampled else []
+    texts += [f"{one['name']} is {one['counts']}" for one in events if one.get("counts")]
     if refused:
         texts += [f"{', '.join(names)} {why}" for why, names in why_not.items()]
     return "; ".join(texts)

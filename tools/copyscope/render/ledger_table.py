@@ -8,12 +8,12 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.grouping import gathered
-from copyscope.ledger.attribution import SIDES, tied, time_event
+from copyscope.ledger.attribution import SIDES, tied
 from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
 from copyscope.record.instruments import Sample
 from copyscope.record.segments import samples_of
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Row = Mapping[str, Any]
@@ -125,7 +125,8 @@ def why_no_time(record: Row, otherwise: str) -> str:
 def time_samples(record: Row) -> list[Sample]:
     """The samples of the event that divides time in this record, so that none is counted twice."""
     rows = samples_of(record)
-    names = time_event(rows) or ()
+    statuses = {event["name"]: event["status"] for event in record["sampler"]["events"]}
+    names = time_names({row.event for row in rows}, statuses) or ()
     return [row for row in tied(rows) if event_name(row.event) in names]
 
 

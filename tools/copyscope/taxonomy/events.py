@@ -1,6 +1,7 @@
 """The events that are sampled and counted, and the columns of a row that come from them. Pure."""
 
 import re
+from collections.abc import Iterable, Mapping
 
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event
 EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -10,9 +11,19 @@ EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
     "llc_misses": ("LLC-load-misses",),
 }
 
-# events whose shares are shares of time, best first: cycles interrupt even code that has interrupts off,
-# cpu-clock is charged to where they come on again
-TIME_EVENTS = (EVENT_COLUMNS["cycles"], ("cpu-clock", "task-clock"))
+# Events whose shares are shares of time, best first. ref-cycles go at one rate on every core, whatever its
+# type and clock. cpu-clock is charged to where interrupts come on again, while cycles interrupt even code
+# that has them off; but it is there only where cycles do not show time (open_time() of the sampler).
+TIME_EVENTS = (("ref-cycles",), ("cpu-clock", "task-clock"), EVENT_COLUMNS["cycles"])
+
+
+def time_names(sampled: Iterable[str], statuses: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The names of the event that divides time, of those that were sampled; None: there is none.
+
+    statuses: of events, as far as they are known; one that was sampled on some CPUs only divides nothing.
+    """
+    usable = {name for name in map(event_name, sampled) if statuses.get(name, "sampled") == "sampled"}
+    return next((names for names in TIME_EVENTS if usable & set(names)), None)
 
 
 def event_name(name: str) -> str:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from copyscope.taxonomy.events import TIME_EVENTS
+from copyscope.taxonomy.events import event_name, time_names
 from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight, and the sum
@@ -113,14 +113,13 @@ def tie_of(sample: Sample) -> str | None:
 
 
 def folded_stacks(samples: Sequence[Sample]) -> str:
-    """Stacks of the event that shows time (cycles, else cpu-clock) as folded text, sorted.
+    """Stacks of the event that shows time as folded text, sorted.
 
     `side;root;...;leaf weight`, one line per stack, in the event's unit: cycles and misses do not add up.
     """
-    sampled = {sample["event"] for sample in samples}
-    event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
+    names = time_names({sample["event"] for sample in samples}, {}) or ()
     lines: dict[str, int] = defaultdict(int)
     for sample in samples:
-        if sample["event"] == event:
+        if event_name(sample["event"]) in names:
             lines[f"{sample['side']};{_folded(sample)}"] += int(sample["weight"])
     return "".join(f"{stack} {weight}\n" for stack, weight in sorted(lines.items()))

@@ -7,8 +7,10 @@ from copyscope import stats
 from copyscope.ledger.attribution import (
     Key,
     SideTime,
+    Weights,
     clocked,
     share_of,
+    weights_of,
 )
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
 from copyscope.ledger.identities.balance import compare, unchecked
@@ -18,7 +20,7 @@ from copyscope.record.instruments import Counter
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.segments import machine_of, machines, processes, select, wall_ns
-from copyscope.taxonomy.events import event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
@@ -93,7 +95,8 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
 
 
 def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
-    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter.
+    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter. Where ref-cycles
+    show time, cycles are sampled beside them, and checked.
 
     The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
     switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole, plus
@@ -105,12 +108,12 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
     if time.event is None:
         what = f"{side}: samples x period = CPU time"
         return unchecked(name, what, "ns", time.reason or "not sampled")
-    exact, seen, unit, clock = _readings(raw, side, time)
+    weights = _checked_weights(raw, side, time)
+    exact, seen, unit, clock = _readings(raw, side, time, weights)
     what = f"{side}: samples x period = {clock}"
-    unknown = "cycles: sampled, but not counted" if exact is None else why_no_time(raw, side)
+    unknown = f"{time.event}: sampled, but not counted" if exact is None else why_no_time(raw, side)
     if exact is None or unknown is not None:
         return unchecked(name, what, unit, unknown or "not counted")
-    weights = time.weights
     # with few samples their own number says little: what the clock expects counts as well
     weight = weights.all_weight / weights.effective_samples if weights.all_samples else period_ns(raw)
     expected = max(weights.effective_samples, exact / weight)
@@ -159,12 +162,22 @@ def cycles_of(raw: Measured, side: str) -> Counter | None:
     return {event_name(n): c for n, c in counters_of(raw, side).items()}.get("cycles")
 
 
-def _readings(raw: Measured, side: str, time: SideTime) -> tuple[float | None, float, str, str]:
+def _checked_weights(raw: Measured, side: str, time: SideTime) -> Weights:
+    """The samples of a side that an exact reading can be held against."""
+    if time.event != "ref-cycles":
+        return time.weights
+    return weights_of(raw.samples, side, EVENT_COLUMNS["cycles"])
+
+
+def _readings(
+    raw: Measured, side: str, time: SideTime, weights: Weights
+) -> tuple[float | None, float, str, str]:
     """(exact, seen, unit, which clock) of a side."""
-    if time.event is not None and "cycles" in time.event:
+    if time.event in ("cycles", "ref-cycles"):
         # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
         cycles = cycles_of(raw, side)
-        return (cycles.value if cycles else None), time.weights.all_weight, "cycles", "cycle counter"
+        exact = cycles.value if cycles and (time.event == "cycles" or weights.all_samples) else None
+        return exact, weights.all_weight, "cycles", "cycle counter"
     spent = cpu_time(raw, side)
     clock = spent.source + (", without softirq" if excludes_softirq(raw, side) else "")
     return float(spent.ns), clocked(time.weights, raw, side), "ns", clock

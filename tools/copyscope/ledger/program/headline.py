@@ -189,7 +189,7 @@ def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Shar
 
 def file_reads(samples: Iterable[Sample], time: SideTime) -> Share | None:
     """The part of its time in which it reads files: where it does not use sendfile, a copy more."""
-    rows = [row for row in samples if row.side == "target" and row.event in ("cpu-clock", "cycles")]
+    rows = [row for row in samples if row.side == "target" and row.event == time.event]
     whole = sum(row.weight for row in rows)
     if not whole or not time.weights.all_samples:
         return None

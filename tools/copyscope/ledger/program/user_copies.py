@@ -19,7 +19,7 @@ UNKNOWN_MOST = 0.05
 
 def of_time(raw: RawProgramRun) -> list[UserCode]:
     """Rows of the event that divides time."""
-    names = time_event(raw.samples) or ()
+    names = time_event(raw.samples, raw.sampler.events) or ()
     rows = [] if raw.user_code is UNSET else raw.user_code
     return [row for row in rows if event_name(row.event) in names]
 
@@ -42,7 +42,7 @@ def bounds(raw: RawProgramRun, time: SideTime) -> Share | None:
 
     raw: as it was measured; time: of its samples. None without a sample.
     """
-    names = time_event(raw.samples) or ()
+    names = time_event(raw.samples, raw.sampler.events) or ()
     user = [
         row
         for row in raw.samples

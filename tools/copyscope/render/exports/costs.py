@@ -13,7 +13,7 @@ from typing import Any
 from copyscope.escaping import visible
 from copyscope.record.segments import Record
 from copyscope.render.table_files import Table
-from copyscope.taxonomy.events import TIME_EVENTS
+from copyscope.taxonomy.events import event_name, time_names
 
 Key = tuple[str, str, str]
 COLUMNS = (
@@ -63,12 +63,12 @@ def costs(record: Record) -> list[Cost]:
 def by_row(record: Record) -> dict[Key, dict[tuple[str, ...], float]]:
     """(side, context, category) -> stack -> weight; where no stack was kept, the symbol that decided."""
     kept = record.get("stacks") or record["samples"]
-    sampled = {sample["event"] for sample in kept}
-    event = next((name for names in TIME_EVENTS for name in names if name in sampled), None)
+    statuses = {event["name"]: event["status"] for event in record["sampler"]["events"]}
+    names = time_names({sample["event"] for sample in kept}, statuses) or ()
     found: dict[Key, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for sample in kept:
         tied = sample["side"] != "other" or sample.get("tie") is not None
-        if sample["event"] == event and sample["weight"] > 0 and tied:
+        if event_name(sample["event"]) in names and sample["weight"] > 0 and tied:
             frames = tuple(sample["frames"].split(";")) if "frames" in sample else (sample["symbol"],)
             found[sample["side"], sample["context"], sample["category"]][frames] += sample["weight"]
     return found
