@@ -18,6 +18,10 @@ MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 /* Samples taken so far: of none there is nothing to read. */
 __u64 samples_taken;
 
+/* While the collector tries whether events interrupt, that is all that is noted. */
+__u32 trying;
+__u64 interrupts[SAMPLE_CNT];
+
 /* A stack does not fit on the BPF stack (512 bytes). */
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
 
@@ -62,7 +66,7 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 {
 	if (watch_mode == WATCH_NOBODY || cell->depth || cell->side == SIDE_OTHER)
 		return 0;
-	if (event != SAMPLE_CPU_CLOCK && event != SAMPLE_CYCLES)
+	if (event != SAMPLE_CPU_CLOCK && event != SAMPLE_CYCLES && event != SAMPLE_REF_CYCLES)
 		return 0;
 	return bpf_get_current_pid_tgid() >> 32;
 }
@@ -74,6 +78,10 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	__u64 hash;
 	long bytes;
 
+	if (trying) {
+		add_atomic(&interrupts[event], 1);
+		return 0;
+	}
 	cell = bpf_map_lookup_elem(&scratch, &event);
 	if (!cell)
 		return 0;
@@ -124,6 +132,12 @@ SEC("perf_event")
 int on_cycles(struct bpf_perf_event_data *ctx)
 {
 	return sample(ctx, SAMPLE_CYCLES);
+}
+
+SEC("perf_event")
+int on_ref_cycles(struct bpf_perf_event_data *ctx)
+{
+	return sample(ctx, SAMPLE_REF_CYCLES);
 }
 
 SEC("perf_event")

@@ -71,7 +71,8 @@ void counter_trial__check(struct cpu_event *events, int count)
 		if (!event->works)
 			continue;
 		shared = shared || cpu_event__running(totals[i]) < RUNS_ALL_THE_TIME;
-		if (totals[i].count)
+		/* The trial may have run where a partial one is not. */
+		if (totals[i].count || event->partial)
 			continue;
 		snprintf(event->reason, sizeof(event->reason), "%s%s%s", totals[i].running_ns ?
 			 "it opens, but counted nothing while the kernel copied memory" :

@@ -123,9 +123,9 @@ int counters__install(const struct counters *counters, struct copyscope *skel)
 			continue;
 		for (int cpu = 0; cpu < counters->cpus; cpu++) {
 			__u32 index = cpu * COUNTERS_MAX + slot;
+			int fd = cpu_event__fd(event, cpu);
 
-			if (event->fds[cpu] >= 0 && bpf_map_update_elem(bpf_map__fd(skel->maps.counter_events), &index,
-									&event->fds[cpu], BPF_ANY))
+			if (fd >= 0 && bpf_map_update_elem(bpf_map__fd(skel->maps.counter_events), &index, &fd, BPF_ANY))
 				return -errno;
 		}
 		slot++;
@@ -205,21 +205,29 @@ static double share_of_time(const struct cpu_event *event)
 	return cpu_event__running(run.enabled_ns ? run : event->trial);
 }
 
+static json_t *event_json(const struct cpu_event *event)
+{
+	double share = event->works ? share_of_time(event) : 0;
+	bool scaled = event->works && share < RUNS_ALL_THE_TIME;
+	const char *status = !event->works ? "unsupported" : event->partial ? "partial" : scaled ? "scaled" : "counted";
+	const char *reason = event->partial ? event->covered.reason : event->reason;
+	json_t *json = json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", event->row.name, "unit", event->row.unit,
+				 "status", status, "reason", strcmp(status, "counted") ? reason : NULL,
+				 "running", event->works ? json_real(share) : json_null());
+
+	if (event->row.counts)
+		json_object_set_new(json, "counts", json_string(event->row.counts));
+	if (event->partial)
+		json_object_set_new(json, "cpus", json_string(event->covered.cpus));
+	return json;
+}
+
 json_t *counters__events_json(const struct counters *counters)
 {
 	json_t *array = json_array();
 
-	for (int i = 0; counters && i < counters->asked; i++) {
-		const struct cpu_event *event = &counters->events[i];
-		double share = event->works ? share_of_time(event) : 0;
-		bool scaled = event->works && share < RUNS_ALL_THE_TIME;
-
-		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s?, s:o}", "name", event->row.name,
-			"unit", event->row.unit,
-			"status", !event->works ? "unsupported" : scaled ? "scaled" : "counted",
-			"reason", !event->works || scaled ? event->reason : NULL,
-			"running", event->works ? json_real(share) : json_null()));
-	}
+	for (int i = 0; counters && i < counters->asked; i++)
+		json_array_append_new(array, event_json(&counters->events[i]));
 	return array;
 }
 

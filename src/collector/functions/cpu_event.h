@@ -20,16 +20,21 @@ struct event_total {
 struct cpu_event {
 	struct event_row row;
 	bool works;
+	/* Not on all CPUs that are online; where not, programs read 0. */
+	bool partial;
+	struct covered covered;
 	/* Why not; or why only a part of the time. */
-	char reason[192];
+	char reason[256];
 	int cpus;
-	/* by CPU; -1: offline, or closed */
+	/* by CPU; negative: offline, without the event, or closed */
 	int *fds;
+	/* by CPU: what reads 0 where it is partial */
+	int *idle_fds;
 	/* What trials added to its totals. */
 	struct event_total trial;
 };
 
-/* On all CPUs, or it does not work and says why. 0, or -ENOMEM. */
+/* On all CPUs that have it; of none of them it does not work, and says why. 0, or -ENOMEM. */
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus);
 /* PERF_EVENT_IOC_ENABLE or _DISABLE. */
 void cpu_event__control(const struct cpu_event *event, unsigned long request);
@@ -38,6 +43,8 @@ struct event_total cpu_event__total(const struct cpu_event *event);
 struct event_total cpu_event__since(const struct cpu_event *event, struct event_total before);
 /* The part of the time that it counted, 0..1. */
 double cpu_event__running(struct event_total total);
+/* What a program on that CPU reads; negative: nothing. */
+int cpu_event__fd(const struct cpu_event *event, int cpu);
 void cpu_event__close(struct cpu_event *event);
 
 #endif

@@ -3,34 +3,49 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <linux/perf_event.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "core_pmus.h"
+#include "perf_open.h"
 
 #define MISS(cache, op) ((cache) | ((op) << 8) | (PERF_COUNT_HW_CACHE_RESULT_MISS << 16))
 #define LOAD_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_READ)
 #define STORE_MISS(cache) MISS(cache, PERF_COUNT_HW_CACHE_OP_WRITE)
 
+#define LLC_LOAD_MISSES "LLC-load-misses"
+
 static const struct event_row event_rows[] = {
-	{ "cycles", "cycles", PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
-	{ "instructions", "instructions", PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS },
-	{ "LLC-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
-	{ "L1-dcache-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_L1D) },
-	{ "dTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_DTLB) },
-	{ "dTLB-store-misses", "misses", PERF_TYPE_HW_CACHE, STORE_MISS(PERF_COUNT_HW_CACHE_DTLB) },
-	{ "iTLB-load-misses", "misses", PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_ITLB) },
-	{ "cpu-clock", "ns", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
-	{ "page-faults", "faults", PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS },
+	{ "cycles", "cycles", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
+	/* At one rate whatever the clock of the core is: Intel, and AMD from Zen 4 on (amd_zen4_perfmon_event_map[]). */
+	{ "ref-cycles", "cycles", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_REF_CPU_CYCLES },
+	{ "instructions", "instructions", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS },
+	{ LLC_LOAD_MISSES, "misses", NULL, PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
+	{ "L1-dcache-load-misses", "misses", NULL, PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_L1D) },
+	{ "dTLB-load-misses", "misses", NULL, PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_DTLB) },
+	{ "dTLB-store-misses", "misses", NULL, PERF_TYPE_HW_CACHE, STORE_MISS(PERF_COUNT_HW_CACHE_DTLB) },
+	{ "iTLB-load-misses", "misses", NULL, PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_ITLB) },
+	{ "cpu-clock", "ns", NULL, PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK },
+	{ "page-faults", "faults", NULL, PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS },
 };
 #define EVENT_ROWS (sizeof(event_rows) / sizeof(*event_rows))
+
+/*
+ * Zen has no event of that name (amd_hw_cache_event_ids_f17h[] in arch/x86/events/amd/core.c). PMCx043 with the masks 08h and
+ * 40h is the same on Zen 2 to 5: tools/perf/pmu-events/arch/x86/amdzen2/memory.json to amdzen5/load-store.json.
+ */
+static const struct event_row zen_llc_load_misses = {
+	LLC_LOAD_MISSES, "misses", "AMD: lines that loads and stores, without prefetches, got from memory (r4843)",
+	PERF_TYPE_RAW, 0x4843,
+};
 
 static bool find_raw(const char *name, struct event_row *row)
 {
 	unsigned long long config;
 	char *end;
 
-	if (name[0] != 'r' || !isxdigit((unsigned char)name[1]) || strlen(name) >= sizeof(row->name))
+	if (name[0] != 'r' || !isxdigit((unsigned char)name[1]) || strlen(name) > 1 + 2 * sizeof(row->config))
 		return false;
 	config = strtoull(name + 1, &end, 16);
 	if (*end)
@@ -40,8 +55,23 @@ static bool find_raw(const char *name, struct event_row *row)
 	return true;
 }
 
+static bool is_zen(void)
+{
+	struct core_pmus pmus;
+	bool zen;
+
+	core_pmus__read(&pmus);
+	zen = core_pmus__zen(&pmus);
+	core_pmus__free(&pmus);
+	return zen;
+}
+
 bool pmu__find(const char *name, struct event_row *row)
 {
+	if (!strcmp(name, LLC_LOAD_MISSES) && is_zen()) {
+		*row = zen_llc_load_misses;
+		return true;
+	}
 	for (size_t i = 0; i < EVENT_ROWS; i++) {
 		if (strcmp(event_rows[i].name, name))
 			continue;
@@ -51,84 +81,120 @@ bool pmu__find(const char *name, struct event_row *row)
 	return find_raw(name, row);
 }
 
-static const char *const core_pmus[] = { "cpu_core", "cpu_atom" };
-
-/* Is the CPU in a list such as `0-3,8`? */
-static bool list_holds(FILE *file, int cpu)
+/* Of which several core types each have their own. */
+static bool is_generic(const struct event_row *row)
 {
-	int first, last;
-
-	while (fscanf(file, "%d", &first) == 1) {
-		int next = fgetc(file);
-
-		last = first;
-		if (next == '-') {
-			if (fscanf(file, "%d", &last) != 1)
-				return false;
-			next = fgetc(file);
-		}
-		if (cpu >= first && cpu <= last)
-			return true;
-		if (next != ',')
-			return false;
-	}
-	return false;
-}
-
-static FILE *open_file(const char *pmu, const char *name)
-{
-	char path[96];
-
-	snprintf(path, sizeof(path), "/sys/bus/event_source/devices/%s/%s", pmu, name);
-	return fopen(path, "re");
-}
-
-static bool owns_cpu(const char *pmu, int cpu)
-{
-	FILE *file = open_file(pmu, "cpus");
-	bool owns = file && list_holds(file, cpu);
-
-	if (file)
-		fclose(file);
-	return owns;
-}
-
-static __u64 type_of(const char *pmu)
-{
-	FILE *file = open_file(pmu, "type");
-	unsigned int type = 0;
-
-	if (!file)
-		return 0;
-	if (fscanf(file, "%u", &type) != 1)
-		type = 0;
-	fclose(file);
-	return type;
+	return row->type == PERF_TYPE_HARDWARE || row->type == PERF_TYPE_HW_CACHE;
 }
 
 /*
- * Bits 63:32 of the config: hybrid CPUs have one core PMU per core type. The type of the one that owns the CPU
- * (PERF_PMU_CAP_EXTENDED_HW_TYPE, include/uapi/linux/perf_event.h), 0 on machines with one core type and for software events.
+ * Bits 63:32 of the config say whose event it is where each core type has a PMU (PERF_PMU_CAP_EXTENDED_HW_TYPE,
+ * include/uapi/linux/perf_event.h). arm64 takes that since Linux 6.6 (commit 5c816728651a); before, it takes the CPU's own.
  */
-static __u64 extended_type(__u32 event_type, int cpu)
+static int open_one(const struct event_row *row, struct perf_event_attr *attr, const struct core_pmu *owner, int cpu)
 {
-	if (event_type != PERF_TYPE_HARDWARE && event_type != PERF_TYPE_HW_CACHE)
-		return 0;
-	for (unsigned int i = 0; i < sizeof(core_pmus) / sizeof(*core_pmus); i++)
-		if (owns_cpu(core_pmus[i], cpu))
-			return type_of(core_pmus[i]) << 32;
-	return 0;
+	int fd;
+
+	attr->size = sizeof(*attr);
+	attr->type = row->type;
+	attr->config = row->config;
+	if (!owner || !is_generic(row))
+		return perf_open(attr, cpu);
+	attr->config |= (__u64)owner->type << 32;
+	fd = perf_open(attr, cpu);
+	if (fd != -ENOENT)
+		return fd;
+	attr->config = row->config;
+	return perf_open(attr, cpu);
 }
 
-__u64 pmu__config(const struct event_row *row, int cpu)
+/* `AMD's PMU`, or by its name. */
+static void name_pmu(const struct core_pmus *pmus, const struct core_pmu *owner, char *name, size_t size)
 {
-	return row->config | extended_type(row->type, cpu);
-}
+	const char *maker = !strcmp(pmus->vendor, "AuthenticAMD") ? "AMD's" :
+			    !strcmp(pmus->vendor, "GenuineIntel") ? "this Intel" : "this";
 
-void pmu__explain(int err, char *reason, size_t size)
-{
-	if (err == -ENOENT || err == -EOPNOTSUPP)
-		snprintf(reason, size, "this machine has no such event (no PMU?)");
+	if (owner)
+		snprintf(name, size, "%s", owner->name);
 	else
+		snprintf(name, size, "%s PMU", maker);
+}
+
+static void explain(const struct event_row *row, const struct core_pmus *pmus, const struct core_pmu *owner, int err,
+		    char *reason, size_t size)
+{
+	char name[80];
+
+	name_pmu(pmus, owner, name, sizeof(name));
+	if (err != -ENOENT && err != -EOPNOTSUPP)
 		snprintf(reason, size, "perf_event_open: %s", strerror(-err));
+	else if (row->type == PERF_TYPE_SOFTWARE)
+		snprintf(reason, size, "this kernel has no such event");
+	else if (!pmus->count && !pmus->plain)
+		snprintf(reason, size, "this machine has no PMU");
+	else
+		snprintf(reason, size, "%s has no such event%s", name,
+			 err == -EOPNOTSUPP ? ", or cannot interrupt for it" : "");
+}
+
+/* The CPUs on which it is open, such as 0-11,14. */
+static void list_open(const int *fds, int cpus, char *list, size_t size)
+{
+	size_t used = 0;
+
+	list[0] = '\0';
+	for (int cpu = 0; cpu < cpus && used < size; cpu++) {
+		int first = cpu;
+
+		if (fds[cpu] < 0)
+			continue;
+		while (cpu + 1 < cpus && fds[cpu + 1] >= 0)
+			cpu++;
+		used += snprintf(list + used, size - used, "%s%d", used ? "," : "", first);
+		if (cpu > first && used < size)
+			used += snprintf(list + used, size - used, "-%d", cpu);
+	}
+}
+
+enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr, int *fds, int cpus, struct covered *covered)
+{
+	const struct core_pmu *lacking = NULL;
+	struct core_pmus pmus;
+	int opened = 0;
+	char why[128];
+
+	*covered = (struct covered){};
+	core_pmus__read(&pmus);
+	for (int cpu = 0; cpu < cpus; cpu++) {
+		const struct core_pmu *owner = core_pmus__of(&pmus, cpu);
+
+		fds[cpu] = core_pmus__is_online(&pmus, cpu) ? open_one(row, &attr, owner, cpu) : -ENODEV;
+		opened += fds[cpu] >= 0;
+		/* ENODEV: it is offline. */
+		if (fds[cpu] >= 0 || fds[cpu] == -ENODEV || covered->err)
+			continue;
+		covered->err = fds[cpu];
+		lacking = owner;
+	}
+	if (!opened && !covered->err)
+		covered->err = -ENODEV;
+	explain(row, &pmus, lacking, covered->err, why, sizeof(why));
+	core_pmus__free(&pmus);
+	list_open(fds, cpus, covered->cpus, sizeof(covered->cpus));
+	if (!opened)
+		snprintf(covered->reason, sizeof(covered->reason), "%s", why);
+	else if (covered->err)
+		snprintf(covered->reason, sizeof(covered->reason), "only on CPUs %.60s: %s", covered->cpus, why);
+	return !opened ? COVERS_NOTHING : covered->err ? COVERS_SOME : COVERS_ALL;
+}
+
+bool pmu__types_differ(void)
+{
+	struct core_pmus pmus;
+	bool differ;
+
+	core_pmus__read(&pmus);
+	differ = core_pmus__types(&pmus) > 1;
+	core_pmus__free(&pmus);
+	return differ;
 }

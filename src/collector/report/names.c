@@ -33,6 +33,7 @@ const char *const protocol_names[PROTOCOL_CNT] = {
 
 const char *const sample_names[SAMPLE_CNT] = {
 	[SAMPLE_CPU_CLOCK] = "cpu-clock", [SAMPLE_CYCLES] = "cycles",
+	[SAMPLE_REF_CYCLES] = "ref-cycles",
 	[SAMPLE_LLC_LOAD_MISSES] = "LLC-load-misses",
 	[SAMPLE_L1D_LOAD_MISSES] = "L1-dcache-load-misses",
 };

@@ -4,25 +4,18 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/libbpf.h>
 
-int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, int cpu)
+int events__add(struct events *events, struct bpf_program *program, int fd)
 {
 	struct event *event = malloc(sizeof(*event));
-	int fd, err;
+	int err;
 
-	if (!event)
+	if (!event) {
+		close(fd);
 		return -ENOMEM;
-	attr.size = sizeof(attr);
-	attr.disabled = 1;
-	fd = syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
-	if (fd < 0) {
-		err = -errno;
-		free(event);
-		return err;
 	}
 	*event = (struct event){ .link = bpf_program__attach_perf_event(program, fd), .fd = fd, .next = events->first };
 	if (!event->link) {

@@ -19,8 +19,8 @@ struct events {
 	struct event *first;
 };
 
-/* Opens one event of whatever runs on the CPU, attaches the program and leaves it disabled. Returns 0 or -errno. */
-int events__add(struct events *events, struct perf_event_attr attr, struct bpf_program *program, int cpu);
+/* Takes the descriptor of an event, attaches the program and leaves it disabled. Returns 0 or -errno. */
+int events__add(struct events *events, struct bpf_program *program, int fd);
 /* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
 int events__switch(const struct events *events, unsigned long request);
 void events__close(struct events *events);

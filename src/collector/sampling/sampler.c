@@ -15,14 +15,21 @@
 #include "kernel/pmu.h"
 #include "report/message.h"
 #include "report/names.h"
+#include "trial.h"
 #include "watch_target.h"
 
+/* One event, on all CPUs that have it. */
+struct sampled {
+	struct events events;
+	struct event_row row;
+	enum coverage coverage;
+	struct covered covered;
+};
+
 struct sampler {
+	struct sampling *skel;
 	unsigned int frequency_hz;
-	struct events events[SAMPLE_CNT];
-	struct event_row rows[SAMPLE_CNT];
-	bool works[SAMPLE_CNT];
-	char reasons[SAMPLE_CNT][128];
+	struct sampled sampled[SAMPLE_CNT];
 	/* Of this segment, 0 between two; then of all so far. */
 	uint64_t since_ns;
 	uint64_t enabled_ns;
@@ -35,6 +42,8 @@ static struct bpf_program *program_of(struct sampling *skel, enum sample_event e
 		return skel->progs.on_cpu_clock;
 	case SAMPLE_CYCLES:
 		return skel->progs.on_cycles;
+	case SAMPLE_REF_CYCLES:
+		return skel->progs.on_ref_cycles;
 	case SAMPLE_LLC_LOAD_MISSES:
 		return skel->progs.on_llc_load_misses;
 	default:
@@ -42,32 +51,54 @@ static struct bpf_program *program_of(struct sampling *skel, enum sample_event e
 	}
 }
 
-/* On every CPU or on none. Of cpu-clock the kernel makes a fixed period (perf_swevent_init_hrtimer(), kernel/events/core.c). */
-static int open_event(struct sampler *sampler, struct sampling *skel, enum sample_event event)
+static void leave_out(struct sampled *sampled)
 {
-	const struct event_row *row = &sampler->rows[event];
-	struct perf_event_attr attr = {
-		.type = row->type,
-		.freq = 1,
-		.sample_freq = sampler->frequency_hz,
-	};
+	events__close(&sampled->events);
+	sampled->coverage = COVERS_NOTHING;
+}
+
+static void give_reason(struct sampled *sampled, const char *reason)
+{
+	snprintf(sampled->covered.reason, sizeof(sampled->covered.reason), "%s", reason);
+}
+
+/* On every CPU that has it. Of cpu-clock the kernel makes a fixed period (perf_swevent_init_hrtimer(), kernel/events/core.c). */
+static enum coverage open_event(struct sampler *sampler, enum sample_event event)
+{
+	struct perf_event_attr attr = { .disabled = 1, .freq = 1, .sample_freq = sampler->frequency_hz };
+	struct sampled *sampled = &sampler->sampled[event];
 	int cpus = libbpf_num_possible_cpus();
+	int *fds = calloc(cpus, sizeof(*fds));
+	int err = fds ? 0 : -ENOMEM;
 
-	for (int cpu = 0; cpu < cpus; cpu++) {
-		int err;
+	if (fds)
+		sampled->coverage = pmu__open(&sampled->row, attr, fds, cpus, &sampled->covered);
+	for (int cpu = 0; fds && cpu < cpus; cpu++) {
+		int failed = fds[cpu] < 0 ? 0 : events__add(&sampled->events, program_of(sampler->skel, event), fds[cpu]);
 
-		attr.config = pmu__config(row, cpu);
-		err = events__add(&sampler->events[event], attr, program_of(skel, event), cpu);
-		if (err == -ENODEV) /* an offline CPU */
-			continue;
-		if (err) {
-			pmu__explain(err, sampler->reasons[event], sizeof(sampler->reasons[event]));
-			events__close(&sampler->events[event]);
-			return err;
-		}
+		err = err ?: failed;
 	}
-	sampler->works[event] = true;
-	return 0;
+	free(fds);
+	if (err) {
+		leave_out(sampled);
+		sampled->covered.err = err;
+		give_reason(sampled, strerror(-err));
+	}
+	return sampled->coverage;
+}
+
+/* Shares of what some CPUs sample are shares of nothing: all of them, and they interrupt, or it is left out. */
+static bool open_whole(struct sampler *sampler, enum sample_event event)
+{
+	struct sampled *sampled = &sampler->sampled[event];
+
+	if (open_event(sampler, event) == COVERS_ALL) {
+		if (trial__interrupts(&sampled->events, &sampler->skel->bss->interrupts[event]))
+			return true;
+		give_reason(sampled, "it opens, but this PMU did not interrupt in 10 ms of work");
+	}
+	leave_out(sampled);
+	return false;
 }
 
 int sampler__load(struct sampling **result, const struct watch *watch)
@@ -90,34 +121,62 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 	return err;
 }
 
+/*
+ * What shows time: ref-cycles, which go at one rate on all cores; cycles where the cores are alike; else a timer, which does
+ * not interrupt code that has interrupts off. Cycles are a column of their own, too.
+ */
+static int open_time(struct sampler *sampler)
+{
+	struct sampled *cpu_clock = &sampler->sampled[SAMPLE_CPU_CLOCK];
+	bool ref_cycles, cycles;
+
+	/* Not for the stacks. */
+	sampler->skel->bss->trying = 1;
+	ref_cycles = open_whole(sampler, SAMPLE_REF_CYCLES);
+	cycles = open_whole(sampler, SAMPLE_CYCLES);
+	sampler->skel->bss->trying = 0;
+	if (ref_cycles || (cycles && !pmu__types_differ())) {
+		give_reason(cpu_clock, ref_cycles ? "ref-cycles are sampled instead" : "cycles are sampled instead");
+		return 0;
+	}
+	if (open_event(sampler, SAMPLE_CPU_CLOCK) == COVERS_ALL)
+		return 0;
+	complain("cpu-clock", "%s", cpu_clock->covered.reason);
+	return cpu_clock->covered.err;
+}
+
+/* A welcome addition, where they exist; not of a PMU that does not interrupt. */
+static void open_misses(struct sampler *sampler)
+{
+	static const enum sample_event misses[] = { SAMPLE_LLC_LOAD_MISSES, SAMPLE_L1D_LOAD_MISSES };
+	const struct sampled *cycles = &sampler->sampled[SAMPLE_CYCLES];
+
+	for (size_t i = 0; i < sizeof(misses) / sizeof(*misses); i++) {
+		if (cycles->coverage == COVERS_NOTHING)
+			give_reason(&sampler->sampled[misses[i]], cycles->covered.reason);
+		else
+			open_event(sampler, misses[i]);
+	}
+}
+
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
-	int err;
+	int err = 0;
 
 	if (!sampler)
 		return -ENOMEM;
+	sampler->skel = skel;
 	sampler->frequency_hz = frequency_hz;
-	for (int i = 0; i < SAMPLE_CNT; i++) {
-		if (pmu__find(sample_names[i], &sampler->rows[i]))
-			continue;
+	for (int i = 0; i < SAMPLE_CNT; i++)
+		if (!pmu__find(sample_names[i], &sampler->sampled[i].row))
+			err = -ENOENT;
+	err = err ?: open_time(sampler);
+	if (err) {
 		sampler__close(sampler);
-		return -ENOENT;
+		return err;
 	}
-	if (open_event(sampler, skel, SAMPLE_CYCLES)) {
-		err = open_event(sampler, skel, SAMPLE_CPU_CLOCK);
-		if (err) {
-			complain("cpu-clock", "%s", sampler->reasons[SAMPLE_CPU_CLOCK]);
-			sampler__close(sampler);
-			return err;
-		}
-	} else {
-		snprintf(sampler->reasons[SAMPLE_CPU_CLOCK], sizeof(sampler->reasons[SAMPLE_CPU_CLOCK]),
-			 "cycles are sampled instead");
-	}
-	/* Misses are a welcome addition, where they exist. */
-	open_event(sampler, skel, SAMPLE_LLC_LOAD_MISSES);
-	open_event(sampler, skel, SAMPLE_L1D_LOAD_MISSES);
+	open_misses(sampler);
 	*result = sampler;
 	return 0;
 }
@@ -127,7 +186,7 @@ static int switch_all(const struct sampler *sampler, unsigned long request)
 	int err = 0;
 
 	for (int i = 0; i < SAMPLE_CNT; i++)
-		err = events__switch(&sampler->events[i], request) ?: err;
+		err = events__switch(&sampler->sampled[i].events, request) ?: err;
 	return err;
 }
 
@@ -147,15 +206,26 @@ int sampler__disable(struct sampler *sampler)
 	return err;
 }
 
+static json_t *sampled_json(const struct sampled *sampled)
+{
+	static const char *const statuses[] = {
+		[COVERS_NOTHING] = "unsupported", [COVERS_SOME] = "partial", [COVERS_ALL] = "sampled",
+	};
+	const char *reason = sampled->covered.reason;
+	json_t *event = json_pack("{s:s, s:s, s:s, s:s?}", "name", sampled->row.name, "unit", sampled->row.unit,
+				  "status", statuses[sampled->coverage], "reason", *reason ? reason : NULL);
+
+	if (sampled->row.counts)
+		json_object_set_new(event, "counts", json_string(sampled->row.counts));
+	return event;
+}
+
 json_t *sampler__json(const struct sampler *sampler)
 {
 	json_t *events = json_array();
 
 	for (int i = 0; i < SAMPLE_CNT; i++)
-		json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:s?}",
-			"name", sampler->rows[i].name, "unit", sampler->rows[i].unit,
-			"status", sampler->works[i] ? "sampled" : "unsupported",
-			"reason", sampler->works[i] ? NULL : sampler->reasons[i]));
+		json_array_append_new(events, sampled_json(&sampler->sampled[i]));
 	return json_pack("{s:i, s:I, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)sampler->enabled_ns, "events", events);
 }
@@ -165,6 +235,6 @@ void sampler__close(struct sampler *sampler)
 	if (!sampler)
 		return;
 	for (int i = 0; i < SAMPLE_CNT; i++)
-		events__close(&sampler->events[i]);
+		events__close(&sampler->sampled[i].events);
 	free(sampler);
 }

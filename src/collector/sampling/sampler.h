@@ -2,8 +2,9 @@
 /*
  * sampler.h - the perf events that drive the stack sampler.
  *
- * One event per CPU, as `perf record -a` opens them: cycles where there is a PMU, cpu-clock (a timer) elsewhere. They run
- * all the time while the sampler is enabled. The program behind an event asks whose task it has interrupted.
+ * One event per CPU, as `perf record -a` opens them: ref-cycles or cycles where there is a PMU, cpu-clock (a timer)
+ * elsewhere. They run all the time while the sampler is enabled. The program behind an event asks whose task it has
+ * interrupted.
  */
 #ifndef COLLECTOR_SAMPLER_H
 #define COLLECTOR_SAMPLER_H
@@ -23,7 +24,7 @@ int sampler__load(struct sampling **skel, const struct watch *watch);
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz);
 int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
-/* {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason}]} */
+/* {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts}]} */
 json_t *sampler__json(const struct sampler *sampler);
 void sampler__close(struct sampler *sampler);
 
