@@ -270,6 +270,13 @@ def test_a_counter_that_shared_the_pmu_is_scaled_up() -> None:
     assert row_of(raw, "copy_out")["cycles"] == 48_000_000
 
 
+def test_a_raw_event_is_counted_and_shown_by_its_number() -> None:
+    raw = exact_record(counted={"cycles": 3, "r4843": 2})
+    row = row_of(raw, "copy_out")
+    assert row["raw"] == {"r4843": 2 * row["cpu_ns"]}
+    assert "r4843/KiB" in "\n".join(line.plain for line in exact_lines(derive(raw), 200))
+
+
 def test_an_event_of_some_cores_is_known_of_who_was_bound_to_them() -> None:
     raw = exact_record(counted={"L1-dcache-load-misses": 3})
     event = next(one for one in raw["functions"]["events"] if one["name"] == "L1-dcache-load-misses")

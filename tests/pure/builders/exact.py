@@ -107,7 +107,7 @@ def with_functions(
         "page_bytes": 4096,
         **_life(segments),
         "gate": gate,
-        "events": [_event(name, counted, running) for name in USUAL],
+        "events": [_event(name, counted, running) for name in dict.fromkeys((*USUAL, *counted))],
         "read_cost": READ_COST if counted else None,
     }
     record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}

@@ -98,6 +98,11 @@ def _row(
         counters[key], reason = _counted(cell, events.get(name), name, scale)
         if reason:
             reasons[key] = reason
+    raw: dict[str, float | None] = {}
+    for name in sorted(events.keys() - COUNTED.values()):
+        raw[name], reason = _counted(cell, events[name], name, scale)
+        if reason:
+            reasons[name] = reason
     ci, reason = (None, untimed) if unseen else interval(cell, root)
     if reason:
         reasons["ci"] = reason
@@ -114,6 +119,7 @@ def _row(
         bytes=cell.bytes,
         timed_calls=cell.timed_calls,
         self_ns=cell.self_ns,
+        raw=raw,
         **counters,
     )
 

@@ -101,6 +101,7 @@ class ExactRow(Cost):
     """A function category as its hooks measured it.
 
     ledger_name: the account or stage that it belongs to
+    raw: of each raw event (`rHEX`) that was counted, its count
     """
 
     category: str
@@ -114,6 +115,8 @@ class ExactRow(Cost):
     dtlb_load_misses: float | None
     dtlb_store_misses: float | None
     itlb_load_misses: float | None
+    # Older records do not have it.
+    raw: dict[str, float | None] | UnsetType = UNSET
 
 
 class CopyRun(Section):

@@ -36,7 +36,9 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     lines = heading("EXACT", note, width)
     gated = record["functions"]["gate"] > 1
     titles = ("calls", "bytes", "self time", "ns/KiB", "95 % interval", "share")
-    table = Table(("in", "side", "where"), *titles, *(title for _, title, _ in COUNTED))
+    raw = sorted({name for row in rows for name in row.get("raw", {})})
+    counted = [title for _, title, _ in COUNTED] + [f"{name}/KiB" for name in raw]
+    table = Table(("in", "side", "where"), *titles, *counted)
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
         per_kib = _per_kib(row)
         table.add(
@@ -48,6 +50,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
             interval_per_kib(row["ci"], per_kib) if gated else None,
             units.format_percent(row["share"]),
             *(rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
+            *(rate(row["raw"][name], per_kib) for name in raw),
         )
     lines += table.lines(width)
     for note in _notes(record):
