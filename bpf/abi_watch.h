@@ -129,6 +129,8 @@ enum watch_total {
 	/* Threads of watched processes, first threads too, that were made. */
 	WATCH_BIRTHS,
 	WATCH_EXITS,
+	/* CPU time of the processes that have ended, each to its end but for less than a tick. */
+	WATCH_ENDED_NS,
 	WATCH_COMPLETIONS,
 	WATCH_COPIED,
 	WATCH_NOTIFICATIONS,

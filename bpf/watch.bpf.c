@@ -29,6 +29,15 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 	return 0;
 }
 
+/* Of the last thread of a process, and of those that had ended before (__exit_signal()); a leader stays until the last has. */
+static __always_inline __u64 process_ns(const struct task_struct *task)
+{
+	const struct task_struct *leader = task->group_leader;
+	__u64 ns = BPF_CORE_READ(task, signal, sum_sched_runtime) + task->se.sum_exec_runtime;
+
+	return leader == task ? ns : ns + BPF_CORE_READ(leader, se.sum_exec_runtime);
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_process_exit, struct task_struct *task)
 {
@@ -37,10 +46,12 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
 	if (BPF_CORE_READ(task, signal, live.counter))
 		return 0;
-	if (side_of(tgid) != SIDE_OTHER)
+	if (side_of(tgid) != SIDE_OTHER) {
+		add_total(WATCH_ENDED_NS, process_ns(task));
 		add_total(WATCH_EXITS, 1);
-	else if (watch_mode != WATCH_CGROUP)
+	} else if (watch_mode != WATCH_CGROUP) {
 		return 0;
+	}
 	if (tgid == watched_first)
 		watched_first = 0;
 	if (!bpf_map_delete_elem(&watched, &tgid))

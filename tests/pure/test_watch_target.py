@@ -85,6 +85,42 @@ def test_a_number_that_was_given_away_again_is_another_process(
     assert whom.find_processes({100, 102}) == {102}
 
 
+def test_what_processes_had_used_at_their_end_is_told_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that had used 7 before it was watched makes children that nobody looks at while they live."""
+    clocks = {100: 7}
+    monkeypatch.setattr(processes, "cpu_ns", clocks.get)
+    monkeypatch.setattr(processes, "switches", lambda _: (0, 0))
+    times = processes.CpuTimes()
+    times.read([100], fresh=False)
+    times.tell([100], 0)
+    clocks[100] = 10
+    times.tell([100], 50)  # one has come and gone
+    assert times.read([100], fresh=True).cpu_ns == 3 + 50
+    clocks |= {101: 20, 102: 5}
+    assert times.new_among([100, 101, 102]) == {101, 102}
+    times.glance({101}, fresh=True, counted=True)
+    times.tell([100, 101, 102], 50)
+    assert times.used().cpu_ns == 3 + 50 + 20
+    # All end: the one that was looked at had used 30 then, the other one 6, and the shell 12 in all its life.
+    times.tell([], 50 + 30 + 6 + 12)
+    assert times.used().cpu_ns == 50 + 30 + 6 + (12 - 7)
+
+
+def test_of_a_process_whose_end_nobody_tells_the_last_look_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a cgroup that never used a socket: the kernel's list does not have it."""
+    clocks = {7: 1, 8: 1}
+    monkeypatch.setattr(processes, "cpu_ns", clocks.get)
+    monkeypatch.setattr(processes, "switches", lambda _: (0, 0))
+    times = processes.CpuTimes()
+    times.read([7, 8], fresh=False)
+    times.tell([7], 0)
+    clocks |= {7: 11, 8: 21}
+    assert times.read([7, 8], fresh=True).cpu_ns == 10 + 20
+    del clocks[8], clocks[7]
+    times.tell([], 15)
+    assert times.read([], fresh=True).cpu_ns == (15 - 1) + 20
+
+
 def test_our_own_process() -> None:
     me = os.getpid()
     assert processes.is_alive(me) and os.getppid() in processes.with_descendants([os.getppid()])

@@ -15,6 +15,7 @@ void names__watch(void)
 
 const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_FORKS] = "forks", [WATCH_BIRTHS] = "births", [WATCH_EXITS] = "exits",
+	[WATCH_ENDED_NS] = "ended_ns",
 	[WATCH_COMPLETIONS] = "completions", [WATCH_COPIED] = "copied",
 	[WATCH_NOTIFICATIONS] = "notifications", [WATCH_UNSEEN] = "unseen",
 	[WATCH_UNTOLD] = "untold",

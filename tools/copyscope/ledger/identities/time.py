@@ -36,9 +36,8 @@ SWITCH_NS = 2_000
 UNSEEN_IN_GUESTS = 0.5
 # The CPU clock begins when a wake-up is queued (cpu_time.py): so much too early in some virtual machines.
 LATE_WAKE_NS = 10_000
-# Of a process that ends, what it used after the last look at its clock is missed: so much at most where perf
-# does not count it (LOOK_EVERY_S of run/program/watched.py).
-MISSED_AT_END_NS = 100_000_000
+# Of a process that ends less than a tick is missed where perf does not count (process_ns(), bpf/watch.bpf.c).
+MISSED_AT_END_NS = 10_000_000
 # The clocks of a segment are read one after the other, by asking other processes.
 EDGE_NS = 5_000_000
 

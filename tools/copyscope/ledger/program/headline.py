@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from copyscope.grouping import grouped
-from copyscope.ledger.attribution import SideTime
+from copyscope.ledger.attribution import SideTime, clocked
 from copyscope.ledger.cpu_time import cpu_time
 from copyscope.ledger.identities.program import under_way
 from copyscope.ledger.identities.time import missed_at_ends_ns
@@ -100,7 +100,8 @@ def unseen_ends(raw: RawProgramRun, time: SideTime) -> str:
     """Where processes ended between two looks at their clocks, and samples say that these miss much."""
     missed_ns = missed_at_ends_ns(raw, "target")
     spent_ns = cpu_time(raw, "target").ns
-    if time.event != "cpu-clock" or not missed_ns or time.weights.all_weight <= MUCH_MORE * spent_ns:
+    seen_ns = clocked(time.weights, raw, "target")
+    if time.event != "cpu-clock" or not missed_ns or seen_ns <= MUCH_MORE * spent_ns:
         return ""
     return (
         f"; {raw.target.exits:,} of its processes ended between two looks at their clocks: its CPU time is "

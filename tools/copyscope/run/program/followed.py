@@ -60,9 +60,9 @@ class Followed:
                 self._told.discard(pid)
                 self.cpu.forget(pid)
             self._names[pid] = process.comm
-            # Of a child BPF has seen the fork, and it has inherited what perf counts.
+            # Of a child BPF has seen the fork, and it has inherited what perf counts; of a name the exec.
             if pid not in self._told and not followed.get(pid, False):
-                self._tell(process)
+                self._tell(process, fresh=self._target.how == "comm" and pid in followed)
         # One that was told of only now may have made children before.
         self._settled = _population(volume) if told == len(self._told) else None
         if self._perfs == {} and self.pids:
@@ -84,8 +84,14 @@ class Followed:
         old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
         return how == "cgroup" or old or _population(volume) != self._settled
 
+    def look_at_new(self, volume: Message) -> None:
+        """The clocks of processes that have begun since, as the hooks on fork and exec saw."""
+        by_exec = self._target.how == "comm"
+        new = self.cpu.new_among(pid for pid, by_fork in volume["processes"] if by_fork or by_exec)
+        self.cpu.glance(new, fresh=True, counted=True)
+
     def threads(self, volume: Message) -> int:
-        """Of all its processes, those that nobody has looked for yet, too; the most at the ends of a segment.
+        """Of all its processes, also those nobody has looked for yet; the most at the ends of a segment.
 
         Each may be inside one call there.
         """
@@ -113,10 +119,10 @@ class Followed:
                 break
         return self._until.enter_context(perf)
 
-    def _tell(self, process: processes.Process) -> None:
+    def _tell(self, process: processes.Process, *, fresh: bool) -> None:
         self._told.add(process.pid)
         self._collector.ask(f"target target {process.pid}", "target", ASK_S)
-        self.cpu.read({process.pid}, fresh=False)
+        self.cpu.read({process.pid}, fresh=fresh)
         if self._perfs:
             self.perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
 

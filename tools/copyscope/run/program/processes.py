@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,25 +236,49 @@ class Use:
 class CpuTimes:
     """What a changing set of processes has used, as one total that only grows.
 
-    Of a process that ends its last reading counts; what it did after that is missing. perf's task-clock,
-    which follows children by itself, has it: it is preferred wherever perf works.
+    Of a process that ends its last reading counts until the kernel has told what it had used at its end.
     """
 
     def __init__(self) -> None:
         self._began: dict[int, Use] = {}
         self._last: dict[int, Use] = {}
+        # Of processes whose end nobody told, and the switches of all others that are gone.
         self._ended = Use()
+        # Whose end the kernel tells; what those that are gone have used, and had before they were watched.
+        self._listed: set[int] = set()
+        self._told_ns = self._before_ns = 0
 
     def read(self, pids: Iterable[int], fresh: bool) -> Use:
         """Since the first call. `fresh`: a new process counts from its birth."""
         self.glance(pids, fresh=fresh, counted=True)
-        return sum(map(self._used, self._last), self._ended)
+        return self.used()
+
+    def used(self) -> Use:
+        """By the last looks."""
+        told = Use(self._told_ns - self._before_ns)
+        return sum(map(self._used, self._last), self._ended + told)
+
+    def tell(self, alive: Collection[int], ended_ns: int) -> None:
+        """By the kernel: these are left, and all that were and are gone have used so much."""
+        for pid in self._listed.difference(alive):
+            self.forget(pid)
+        self._listed.update(alive)
+        self._told_ns = ended_ns
+
+    def new_among(self, pids: Iterable[int]) -> set[int]:
+        """Those that nobody has looked at yet."""
+        return set(pids) - self._last.keys()
 
     def forget(self, pid: int) -> None:
-        """It has ended, and its number is another's now: what it used stays in the total."""
+        """It has ended, or its number is another's now: what it used stays in the total."""
         if pid in self._last:
-            self._ended += self._used(pid)
+            used = self._used(pid)
+            if pid in self._listed:
+                self._before_ns += self._began[pid].cpu_ns
+                used = replace(used, cpu_ns=0)
+            self._ended += used
             del self._last[pid], self._began[pid]
+        self._listed.discard(pid)
 
     def _used(self, pid: int) -> Use:
         used = self._last[pid] - self._began[pid]

@@ -194,7 +194,8 @@ class WatchedProgram(Subject):
     def begin(self, opened: Message) -> Mark:
         if opened:
             self._began = opened["volume"]
-        mark = self._timed(self._began)
+            self._tell(self._began)
+        mark = self._timed(self._began, self._use())
         if self._begun is not None:
             begun, self._begun = self._begun, None
             if self.command is not None:
@@ -202,8 +203,7 @@ class WatchedProgram(Subject):
             begun(bool(self._followed.pids))
         return mark
 
-    def _timed(self, reading: Message) -> Mark:
-        used = self._use()
+    def _timed(self, reading: Message, used: processes.Use) -> Mark:
         switches = {"voluntary_switches": used.voluntary, "involuntary_switches": used.involuntary}
         return {"target": {**reading, "process_cpu_ns": used.cpu_ns, **switches}}
 
@@ -271,11 +271,13 @@ class WatchedProgram(Subject):
                 self.code.look(self._followed.pids)
 
     def end(self) -> Mark:
-        mark = self._timed({})
+        self._use()
         reading = self._volume()
+        self._followed.look_at_new(reading)
+        mark = self._timed(reading, self._followed.cpu.used())
         threads = self._followed.threads(reading)
         self.code.look(self._followed.pids)
-        return {"target": {**reading, **mark["target"], "threads": threads}}
+        return {"target": {**mark["target"], "threads": threads}}
 
     def after(self, closed: Message) -> Mark:
         return {"target": closed["volume"]}
@@ -309,8 +311,13 @@ class WatchedProgram(Subject):
         return self._followed.pids
 
     def _volume(self) -> Message:
-        """What the hooks have counted so far."""
-        return self.session.collector.ask("volume", "volume", ASK_S)
+        """What the hooks have counted so far, the CPU time of those that have ended, too."""
+        said = self.session.collector.ask("volume", "volume", ASK_S)
+        self._tell(said)
+        return said
+
+    def _tell(self, said: Message) -> None:
+        self._followed.cpu.tell([pid for pid, _ in said["processes"]], said["totals"]["ended_ns"])
 
     def _look(self) -> dict[int, Connection] | None:
         return self._snapshots.take(self._namespace().path)
