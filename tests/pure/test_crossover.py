@@ -186,8 +186,20 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     for record in records:
         if record["workload"]["impl"] == "zero_copy":
             row = {"context": "softirq", "event": "cpu-clock", "kind": "account", "category": "deferred"}
-            copies = {"side": "sender", "symbol": "skb_copy_ubufs", "samples": 40, "weight": 40.0}
-            others = {"side": "other", "symbol": "not_of_this_run", "samples": 400, "weight": 400.0}
+            copies = {
+                "side": "sender",
+                "symbol": "skb_copy_ubufs",
+                "samples": 40,
+                "weight": 40.0,
+                "weight_squared": 40.0,
+            }
+            others = {
+                "side": "other",
+                "symbol": "not_of_this_run",
+                "samples": 400,
+                "weight": 400.0,
+                "weight_squared": 400.0,
+            }
             record["samples"] = [row | copies, row | others]
     found = crossovers(records)
     at = answer(records)

@@ -15,7 +15,7 @@ _ASCII_HEIGHTS = "_.:-=+*#"
 _TIME_STEPS = (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 
 
-def _three_digits(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three significant digits without an exponent: 1.23, 12.3, 123, 1,230."""
     magnitude = abs(value)
     if magnitude >= 99.95:
@@ -42,7 +42,7 @@ def format_bytes(value: float | None, *, exact: bool = False) -> str:
     for unit, step in _BINARY_STEPS:
         if value >= step:
             whole, rest = divmod(value, step)
-            return f"{whole:,.0f} {unit}" if rest == 0 else f"{_three_digits(value / step)} {unit}"
+            return f"{whole:,.0f} {unit}" if rest == 0 else f"{three_digits(value / step)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -71,7 +71,7 @@ def format_ns(value: float | None) -> str:
         return NOT_AVAILABLE
     for unit, step in _TIME_STEPS:
         if abs(value) >= step:
-            return f"{_three_digits(value / step)} {unit}"
+            return f"{three_digits(value / step)} {unit}"
     return f"{value:.0f} ns"
 
 
@@ -90,7 +90,7 @@ def format_minutes(seconds: float) -> str:
 
 def format_gbps(value: float | None) -> str:
     """Goodput in gigabits (10^9 bit) of payload per second."""
-    return NOT_AVAILABLE if value is None else f"{_three_digits(value)} Gb/s"
+    return NOT_AVAILABLE if value is None else f"{three_digits(value)} Gb/s"
 
 
 def format_tenths(value: float | None, digits: int = 1) -> str | None:

@@ -9,7 +9,7 @@ from copyscope.crossover.crossover import Costs, Crossover, Measured
 from copyscope.ledger.attribution import tied
 from copyscope.record.same_machine import SAME_MACHINE
 from copyscope.record.segments import Record, samples_of
-from copyscope.units import counted, format_size
+from copyscope.units import counted, format_size, three_digits
 
 SCHEMA = 2
 TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
@@ -86,7 +86,7 @@ def _dearer(at: Crossover) -> str:
         return "it is slower" if at.verdict == "never" else "it is faster"
     row = min(at.split, key=lambda row: abs(row["size_bytes"] - TYPICAL_BYTES))
     word = "dearer" if row["sum"] > 0 else "cheaper"
-    return f"{abs(row['sum']):.3g} ns/KiB {word} at {format_size(row['size_bytes'])}"
+    return f"{three_digits(abs(row['sum']))} ns/KiB {word} at {format_size(row['size_bytes'])}"
 
 
 def why_copied(records: Iterable[Record]) -> str | None:
