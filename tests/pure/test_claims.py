@@ -61,7 +61,14 @@ def of(impl: str, change: Change) -> Change:
     return lambda record: change(record) if record["workload"]["impl"] == impl else None
 
 
-SAMPLE = {"side": "sender", "context": "process", "event": "cpu-clock", "kind": "account", "weight": 1.0}
+SAMPLE = {
+    "side": "sender",
+    "context": "process",
+    "event": "cpu-clock",
+    "kind": "account",
+    "weight": 1.0,
+    "weight_squared": 1.0,
+}
 
 
 def sampled(*rows: tuple[str, str, int]) -> Change:
