@@ -248,7 +248,7 @@ installer() {
 	esac
 }
 
-# What is optional and unknown to them would have apt-get and pacman refuse everything.
+# One name that is unknown to them would have apt-get and pacman refuse all.
 known() { # PACKAGE
 	[[ -z $as ]] || return 0
 	case $family in
@@ -258,10 +258,10 @@ known() { # PACKAGE
 }
 
 list_wanted() {
-	local optional packages package
-	while IFS='|' read -r optional _ packages; do
+	local packages package
+	while IFS='|' read -r _ _ packages; do
 		for package in $(resolve "$packages"); do
-			[[ -n $optional ]] && ! known "$package" || echo "$package"
+			if known "$package"; then echo "$package"; fi
 		done
 	done <<<"$missing" | LC_ALL=C sort -u
 }
@@ -322,4 +322,4 @@ echo "deps: running: ${install[*]} ${wanted[*]}"
 
 hash -r
 missing=$(find_missing)
-[[ $'\n'$missing != *$'\n|'* ]] || die "still missing: $(sed -n 's/^|\(.*\)|/\1: /p' <<<"$missing" | paste -sd,): install by hand"
+[[ $'\n'$missing != *$'\n|'* ]] || die "still missing: $(sed -n 's/@//g; s/^|\(.*\)|/\1: /p' <<<"$missing" | paste -sd';' | sed 's/;/; /g'): install by hand"
