@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
 import pytest
-from copyscope.commands import copyscope, entry
+from copyscope.commands import entry
 from copyscope.commands.ending import Ending
 from copyscope.errors import AbandonedError
 from copyscope.run.program.stop import PATIENCE, Stop
@@ -125,17 +124,3 @@ def test_what_nobody_has_foreseen_is_one_line(verb: str, status: int) -> None:
     place, said = "copyscope: a fault of copyscope: __main__.py:", "AssertionError: a b␛[2J: report it\n"
     assert done.returncode == status and done.stdout == ""
     assert done.stderr.startswith(place) and done.stderr.endswith(said) and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", [["report", "x"], ["fleet", "query", "x", "who-copies"]])
-def test_without_a_process_left_there_is_one_line(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """pyarrow waits for ever for a thread that cannot be started."""
-
-    def refused(_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    assert copyscope.main(words) == 1
-    assert capsys.readouterr().err.startswith("copyscope: no process is left for this user (ulimit -u")

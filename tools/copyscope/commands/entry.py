@@ -5,7 +5,6 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 
@@ -72,18 +71,6 @@ def need_root(verb: str, argv: Sequence[str]) -> None:
     if os.geteuid() != 0:
         raise RunError(f"needs root to load BPF: {shlex.join(['sudo', 'copyscope', verb, *argv])}")
     check_pid_namespace()
-
-
-def need_threads() -> None:
-    """Raises RunError where no more can be started: a library that wants several would wait for ever."""
-    try:
-        one = threading.Thread(target=int)
-        one.start()
-        one.join()
-    except RuntimeError:
-        raise RunError(
-            "no process is left for this user (ulimit -u, pids.max of its cgroup), or no memory: end one"
-        ) from None
 
 
 def end_in_order() -> None:

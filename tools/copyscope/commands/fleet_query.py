@@ -1,6 +1,7 @@
 """copyscope fleet query: what the records of a fleet say, by a ready question or in SQL. Needs no root."""
 
 import argparse
+import os
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -54,7 +55,8 @@ def _query(arguments: argparse.Namespace) -> int:
         raise UsageError(f"give one question, {', '.join(QUESTIONS)}, or --sql SQL")
     if arguments.question is not None and arguments.question not in QUESTIONS:
         raise UsageError(f"{arguments.question}: no such question: {', '.join(QUESTIONS)}")
-    entry.need_threads()
+    # numpy starts no threads: it multiplies nothing here, and where it may start none it interrupts us
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     out = Path(arguments.directory)
     kept = database.to_parquet(out)
     for said in kept.left_out[:LEFT_OUT_MAX]:

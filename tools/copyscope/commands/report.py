@@ -62,7 +62,6 @@ def parser() -> UsageParser:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    entry.need_threads()
     # matplotlib's cache stays in the tree, unless that was installed and is not the user's to write in; no
     # configuration of the user's changes a plot
     os.environ["MPLCONFIGDIR"] = str((kernels.cache() if paths.INSTALLED else paths.OUTPUT) / "matplotlib")
