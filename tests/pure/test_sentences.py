@@ -10,7 +10,8 @@ from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.share import Share
 from copyscope.record import store
-from copyscope.render import live
+from copyscope.render import first_screen, live
+from rich.console import Console
 
 Record = dict[str, Any]
 
@@ -127,6 +128,13 @@ def test_advice_from_too_few_samples_is_for_how_long_to_watch() -> None:
     assert made["most_to_save"] is None and made["measure"] is None
     assert "What its copies cost is not known: 2 samples in 2.7 s" in made["text"]
     assert not re.search(r"takes? \d+ %", made["text"])
+
+
+def test_the_first_screen_shows_no_shares_of_a_few_samples() -> None:
+    console = Console(width=80, height=24, color_system=None, force_terminal=True, record=True)
+    first_screen.render(derive(sleeper(2)), console)
+    shown = console.export_text()
+    assert "\nn/a: 2 samples of its CPU time: too few for shares\n" in shown and "100.0 %" not in shown
 
 
 def test_the_live_view_shows_no_shares_of_a_few_samples() -> None:

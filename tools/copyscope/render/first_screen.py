@@ -21,7 +21,15 @@ from copyscope.render.console import has_screen, print_lines
 from copyscope.render.evidence import in_order
 from copyscope.render.explain import IN_A_LINE
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.ledger_table import Row, deciding_symbols, kib_factor, occurring, position, why_no_time
+from copyscope.render.ledger_table import (
+    Row,
+    deciding_symbols,
+    kib_factor,
+    occurring,
+    position,
+    too_few,
+    why_no_time,
+)
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # What a terminal that says nothing is thought to have.
@@ -157,8 +165,10 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     copies, work = _copies(record), _work(record)
     total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
     per_kib = kib_factor(record)
-    if not total_ns or per_kib is None:
-        why = why_no_time(record, "no CPU time was seen, or nothing moved")
+    few = too_few(record)
+    if few or not total_ns or per_kib is None:
+        unseen = why_no_time(record, "no CPU time was seen, or nothing moved")
+        why = f"{few} of its CPU time: too few for shares" if few else unseen
         return heading("THE PATH OF A BYTE", "", width) + wrap(f"n/a: {why}", width, indent=2)
     work.sort(key=lambda step: step.ns or 0.0, reverse=True)
     room = max(0 if explain else 1, rows_max - len(copies) - 1)

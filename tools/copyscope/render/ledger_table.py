@@ -10,6 +10,7 @@ from copyscope import units
 from copyscope.grouping import gathered
 from copyscope.ledger.attribution import SIDES, tied
 from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
+from copyscope.ledger.share import FEWEST_SAMPLES
 from copyscope.record.instruments import Sample
 from copyscope.record.segments import samples_of
 from copyscope.render.layout import Table, heading, wrap
@@ -120,6 +121,13 @@ def why_no_time(record: Row, otherwise: str) -> str:
     """Why no CPU time is known, as far as the stages say it."""
     reasons = (row["reasons"].get("share") for row in record["stages"])
     return next(filter(None, reasons), otherwise)
+
+
+def too_few(record: Row) -> str:
+    """`12 samples`, where they are too few for any share of CPU time; empty where there are more, or none."""
+    sides = ("target",) if record.get("target") else SIDES
+    samples = sum(record["sides"][side]["samples"] or 0 for side in sides)
+    return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
 
 
 def time_samples(record: Row) -> list[Sample]:

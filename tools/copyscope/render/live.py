@@ -12,13 +12,12 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import visible
 from copyscope.grouping import grouped
-from copyscope.ledger.share import FEWEST_SAMPLES
 from copyscope.record.check import typed
 from copyscope.record.segments import Record, select, total, wall_ns
 from copyscope.render.console import SafeConsole, has_screen
 from copyscope.render.first_screen import called, quiet
 from copyscope.render.layout import LABEL_WIDTH
-from copyscope.render.ledger_table import position
+from copyscope.render.ledger_table import position, too_few
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 SMALLEST_ROWS = 16
@@ -169,12 +168,6 @@ def shares(record: Record) -> list[tuple[str, float, float | None]]:
         for name, mine in grouped(rows, lambda row: str(row.get("account") or row["stage"])).items()
     ]
     return sorted(found, key=lambda one: (position(ACCOUNTS, one[0]), -one[1]))
-
-
-def too_few(record: Record) -> str:
-    """How many samples there were, of so few that no share follows from them; empty of more."""
-    samples = record["sides"]["target"]["samples"] or 0
-    return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
 
 
 def line_of(record: Record) -> str:
