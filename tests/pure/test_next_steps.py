@@ -72,6 +72,24 @@ def test_a_missing_tool_before_a_program_of_ours_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    "script",
+    [
+        """echo '{"event": "error", "message": "load: Cannot allocate memory"}'; cat""",
+        "echo 'collector: map: Cannot allocate memory' >&2; exit 1",
+    ],
+)
+def test_a_program_of_ours_without_memory_is_told_whose_limit_that_is(script: str) -> None:
+    child = Child("collector", ["sh", "-c", script])
+    try:
+        with pytest.raises(
+            RunError, match=r"Cannot allocate memory: free memory, or raise .* \(memory.max\)$"
+        ):
+            child.expect("ready")
+    finally:
+        child.end()
+
+
+@pytest.mark.parametrize(
     ("command", "named"),
     [
         (["nginx", "--duration", "10"], "--duration"),

@@ -34,6 +34,11 @@ def why_not_started(program: str, error: OSError) -> str:
     return f"{program}: {error.strerror}: {step}"
 
 
+def with_memory(said: str) -> str:
+    """What a program of ours said, with what to do where the kernel gave it no memory."""
+    return f"{said}: {NO_MEMORY}" if os.strerror(errno.ENOMEM) in said else said
+
+
 def why_not_executed(said: str) -> str | None:
     """What nsenter and setpriv say of a program that is not there, with what to do; None of anything else."""
     found = re.search(r"failed to execute (\S+): (.+)", said)

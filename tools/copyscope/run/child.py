@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from copyscope.complaints import Complaints
-from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started
+from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started, with_memory
 
 Message = dict[str, Any]
 
@@ -133,7 +133,7 @@ class Child:
             if said == event:
                 return message
             if said == "error":
-                raise RunError(f"{self._called}: {message['message']}")
+                raise RunError(with_memory(f"{self._called}: {message['message']}"))
             if said != "finished" and not late:  # a fixed count may be reached at any moment
                 raise RunError(f"{self._called}: unexpected answer {said!r} instead of {event!r}")
 
@@ -199,7 +199,7 @@ class Child:
         how = "closed its output" if status is None else _describe_status(status)
         if status == SSH_FAILED and self._at is not None:
             how = "was killed there: look at its system log, and run again"
-        raise RunError(f"{self._called}: {how}" + (f": {said[-1]}" if said else ""))
+        raise RunError(with_memory(f"{self._called}: {how}" + (f": {said[-1]}" if said else "")))
 
     def end(self) -> None:
         """Close its stdin, wait, and kill it (by its pid) if it does not go."""
