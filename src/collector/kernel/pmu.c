@@ -120,8 +120,8 @@ static void name_pmu(const struct core_pmus *pmus, const struct core_pmu *owner,
 		snprintf(name, size, "%s PMU", maker);
 }
 
-static void explain(const struct event_row *row, const struct core_pmus *pmus, const struct core_pmu *owner, int err,
-		    char *reason, size_t size)
+static void explain(const struct event_row *row, const struct core_pmus *pmus, const struct core_pmu *owner, int opened,
+		    int err, char *reason, size_t size)
 {
 	char name[80];
 
@@ -130,7 +130,7 @@ static void explain(const struct event_row *row, const struct core_pmus *pmus, c
 		snprintf(reason, size, "perf_event_open: %s", strerror(-err));
 	else if (row->type == PERF_TYPE_SOFTWARE)
 		snprintf(reason, size, "this kernel has no such event");
-	else if (!pmus->count && !pmus->plain)
+	else if (!pmus->count && !pmus->plain && !opened)
 		snprintf(reason, size, "this machine has no PMU");
 	else
 		snprintf(reason, size, "%s has no such event%s", name,
@@ -178,7 +178,7 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 	}
 	if (!opened && !covered->err)
 		covered->err = -ENODEV;
-	explain(row, &pmus, lacking, covered->err, why, sizeof(why));
+	explain(row, &pmus, lacking, opened, covered->err, why, sizeof(why));
 	core_pmus__free(&pmus);
 	list_open(fds, cpus, covered->cpus, sizeof(covered->cpus));
 	if (!opened)
