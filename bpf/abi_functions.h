@@ -3,35 +3,26 @@
 #ifndef COPYSCOPE_ABI_FUNCTIONS_H
 #define COPYSCOPE_ABI_FUNCTIONS_H
 
-/* What the time inside a send, a receive or a softirq is charged to: the innermost hooked function decides. */
+/* What a hooked function is: a copy, or what stands for one, each of which has cells; or what delimits copies. */
 enum category {
-	CATEGORY_SEND,
-	CATEGORY_RECEIVE,
 	CATEGORY_COPY_IN,
 	CATEGORY_PIN,
-	CATEGORY_PIN_PAGES,
 	CATEGORY_DEFERRED,
 	CATEGORY_SILENT,
-	CATEGORY_COMPLETION,
 	CATEGORY_COPY_OUT,
 	CATEGORY_MAPPED,
-	CATEGORY_TRANSMIT,
-	CATEGORY_SKB,
-	CATEGORY_MEMORY,
-	CATEGORY_SOFTIRQ,
-	CATEGORY_TSQ,
-	/* Last: what is around the roots is none of them. */
-	CATEGORY_SYSCALL,
 	CATEGORY_CNT,
-	/* Nothing is charged to it, so it has no cell. */
-	CATEGORY_NONE = CATEGORY_CNT,
+	CATEGORY_SEND = CATEGORY_CNT,
+	CATEGORY_RECEIVE,
+	CATEGORY_SOFTIRQ,
+	CATEGORY_NONE,
 };
 
 /* How a hooked function is followed. */
 enum hook_kind {
-	/* Its time is its own, inside a root. */
+	/* A copy, inside of a root or of a softirq. */
 	KIND_SPAN,
-	/* As a span, and time is followed from here on. */
+	/* Copies are looked for from here on. */
 	KIND_ROOT,
 	/* As a span, and the bytes that the bracket announced were not copied after all. */
 	KIND_REFERENCE,
@@ -43,18 +34,11 @@ enum hook_kind {
 	KIND_PART,
 	/* As a span, from the instructions that call the function to those after them; the function itself has no hook. */
 	KIND_CALL,
-	/* As a root, on top of any task: softirq work of a vector that is not followed as such. */
-	KIND_WORK,
 	/*
-	 * As a root where our own traffic runs: a receiver that sleeps in its call when the hooks come has entered it unseen.
-	 * As a span in a program that is watched: it copies in the same function from sockets that are no business of ours.
+	 * As a span that needs no root where our own traffic runs: a receiver that sleeps in its call when the hooks come has entered
+	 * it unseen. In a program that is watched it copies in the same function from sockets that are no business of ours.
 	 */
 	KIND_OWN_ROOT,
-	/*
-	 * The system call around roots: what it spends outside of them is its own, and is not counted if it holds no send or receive
-	 * of TCP. The roots in it are counted and added up as if it were not there. By fentry only.
-	 */
-	KIND_SYSCALL_SPAN,
 };
 
 /* Where a hooked function's bytes are. */
@@ -64,7 +48,6 @@ enum hook_bytes {
 	BYTES_SKB_DATA_LEN,
 	BYTES_CHECKED,
 	BYTES_FOURTH_ARGUMENT,
-	BYTES_RETURNED_PAGES,
 	BYTES_SECOND_ARGUMENT,
 	BYTES_FIFTH_ARGUMENT,
 	BYTES_TAKEN,
@@ -73,8 +56,10 @@ enum hook_bytes {
 
 /* Perf counters that are read with the clock, at most. */
 #define COUNTERS_MAX 4
-/* Reads in one run of the program that measures what they cost. */
-#define READ_COST_READS 32
+/* Copies in one run of the program that measures what looking at them costs, or looks without one. */
+#define LOOKS 8
+/* The largest of these copies, and what is copied: more than any first-level cache holds, less than a second-level one. */
+#define LOOK_COPY_BYTES 32768
 
 /* One look at the clock and at the counters of this CPU. */
 struct reading {
@@ -83,23 +68,26 @@ struct reading {
 };
 _Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
 
-/* Functions nested in each other at once; deeper ones are charged to the last that fits. */
-#define CALL_STACK_DEPTH 16
+/* Functions nested in each other at once; deeper ones are not followed. */
+#define CALL_STACK_DEPTH 8
 /* A power of two. */
 #define CALL_STACKS_MAX 4096
 /* Where the stack of a task is, or would be if others were not there before it: Fibonacci hashing (Knuth 6.4), 12 bits. */
 #define CALL_STACK_PLACE(task, step) ((((__u32)(task) * 0x9e3779b9u >> 20) + (step)) & (CALL_STACKS_MAX - 1))
 #define CONTEXTS 2
-/* A power of two, for an index that the verifier can bound. */
-#define CATEGORY_SLOTS 16
-_Static_assert(CATEGORY_CNT <= CATEGORY_SLOTS, "category");
 
 struct call_frame {
 	__u64 bytes;
 	__u32 category;
 	/* enum function_row */
 	__u32 row;
+	/* Of a copy: whether it is timed, and whether one of its looks took too long to be one. */
+	__u32 timed;
+	__u32 stopped;
+	/* Of a timed copy, without what interrupted it. */
+	struct reading spent;
 };
+_Static_assert(sizeof(struct call_frame) == 24 + sizeof(struct reading), "call_frame");
 
 /*
  * The functions that one task is in, its clock and its counters. Both are the task's own: those of the CPU less off_cpu, modulo
@@ -109,68 +97,45 @@ struct call_stack {
 	/* task_key(), and how many have wanted this place: 0 where it is free. */
 	__u32 task;
 	__u32 claims;
-	/* Since when nothing has been charged to the innermost frame. */
+	__u32 depth;
+	__u32 busy;
+	/* How often off_cpu has grown. */
+	__u32 switches;
+	__u32 softirqs;
+	/* Frames that are timed. */
+	__u32 timed;
+	/* Of the task, since its outermost call began. */
+	__u32 side;
+	/* Since when nothing has been charged to the innermost frame, if that is timed. */
 	struct reading since;
-	/* The beginning of the root, or since when the call around the roots is in none of them. */
-	struct reading root;
-	/* What the call around the roots took without them. */
-	struct reading outside;
 	/*
-	 * Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as the next two, but for softirqs that
-	 * interrupt a program: off_cpu has their time, too.
+	 * Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as off_cpu, but for softirqs that
+	 * interrupt a program: off_cpu has their time, too. Of the stack of such a softirq: when it began.
 	 */
 	struct reading off_cpu_since;
 	struct reading off_cpu;
-	/* How often off_cpu has grown. */
-	__u32 switches;
-	__u32 depth;
 	__u64 random;
-	/* All that was charged since the root began. */
-	__u64 charged_ns;
-	__u32 softirqs;
-	__u32 busy;
-	/* Is this call timed, or only counted? */
-	__u32 timed;
-	/* Which of `spent` belong to this call, one bit each; what is in the others is old. */
-	__u32 charged;
-	/* Calls until the end of this round of gate_one_in, and how many are left when one is timed. */
+	/* Copies until the end of this round of gate_one_in, and how many are left when one is timed. */
 	__u32 gate_left;
 	__u32 gate_pick;
-	/* 1 when the outermost frame is the call around the roots, and whether one of these is of TCP. */
-	__u32 in_syscall;
-	__u32 has_root;
-	/* Of the task, since its outermost call began. */
-	__u32 side;
-	__u32 pad;
 	struct call_frame frames[CALL_STACK_DEPTH];
-	/* What was charged since the root began, by context and category: added to the cells when it ends. */
-	struct reading spent[CONTEXTS][CATEGORY_SLOTS];
 };
-_Static_assert(CONTEXTS * CATEGORY_SLOTS <= 32, "charged");
-_Static_assert(sizeof(struct call_stack) == 272 + 16 * CALL_STACK_DEPTH + 40 * CONTEXTS * CATEGORY_SLOTS, "stack");
+_Static_assert(sizeof(struct call_stack) == 48 + 3 * sizeof(struct reading) + CALL_STACK_DEPTH * sizeof(struct call_frame), "stack");
 
 /* The unit of squares: of nanoseconds they would not fit. */
 #define SQUARE_SHIFT 6
 
-/* One per side, context (process, softirq) and category. Calls and bytes of all calls, the others of the timed ones. */
+/* One per side, context (process, softirq) and category. Calls and bytes of all copies, the others of the timed ones. */
 struct function_cell {
 	__u64 calls;
 	__u64 bytes;
 	__u64 timed_calls;
-	/* Sum over the timed roots of the square of what each spent here, in (64 ns)^2. */
+	/* Sum of the square of what each took, in (64 ns)^2. */
 	__u64 squares;
 	struct reading self;
 };
 _Static_assert(sizeof(struct function_cell) == 32 + sizeof(struct reading), "function_cell");
 #define FUNCTION_CELLS ((SIDE_OTHER + 1) * CONTEXTS * CATEGORY_CNT)
-
-/* The roots of a side: entry to exit on the CPU, measured apart from the self times that must add up to it. */
-struct root_cell {
-	__u64 calls;
-	__u64 timed_calls;
-	struct reading inclusive;
-};
-_Static_assert(sizeof(struct root_cell) == 16 + sizeof(struct reading), "root_cell");
 
 /* Zero-copy sends whose notification is not queued yet, one entry per ubuf_info; optmem_max bounds them per socket. */
 #define ZEROCOPY_USES_MAX 8192

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* call_stack.bpf.h - the call stack of a task: who is innermost, and whom the time since the last event belongs to. */
+/* call_stack.bpf.h - the call stack of a task: which copy is innermost, and what it has spent since the last event. */
 #ifndef COPYSCOPE_CALL_STACK_BPF_H
 #define COPYSCOPE_CALL_STACK_BPF_H
 
@@ -7,10 +7,14 @@
 #include "context.bpf.h"
 #include "gate.bpf.h"
 #include "hooks.h"
-#include "flush.bpf.h"
+#include "call_stacks.bpf.h"
+#include "function_cells.bpf.h"
 
 /* A task that is preempted each time it looks at the clock is not to be expected. */
-#define READ_ATTEMPTS 4
+#define LOOK_ATTEMPTS 4
+
+/* A look that takes longer was stopped, by an interrupt or by a hypervisor: several times what it usually takes. */
+__u64 look_limit_ns = ~0ULL;
 
 /* NULL when the stack is empty. */
 static __always_inline struct call_frame *top_frame(struct call_stack *stack)
@@ -29,76 +33,82 @@ static __always_inline __u32 innermost(struct call_stack *stack)
 	return frame ? frame->category : CATEGORY_NONE;
 }
 
-/* The time since the last event, and the counters, belong to the innermost function. */
-static __always_inline void charge(struct call_stack *stack, const struct reading *now)
+/*
+ * The task's own clock and counters: those of its CPU, less what they did while it was off the CPU. They stand still while
+ * it is, wherever in a program it was preempted. Returns whether the look was stopped: then it is none.
+ */
+static __noinline int look(struct call_stack *stack, struct reading *now, int begins)
+{
+	for (int i = 0; i < LOOK_ATTEMPTS; i++) {
+		__u32 switches = *(volatile __u32 *)&stack->switches;
+		__u64 took;
+
+		barrier();
+		took = read_now(now, begins);
+		subtract_reading(now, &stack->off_cpu);
+		barrier();
+		if (*(volatile __u32 *)&stack->switches == switches)
+			return took > look_limit_ns;
+		/* It was preempted in between: what was read is of before and after. */
+	}
+	return 1;
+}
+
+/* The first thing that a program does: what was spent until now is the innermost copy's, if that is timed. */
+static __always_inline void charge(struct call_stack *stack)
+{
+	struct call_frame *frame = stack->timed ? top_frame(stack) : NULL;
+	struct reading now = {};
+
+	if (!frame || !frame->timed)
+		return;
+	frame->stopped |= look(stack, &now, 0);
+	add_between(&frame->spent, &stack->since, &now);
+}
+
+/* And the last: from now on it is the innermost copy's. */
+static __always_inline void go_on(struct call_stack *stack)
+{
+	struct call_frame *frame = stack->timed ? top_frame(stack) : NULL;
+
+	if (frame && frame->timed)
+		frame->stopped |= look(stack, &stack->since, 1);
+}
+
+/* A frame that is pushed counts in `softirqs` and `timed` for as long as it is on the stack: not one that did not fit. */
+static __always_inline void push(struct call_stack *stack, __u32 category, __u64 bytes, __u32 row)
 {
 	static const struct reading none = {};
-	__u32 context = !!stack->softirqs, category = BOUNDED(innermost(stack), CATEGORY_SLOTS);
-	struct reading *spent = &stack->spent[context][category];
-
-	if (!stack->timed || !stack->depth)
-		return;
-	if (!(stack->charged & CHARGED(context, category)))
-		copy_reading(spent, &none);
-	stack->charged |= CHARGED(context, category);
-	stack->charged_ns += now->ns - stack->since.ns;
-	add_between(spent, &stack->since, now);
-	copy_reading(&stack->since, now);
-}
-
-/* Softirq work on top of the task: what runs in it is in the other context. */
-static __always_inline bool is_softirq(__u32 row)
-{
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
-	if (KIND_##kind == KIND_WORK && row == ROW_##id) \
-		return true;
-	FUNCTIONS(FUNCTION)
-#undef FUNCTION
-	return row == ROW_SOFTIRQ;
-}
-
-/* A frame that is pushed counts in `softirqs`, if it is of one, for as long as it is on the stack: not one that did not fit. */
-static __always_inline void push(struct call_stack *stack, __u32 category, __u64 bytes, __u32 row,
-				 const struct reading *now)
-{
 	struct call_frame *frame;
-	__u32 depth = stack->depth;
 
-	if (depth >= CALL_STACK_DEPTH) {
+	if (stack->depth >= CALL_STACK_DEPTH) {
 		count_loss(LOSS_CALL_STACK_OVERFLOW);
 		return;
 	}
-	if (depth == stack->in_syscall && stack->timed) {
-		if (depth)
-			add_between(&stack->outside, &stack->root, now);
-		copy_reading(&stack->root, now);
-		copy_reading(&stack->since, now);
-		/* Of a root whose exit did not fire, nothing is left. */
-		stack->charged &= depth ? CHARGED(0, CATEGORY_SYSCALL) : 0;
-		stack->charged_ns = 0;
-	}
-	stack->depth = depth + 1;
+	stack->depth++;
 	frame = top_frame(stack);
 	if (!frame)
 		return;
 	frame->category = category;
 	frame->bytes = bytes;
 	frame->row = row;
-	if (is_softirq(row))
-		stack->softirqs++;
+	frame->stopped = 0;
+	frame->timed = category < CATEGORY_CNT && choose(stack);
+	stack->timed += frame->timed;
+	stack->softirqs += row == ROW_SOFTIRQ;
+	copy_reading(&frame->spent, &none);
 }
 
-/* The innermost frame is of this row. */
-static __always_inline void pop(struct call_stack *stack, __u32 row, const struct reading *now)
+/* The innermost frame is over. */
+static __always_inline void pop(struct call_stack *stack)
 {
-	if (is_softirq(row))
-		stack->softirqs--;
-	stack->depth--;
-	if (stack->depth != stack->in_syscall)
+	struct call_frame *frame = top_frame(stack);
+
+	if (!frame)
 		return;
-	end_root(stack, now);
-	if (stack->timed)
-		copy_reading(&stack->root, now);
+	stack->softirqs -= frame->row == ROW_SOFTIRQ;
+	stack->timed -= frame->timed;
+	stack->depth--;
 }
 
 /*
@@ -108,7 +118,7 @@ static __always_inline void pop(struct call_stack *stack, __u32 row, const struc
  */
 static __always_inline bool unwind(struct call_stack *stack, __u32 row)
 {
-	__u32 depth = stack->depth, softirqs = stack->softirqs;
+	__u32 depth = stack->depth, timed = stack->timed;
 
 	for (int i = 0; i < CALL_STACK_DEPTH; i++) {
 		__u32 index = depth - 1 - i;
@@ -120,59 +130,34 @@ static __always_inline bool unwind(struct call_stack *stack, __u32 row)
 		if (frame->row == row) {
 			if (i) {
 				stack->depth = depth - i;
-				stack->softirqs = softirqs;
+				stack->timed = timed;
+				/* What it spent was taken for that of another. */
+				frame->stopped = 1;
 				count_loss(LOSS_CALL_STACK_BROKEN);
 			}
 			return true;
 		}
 		if (frame->row == ROW_SOFTIRQ)
 			break;
-		softirqs -= is_softirq(frame->row);
+		timed -= frame->timed;
 	}
 	return false;
 }
 
 /* The copy that a bracket announced ends with the next event, and did not happen if that event takes references. */
-static __always_inline void end_bracket(struct call_stack *stack, const struct reading *now, int copied)
+static __always_inline void end_bracket(struct call_stack *stack, int copied)
 {
 	struct call_frame *frame = top_frame(stack);
 
 	if (!frame || frame->row != ROW_BRACKET)
 		return;
-	if (copied) {
-		charge(stack, now);
-		count_call(stack, CATEGORY_COPY_IN, frame->bytes);
-	}
-	stack->depth--;
-	if (!copied)
-		charge(stack, now);
+	if (copied)
+		count_copy(stack, frame, frame->bytes);
+	pop(stack);
 }
 
-/*
- * The task's own clock and counters: those of its CPU, less what they did while it was off the CPU. They stand still while
- * it is, wherever in a program it was preempted. Of a call that is not timed, neither is read.
- */
-static __noinline int read_if_timed(struct call_stack *stack, struct reading *now)
-{
-	if (!stack->timed)
-		return 0;
-	for (int i = 0; i < READ_ATTEMPTS; i++) {
-		__u32 switches = *(volatile __u32 *)&stack->switches;
-
-		barrier();
-		read_now(now);
-		subtract_reading(now, &stack->off_cpu);
-		barrier();
-		if (*(volatile __u32 *)&stack->switches == switches)
-			return 0;
-		/* It was preempted in between: what was read is of before and after. */
-	}
-	count_loss(LOSS_READING_TORN);
-	return 0;
-}
-
-/* What must be open already; of the call around the roots alone, nothing is followed but itself. */
-enum within { WITHIN_NOTHING, WITHIN_CALL, WITHIN_ROOT };
+/* What must be open already. */
+enum within { WITHIN_NOTHING, WITHIN_ROOT };
 
 /* NULL: there is none, and none is wanted. */
 static __always_inline struct call_stack *stack_of(__u32 task, enum within within)
@@ -184,60 +169,50 @@ static __always_inline struct call_stack *stack_of(__u32 task, enum within withi
 	return stack;
 }
 
-static __always_inline bool is_within(const struct call_stack *stack, enum within within)
+/* A program works on the stack below and was interrupted. NULL as for begin(). */
+static __noinline struct call_stack *begin_softirq_stack(enum within within)
 {
-	return within == WITHIN_NOTHING || stack->depth > (within == WITHIN_ROOT ? stack->in_syscall : 0);
-}
+	struct call_stack *stack = stack_of(SOFTIRQ_STACK | bpf_get_smp_processor_id(), within);
 
-/* A program works on the stack below and was interrupted; what goes on here is timed if that is. NULL as for begin(). */
-static __noinline struct call_stack *begin_softirq_stack(struct call_stack *below, enum within within)
-{
-	struct call_stack *softirq_stack = stack_of(SOFTIRQ_STACK | bpf_get_smp_processor_id(), within);
-
-	if (!softirq_stack || !is_within(softirq_stack, within))
+	if (!stack || (within == WITHIN_ROOT && !stack->depth))
 		return NULL;
-	if (softirq_stack->busy) {
+	if (stack->busy) {
 		count_loss(LOSS_CALL_STACK_BROKEN);
 		return NULL;
 	}
-	softirq_stack->busy = 1;
+	stack->busy = 1;
 	barrier();
-	if (!softirq_stack->depth) {
-		softirq_stack->side = current_side();
-		if (below->depth)
-			softirq_stack->timed = below->timed;
-		else
-			choose(softirq_stack);
+	if (!stack->depth) {
+		stack->side = current_side();
+		/* Until it ends, the clock of the stack below stands still (rest_below()). */
+		read_now(&stack->off_cpu_since, false);
 	}
-	return softirq_stack;
+	return stack;
 }
 
-/*
- * The stack of the current task, or of the softirq that interrupted a program which works on that.
- * NULL: not followed (outside of every root, or hooks are still coming or going), or busy.
- */
-static __always_inline struct call_stack *begin(enum within within)
+/* The stack of the current task, or of the softirq that interrupted a program which works on that. NULL: nothing is open, or busy. */
+static __always_inline struct call_stack *find_open(enum within within)
 {
-	struct call_stack *stack;
+	struct call_stack *stack = stack_of(task_key(bpf_get_current_pid_tgid()), within);
 
-	if (!functions_on)
-		return NULL;
-	stack = stack_of(task_key(bpf_get_current_pid_tgid()), within);
 	if (!stack)
 		return NULL;
 	if (stack->busy)
-		return begin_softirq_stack(stack, within);
-	if (!is_within(stack, within))
+		return begin_softirq_stack(within);
+	if (within == WITHIN_ROOT && !stack->depth)
 		return NULL;
 	stack->busy = 1;
 	/* From here on sched_switch minds the task's clock: before it is read. */
 	barrier();
-	if (!stack->depth) {
+	if (!stack->depth)
 		stack->side = current_side();
-		choose(stack);
-	}
-	barrier();
 	return stack;
+}
+
+/* NULL also while function hooks do not count. */
+static __always_inline struct call_stack *begin(enum within within)
+{
+	return functions_on ? find_open(within) : NULL;
 }
 
 /* The end of a program's work. */
@@ -245,52 +220,6 @@ static __always_inline void finish(struct call_stack *stack)
 {
 	barrier();
 	stack->busy = 0;
-}
-
-/* The call comes from user mode: what is still open is of one whose exit did not fire. */
-static __always_inline void begin_syscall(struct call_stack *stack)
-{
-	static const struct reading none = {};
-
-	if (stack->depth)
-		count_loss(LOSS_CALL_STACK_BROKEN);
-	stack->depth = 0;
-	stack->in_syscall = 0;
-	stack->softirqs = 0;
-	stack->has_root = 0;
-	copy_reading(&stack->outside, &none);
-}
-
-/*
- * The end of the call around the roots: the rest of its time, if one was of TCP; else there was nothing to follow. The clock is
- * read as late as can be: what comes after it is in no row.
- */
-static __noinline int end_syscall(struct call_stack *stack)
-{
-	__u32 side = stack->side;
-	struct root_cell *root = bpf_map_lookup_elem(&root_cells, &side);
-	struct function_cell *cell = cell_of(stack, CATEGORY_SYSCALL);
-	const struct reading *spent = &stack->spent[0][CATEGORY_SYSCALL];
-	struct reading now = {};
-
-	if (root && cell && stack->has_root) {
-		cell->calls++;
-		read_if_timed(stack, &now);
-		charge(stack, &now);
-		if (stack->timed) {
-			add_between(&stack->outside, &stack->root, &now);
-			if (stack->outside.ns == spent->ns) {
-				cell->timed_calls++;
-				add_reading(&root->inclusive, &stack->outside);
-				add_spent(cell, spent);
-			} else {
-				count_loss(LOSS_SYSCALL_UNBALANCED);
-			}
-		}
-	}
-	stack->depth = 0;
-	stack->in_syscall = 0;
-	return 0;
 }
 
 #endif

@@ -67,13 +67,15 @@ static __noinline struct call_stack *make_stack(__u32 task)
 }
 
 /* The task's clock stood still while the softirq of this stack ran, as it does while the task is off the CPU. */
-static __always_inline void rest_below(const struct call_stack *softirq_stack, const struct reading *now)
+static __always_inline void rest_below(const struct call_stack *softirq_stack)
 {
 	struct call_stack *below = find_stack(task_key(bpf_get_current_pid_tgid()));
+	struct reading now = {};
 
 	if (!below)
 		return;
-	add_between(&below->off_cpu, &softirq_stack->root, now);
+	read_now(&now, true);
+	add_between(&below->off_cpu, &softirq_stack->off_cpu_since, &now);
 	below->switches++;
 }
 

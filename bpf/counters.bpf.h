@@ -23,6 +23,8 @@ struct {
 
 #define EACH_COUNTER(i) \
 	_Pragma("unroll") for (__u32 i = 0; i < COUNTERS_MAX; i++) if (i < counters_cnt)
+#define EACH_COUNTER_BACK(i) \
+	_Pragma("unroll") for (__u32 i = COUNTERS_MAX - 1; i < COUNTERS_MAX; i--) if (i < counters_cnt)
 
 static __always_inline __u64 read_counter(__u32 i)
 {
@@ -37,11 +39,24 @@ static __always_inline __u64 read_counter(__u32 i)
 	return value.counter;
 }
 
-static __always_inline void read_now(struct reading *now)
+/*
+ * Of what begins, the clock last; of what ends, the clock first, and the counters in the other order: so little of the reading itself
+ * is in between, least in the last counter. Returns how long it took: whatever stopped the CPU meanwhile is in one and not in another.
+ */
+static __always_inline __u64 read_now(struct reading *now, bool begins)
 {
-	now->ns = bpf_ktime_get_ns();
-	EACH_COUNTER(i)
-		now->counters[i] = read_counter(i);
+	__u64 before = bpf_ktime_get_ns(), after;
+
+	if (begins) {
+		EACH_COUNTER(i)
+			now->counters[i] = read_counter(i);
+	} else {
+		EACH_COUNTER_BACK(i)
+			now->counters[i] = read_counter(i);
+	}
+	after = bpf_ktime_get_ns();
+	now->ns = begins ? after : before;
+	return after - before;
 }
 
 static __always_inline void copy_reading(struct reading *to, const struct reading *from)

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * functions.bpf.c - which function the CPU time of a send or receive goes to, exactly: a call stack per task.
+ * functions.bpf.c - what each copy of a send or receive costs, exactly: a call stack per task.
  *
- * Each entry and exit of a hooked function charges the time since the last event to the function that was innermost.
- * So self times add up to the time between entry and exit of the root, less the time off the CPU. The system call around
- * roots is followed, too, and adds what it spends outside of them. Softirq work that runs on top of a task is nested in it:
- * it ends before the task goes on, and it is a context of its own in the cells.
+ * A hook at which no copy begins or ends only keeps the stack. Where one does, the clock and the counters are looked at: last of
+ * all where it begins, first of all where it ends. Softirq work that runs on top of a task is nested in it: it ends before the
+ * task goes on, its time is in no copy that it interrupts, and its copies are in a context of their own.
  */
 #include "hooked.bpf.h"
 #include "look_cost.bpf.h"
 #include "call_stack.bpf.h"
-
-#define VEC_NET_TX 2
-#define VEC_NET_RX 3
 
 /* How each function is hooked, set before loading; probed: by kprobe and kretprobe (hooked.bpf.h). */
 const volatile __u8 function_arguments[ROW_CNT];
@@ -23,16 +19,15 @@ const volatile __u32 page_bytes = 4096;
 static __always_inline int announce(__u32 category, __s64 bytes)
 {
 	struct call_stack *stack = begin(WITHIN_ROOT);
-	struct reading now = {};
 
 	if (!stack)
 		return 0;
-	read_if_timed(stack, &now);
-	end_bracket(stack, &now, 1);
-	charge(stack, &now);
+	charge(stack);
+	end_bracket(stack, 1);
 	/* Not every check is followed by the copy of a payload; those in a send are. Where pages are sent, none is. */
 	if (bytes > 0 && innermost(stack) == CATEGORY_SEND)
-		push(stack, category, bytes, ROW_BRACKET, &now);
+		push(stack, category, bytes, ROW_BRACKET);
+	go_on(stack);
 	finish(stack);
 	return 0;
 }
@@ -41,31 +36,27 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 {
 	bool root = kind == KIND_ROOT || (kind == KIND_OWN_ROOT && watch_mode == WATCH_NOBODY);
 	struct call_stack *stack;
-	struct reading now = {};
 
-	/* Another's send is none of our business; a softirq root is pushed by its own hook. */
-	if ((root || kind == KIND_SYSCALL_SPAN) && current_side() == SIDE_OTHER)
+	/* Another's send is none of our business; a softirq is pushed by its own hook. */
+	if (root && current_side() == SIDE_OTHER)
 		return 0;
-	stack = begin(root || kind == KIND_WORK || kind == KIND_SYSCALL_SPAN ? WITHIN_NOTHING : WITHIN_ROOT);
+	stack = begin(root ? WITHIN_NOTHING : WITHIN_ROOT);
 	if (!stack)
 		return 0;
-	read_if_timed(stack, &now);
-	if (kind == KIND_SYSCALL_SPAN)
-		begin_syscall(stack);
-	end_bracket(stack, &now, kind != KIND_REFERENCE);
-	if (kind != KIND_MARK && !(kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)) {
-		charge(stack, &now);
+	if (kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)
+		goto out;
+	charge(stack);
+	end_bracket(stack, kind != KIND_REFERENCE);
+	if (kind != KIND_MARK) {
 		/* No root contains itself: it ended and its exit did not fire. */
 		if (root && unwind(stack, row)) {
-			stack->depth--;
+			pop(stack);
 			count_loss(LOSS_CALL_STACK_BROKEN);
 		}
-		push(stack, category, bytes, row, &now);
+		push(stack, category, bytes, row);
 	}
-	if (root)
-		stack->has_root = 1;
-	if (kind == KIND_SYSCALL_SPAN)
-		stack->in_syscall = 1;
+	go_on(stack);
+out:
 	finish(stack);
 	return 0;
 }
@@ -75,53 +66,35 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	struct call_stack *stack;
 	struct call_frame *frame;
 	__s64 bytes;
-	struct reading now = {};
 
 	stack = begin(WITHIN_ROOT);
 	if (!stack)
 		return 0;
-	read_if_timed(stack, &now);
-	end_bracket(stack, &now, 1);
-	charge(stack, &now);
 	/* Inside the deferred copy it is a part of that, and has no frame. */
 	if (kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)
 		goto out;
-	if (!unwind(stack, row)) {
+	charge(stack);
+	end_bracket(stack, 1);
+	frame = unwind(stack, row) ? top_frame(stack) : NULL;
+	if (!frame) {
 		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
 		if (kind != KIND_CALL)
 			count_loss(LOSS_CALL_STACK_BROKEN);
 		goto out;
 	}
-	frame = top_frame(stack);
-	if (!frame)
-		goto out;
 	if (bytes_kind == BYTES_RETURNED)
 		bytes = returned;
-	else if (bytes_kind == BYTES_RETURNED_PAGES)
-		bytes = returned * page_bytes;
 	else if (bytes_kind == BYTES_TAKEN)
 		bytes = returned ?: (__s64)frame->bytes;
 	else if (bytes_kind == BYTES_SECOND_ARGUMENT)
 		bytes = (__u32)returned == (__u32)frame->bytes ? (__s64)frame->bytes : 0;
 	else
 		bytes = returned ? 0 : (__s64)frame->bytes;
-	count_call(stack, category, bytes);
-	pop(stack, row, &now);
+	if (category < CATEGORY_CNT)
+		count_copy(stack, frame, bytes);
+	pop(stack);
+	go_on(stack);
 out:
-	finish(stack);
-	return 0;
-}
-
-static __always_inline int leave_syscall(__u32 row)
-{
-	struct call_stack *stack = begin(WITHIN_CALL);
-
-	if (!stack)
-		return 0;
-	if (unwind(stack, row))
-		end_syscall(stack);
-	else
-		count_loss(LOSS_CALL_STACK_BROKEN);
 	finish(stack);
 	return 0;
 }
@@ -177,8 +150,6 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		if (KIND_##kind == KIND_BRACKET) \
 			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
 					bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : returned); \
-		if (KIND_##kind == KIND_SYSCALL_SPAN) \
-			return leave_syscall(ROW_##id); \
 		return leave(ROW_##id, CATEGORY_##category, KIND_##kind, BYTES_##bytes, returned); \
 	}
 FUNCTIONS(FUNCTION)
@@ -186,7 +157,7 @@ FUNCTIONS(FUNCTION)
 
 /*
  * A task whose clock is being followed; NULL for any other. Also one that is preempted in the middle of a program, before
- * its first root is there or after it is gone: on kernels that preempt (PREEMPT_LAZY, the default of 7.x) programs on
+ * its copy is there or after it is gone: on kernels that preempt (PREEMPT_LAZY, the default of 7.x) programs on
  * functions only have migration disabled. Nothing is charged here: that is for the task's own programs.
  */
 static __always_inline struct call_stack *followed(const struct task_struct *task)
@@ -196,7 +167,7 @@ static __always_inline struct call_stack *followed(const struct task_struct *tas
 	if (side_of(task->tgid) == SIDE_OTHER)
 		return NULL;
 	stack = find_stack(task_key(task->pid));
-	return stack && stack->timed && (stack->depth || stack->busy) ? stack : NULL;
+	return stack && (stack->timed || stack->busy) ? stack : NULL;
 }
 
 SEC("?tp_btf")
@@ -205,15 +176,17 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 	struct reading now = {};
 	struct call_stack *stack;
 
+	if (!functions_on)
+		return 0;
 	stack = followed(prev);
 	if (stack) {
-		read_now(&now);
+		read_now(&now, true);
 		copy_reading(&stack->off_cpu_since, &now);
 	}
 	stack = followed(next);
 	if (stack && stack->off_cpu_since.ns) {
 		if (!now.ns)
-			read_now(&now);
+			read_now(&now, true);
 		add_between(&stack->off_cpu, &stack->off_cpu_since, &now);
 		stack->off_cpu_since.ns = 0;
 		stack->switches++;
@@ -221,20 +194,16 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 	return 0;
 }
 
+/* Of whatever kind: TCP sends from tasklets and timers, too. */
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
-	struct call_stack *stack;
-	struct reading now = {};
+	struct call_stack *stack = begin(WITHIN_NOTHING);
 
-	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
-		return 0;
-	stack = begin(WITHIN_NOTHING);
 	if (!stack)
 		return 0;
-	read_if_timed(stack, &now);
-	charge(stack, &now);
-	push(stack, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ, &now);
+	charge(stack);
+	push(stack, CATEGORY_SOFTIRQ, 0, ROW_SOFTIRQ);
 	finish(stack);
 	return 0;
 }
@@ -242,20 +211,17 @@ int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 {
-	struct call_stack *stack;
-	struct reading now = {};
+	struct call_stack *stack = begin(WITHIN_ROOT);
 
-	if (vec != VEC_NET_TX && vec != VEC_NET_RX)
-		return 0;
-	stack = begin(WITHIN_ROOT);
 	if (!stack)
 		return 0;
+	charge(stack);
 	if (stack->softirqs && unwind(stack, ROW_SOFTIRQ)) {
-		read_if_timed(stack, &now);
-		charge(stack, &now);
-		count_call(stack, CATEGORY_SOFTIRQ, 0);
-		pop(stack, ROW_SOFTIRQ, &now);
+		pop(stack);
+		if (stack->task & SOFTIRQ_STACK && !stack->depth)
+			rest_below(stack);
 	}
+	go_on(stack);
 	finish(stack);
 	return 0;
 }

@@ -60,43 +60,39 @@
  * exit: with fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
  *
  * symbols   candidates in order, separated by |: the first that this kernel has is used
- * category  what its self time is charged to
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | WORK | OWN_ROOT | SYSCALL_SPAN (abi.h); a ROOT has its socket
- *           first
+ * category  what its own time is charged to; of what only delimits copies nothing is
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | OWN_ROOT (abi.h); a ROOT has its socket first
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
  *           CHECKED (second argument, where the third says that it goes to the kernel) |
- *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) | RETURNED_PAGES (whole pages) |
+ *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) |
  *           TAKEN (fourth argument if it returned 0, else the return value, if that is positive) |
  *           INSERTED_PAGES (whole pages, as many as the fourth argument points at, if it returned 0) |
  *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
- * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two there is nothing to
- *           charge time to; any other row that is missing leaves its time with the function around it
+ * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two no copy is looked for
  * arguments those that the programs read, as the prototype has them: *NAME a pointer, NAME an integer, _ one that is not read.
  *           Where BTF has others the row is missing, and says so (prototype.c): they would be read wrongly
+ *
+ * Only what copies, or pins what it would copy, and what delimits it: each function costs every call of it, and a grace period when
+ * it goes. The stages between them are the sampler's.
  *
  * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. The first
  * rows of the category COPY_IN are ways to see it all the same; one of them is used (function_set.c).
  * CALL: by kprobe, at the instructions that call it in COPY_CALLERS, found in the running kernel's text, and at those after
  * them. The older kernel copies in a function that nothing can be hooked in, and that one is called.
- * BRACKET: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and
- * whichever hooked function comes next is its end. On older kernels the copy begins when __check_object_size() has seen its
- * destination (which every copy from user space has checked, so it is the dearer hook).
+ * BRACKET: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and whichever hooked
+ * function comes next is its end: tcp_sendmsg_locked() then looks for room for the next piece (page_frag, memory_free), pushes what
+ * it has, or is done. On older kernels the copy begins when __check_object_size() has seen its destination (which every copy from
+ * user space has checked, so it is the dearer hook).
  *
- * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much; the rows
- * around it have the time of the allocations. __pskb_pull_tail() is what skb_linearize() is made of.
+ * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much.
  * send_page, send_pages: splice and sendfile on kernels without skb_splice_from_iter().
- * copy_in_record, pin_record: kTLS. Its own functions are in a module and call none of the roots, so these two are roots where our
- * own traffic runs; the cipher, and the ciphertext that TCP takes by reference, are in no row. sk_msg_memcopy_from_iter() returns
- * what it copied since 6.13 (commit fdf478d236dc; older stable series have it, too), and 0 before.
- * map: with what it takes out of the address space, and the flush of the TLBs. splice_out: what splice(2) takes out of a socket;
- * the bytes that it handed on are those of the category RECEIVE.
- * uring_*: the request takes the place of a system call, on the caller's time, that of a worker or of the ring's own thread.
- * The rows of the category SYSCALL are as far out as a function can be hooked that only sends, receives and sockets reach: the
- * call's own entry, where the architecture has one by name. read(2), write(2) and their like are hooked where they reach a socket.
+ * copy_in_record, pin_record: kTLS. Its own functions are in a module and call none of the roots, so these two need none where our
+ * own traffic runs. sk_msg_memcopy_from_iter() returns what it copied since 6.13 (commit fdf478d236dc; older stable series have it,
+ * too), and 0 before.
+ * map: with what it takes out of the address space, and the flush of the TLBs.
  */
 #define FUNCTIONS(FUNCTION) \
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED, "*sk") \
-	FUNCTION(send_locked, "tcp_sendmsg_locked", SEND, SPAN, RETURNED, OPTIONAL, "") \
 	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE, REQUIRED, "*sk") \
 	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT, OPTIONAL, "_, bytes") \
 	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL, "_, _, _, _, copy") \
@@ -106,50 +102,24 @@
 	FUNCTION(pin_record, "sk_msg_zerocopy_from_iter", PIN, OWN_ROOT, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, bytes") \
 	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
 	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
-	FUNCTION(pin_pages, "get_user_pages_fast", PIN_PAGES, SPAN, RETURNED_PAGES, OPTIONAL, "") \
 	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE, OPTIONAL, "*sk") \
 	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED, OPTIONAL, "") \
 	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN, OPTIONAL, "*skb") \
-	FUNCTION(completion, "msg_zerocopy_complete|msg_zerocopy_callback|sock_zerocopy_callback", COMPLETION, SPAN, \
-		 NONE, OPTIONAL, "") \
 	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, len") \
-	FUNCTION(pull_tail, "__pskb_pull_tail", SILENT, PART, NONE, OPTIONAL, "") \
-	FUNCTION(expand_head, "pskb_expand_head", SILENT, PART, NONE, OPTIONAL, "") \
-	FUNCTION(xdp_copy, "skb_pp_cow_data", SILENT, PART, NONE, OPTIONAL, "") \
-	FUNCTION(uring_completion, "io_tx_ubuf_complete|io_uring_tx_zerocopy_callback", COMPLETION, SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(reap, "inet_recv_error", COMPLETION, SPAN, NONE, OPTIONAL, "") \
 	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, "") \
 	FUNCTION(map, "tcp_zerocopy_receive", MAPPED, ROOT, NONE, OPTIONAL, "*sk") \
 	FUNCTION(map_pages, "vm_insert_pages", MAPPED, SPAN, INSERTED_PAGES, OPTIONAL, "_, _, _, *num") \
-	FUNCTION(splice_out, "__tcp_read_sock|tcp_read_sock", RECEIVE, ROOT, RETURNED, OPTIONAL, "*sk") \
-	FUNCTION(transmit, "tcp_write_xmit", TRANSMIT, SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(tsq, "tcp_tasklet_func|tcp_tsq_workfn", TSQ, WORK, NONE, OPTIONAL, "") \
-	FUNCTION(skb_alloc, "tcp_stream_alloc_skb|sk_stream_alloc_skb", SKB, SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(skb_free, "__kfree_skb", SKB, SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(page_frag, "sk_page_frag_refill", MEMORY, SPAN, NONE, OPTIONAL, "") \
+	FUNCTION(page_frag, "sk_page_frag_refill", NONE, MARK, NONE, OPTIONAL, "") \
+	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, "") \
 	FUNCTION(push, "tcp_push", NONE, MARK, NONE, OPTIONAL, "") \
 	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(flush_backlog, "__sk_flush_backlog", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(wait_memory, "sk_stream_wait_memory", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(remove_empty, "tcp_remove_empty_skb", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(sendto, SYSCALL_ENTRY("sendto") "|__sys_sendto", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(sendmsg, SYSCALL_ENTRY("sendmsg") "|__sys_sendmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(recvfrom, SYSCALL_ENTRY("recvfrom") "|__sys_recvfrom", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(recvmsg, SYSCALL_ENTRY("recvmsg") "|__sys_recvmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(sendfile, SYSCALL_ENTRY("sendfile64") "|do_sendfile", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(socket_write, "sock_write_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(socket_read, "sock_read_iter", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(uring_send, "io_send", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(uring_sendmsg, "io_sendmsg", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(uring_send_zc, "io_send_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "") \
-	FUNCTION(uring_sendmsg_zc, "io_sendmsg_zc", SYSCALL, SYSCALL_SPAN, NONE, OPTIONAL, "")
-
-#define SYSCALL_ENTRY(name) "__x64_sys_" name "|__arm64_sys_" name
+	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, "")
 
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
+
+/* Of the kernel's own tests of fentry (net/bpf/test_run.c): called by whoever runs a program at it, and by nobody else. */
+#define NOTHING "bpf_fentry_test1"
 
 /* Which row a frame of a call stack belongs to; the last two have no function. */
 enum function_row {
@@ -160,6 +130,7 @@ enum function_row {
 	ROW_BRACKET = ROW_CNT,
 	ROW_SOFTIRQ,
 };
+
 /*
  * ZEROCOPY(id, symbols, ends, arguments) - the life of a zero-copy send, from its ubuf_info to the notification; symbols and
  * arguments as above. Part of the instrument functions; all of them or none.

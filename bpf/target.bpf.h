@@ -27,7 +27,10 @@ extern const volatile __u32 watch_cgroup_level;
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
 
-/* Set while all function hooks are attached: what they count begins and ends at one moment, whatever attaching takes. */
+/*
+ * Set while the segments of function hooks go on: what they count begins and ends at one moment, whatever attaching takes, and where
+ * it is not set they are their own control.
+ */
 extern __u32 functions_on;
 
 /* tgid -> enum watched_by */

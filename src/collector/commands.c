@@ -103,7 +103,10 @@ static int do_symbols(struct collector *collector, const char *arguments)
 	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
 }
 
-/* Function hooks count between these two, when all of them are there; calls that began before are left out. */
+/*
+ * Function hooks come once and stay to the end: to detach one waits for every task (ftrace_shutdown() in kernel/trace/ftrace.c).
+ * They count between these two; calls that began before are left out.
+ */
 static void count_functions(struct collector *collector, bool on)
 {
 	probes__skeleton(collector->probes)->bss->functions_on = on;
@@ -151,8 +154,10 @@ static int open_one(struct collector *collector, const char *instrument)
 {
 	int err;
 
-	if (!strcmp(instrument, "functions"))
-		collector->hooking = true;
+	if (!strcmp(instrument, "functions") || !strcmp(instrument, UNARMED)) {
+		collector->hooking = strcmp(instrument, UNARMED);
+		return probes__hook(collector->probes, collector->hooking);
+	}
 	if (strcmp(instrument, "sampler"))
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
@@ -263,7 +268,7 @@ static int do_gate(struct collector *collector, const char *arguments)
 	int err;
 
 	if (collector->hooking)
-		return refuse("gate", "function hooks are attached: close them first");
+		return refuse("gate", "functions are counted: close them first");
 	if (!lines__number(arguments, GATE_MAX, &one_in))
 		return refuse("gate", "expected: N, from 1 to 1000000");
 	err = probes__gate_functions(collector->probes, one_in);
@@ -419,7 +424,7 @@ int commands__probe(struct collector *collector)
 	probes__attach(collector->probes, "bytes");
 	probes__attach(collector->probes, "calls");
 	probes__attach(collector->probes, "sampler");
-	probes__attach(collector->probes, "functions");
+	probes__hook(collector->probes, false);
 	probes__detach(collector->probes);
 	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,

@@ -26,7 +26,7 @@ struct collector {
 	struct watched watched;
 	unsigned int frequency_hz;
 	bool sampling;
-	/* Function hooks are attached. */
+	/* Function hooks count, or will when the instruments are open. */
 	bool hooking;
 	/* The instruments that are open, as ",watch,calls,". */
 	char open[128];

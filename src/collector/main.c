@@ -62,7 +62,7 @@ static const struct argp_option options[] = {
 	  "Some calls of our own traffic pass the socket more than once, as sendfile(2) does", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
-	  "Of the sends, receives and softirqs of a thread, time one in N (default 16); all are counted", 0 },
+	  "Of the copies of a thread, time one in N (default 16); all are counted", 0 },
 	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
 	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
 	  "LLC-load-misses,L1-dcache-load-misses; also dTLB-load-misses, dTLB-store-misses, "
@@ -175,8 +175,9 @@ static const struct argp argp = {
 	       "  netns sender|receiver INODE  its network namespace, made for that side alone\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
 	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, volume, copies,\n"
-	       "                               packets, shape\n"
-	       "  close                        detach all but watch and volume, drain the samples\n"
+	       "                               packets, shape; unarmed: the hooks of functions, which do nothing\n"
+	       "  close                        detach all but watch, volume and function hooks, which do nothing\n"
+	       "                               any more; drain the samples\n"
 	       "  volume                       what a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples since this was asked last\n"
@@ -252,6 +253,32 @@ static int serve(struct collector *collector)
 	return err ?: commands__serve(collector);
 }
 
+/*
+ * To let go of hooked functions takes a grace period for each of them (ftrace_shutdown() in kernel/trace/ftrace.c), also at exit. A
+ * child holds them for as long; whoever waits for this process goes on. They do nothing meanwhile: functions_on is not set. Whoever
+ * still reads its stdout learns at its end that they are gone.
+ */
+static void leave_hooks_to_a_child(const struct collector *collector, int status)
+{
+	pid_t child;
+
+	/* Its thread would not be in the child. */
+	probes__detach(collector->probes);
+	if (!probes__are_hooked(collector->probes))
+		return;
+	child = fork();
+	if (child > 0)
+		_exit(status);
+	if (child < 0)
+		return;
+	setsid();
+	close(STDIN_FILENO);
+	close(STDERR_FILENO);
+	/* What --probe says is read to its end. */
+	if (env.probe)
+		close(STDOUT_FILENO);
+}
+
 static struct watched_map watched_map(const struct collector *collector)
 {
 	struct copyscope *skel = probes__skeleton(collector->probes);
@@ -298,6 +325,8 @@ int main(int argc, char **argv)
 	else
 		err = env.load ? commands__load(&collector) :
 		      env.probe ? commands__probe(&collector) : serve(&collector);
+	if (collector.probes)
+		leave_hooks_to_a_child(&collector, err ? 1 : 0);
 
 	stacks__free(collector.stacks);
 	sampler__close(collector.sampler);

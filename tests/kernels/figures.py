@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from copyscope.ledger.losses import dropped_roots
+from copyscope.ledger.losses import stopped_looks
 from copyscope.record.check import typed
 
 Record = dict[str, Any]
@@ -12,20 +12,14 @@ def figures_of(record: Record) -> dict[str, str]:
     """By what they are about; only the losses where no function was hooked."""
     impl = record["workload"]["impl"]
     found = {}
-    for row in record["identities"]:
-        name = row["name"]
-        if name.startswith("functions_") and name.endswith("_self") and row["holds"] is not None:
-            found[f"{impl}, {row['what'].partition(':')[0]}, self times"] = (
-                f"{row['left']:,} ns of {row['right']:,} ns inclusive: {row['left'] / row['right']:.4f}"
-            )
     if elsewhere := copied_elsewhere(record):
         found[f"{impl}, sender, its deferred copies"] = elsewhere
     losses = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
     unknown = sum(loss["count"] is None for loss in record["loss"].values())
     found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
     found[f"{impl}, losses"] += f"; {unknown} that this kernel does not count" if unknown else ""
-    if dropped := dropped_roots(typed(record)):
-        found[f"{impl}, roots dropped"] = f"{dropped[0]} of {dropped[1]} timed"
+    if stopped := stopped_looks(typed(record)):
+        found[f"{impl}, copies left out"] = f"{stopped[0]} of {stopped[1]} timed"
     return found
 
 

@@ -13,7 +13,6 @@ STRATEGIES = ("per_field", "two_copy", "one_copy", "zero_copy", "sendfile")
 COUNTED = "test_profile_truth.py::test_what_was_sent_is_counted_to_the_call_and_to_the_byte"
 BYTES = "test_functions.py::test_every_byte_is_in_the_function_that_moved_it"
 OWNERS = "test_functions.py::test_deferred_copies_name_the_sender_whoever_ran_them"
-AROUND = "test_functions.py::test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls"
 CALL_SITE = "test_functions.py::test_the_copy_is_seen_at_its_call_or_between_brackets"
 COUNTERS = "test_function_counters.py::test"
 WATCHED = "test_watch_functions.py::test"
@@ -29,18 +28,17 @@ SAMPLED = (
 EXACT = (
     *(f"{BYTES}[{impl}-fentry]" for impl in STRATEGIES),
     *(f"{OWNERS}[{placement}-fentry]" for placement in ("split", "same")),
-    *(f"{AROUND}[{impl}]" for impl in ("one_copy", "zero_copy")),
     f"{CALL_SITE}[one_copy-any-call-site-call-site]",
     "test_functions.py::test_native_xdp_copies_in_silence_and_the_hooks_count_it",
     "test_functions.py::test_a_softirq_that_interrupts_a_program_breaks_nothing",
-    f"{COUNTERS}_two_clocks_agree_in_every_side[4]",
+    f"{COUNTERS}_two_clocks_agree_in_every_copy[4]",
     f"{COUNTERS}_a_counter_that_is_not_there_is_unsupported_and_never_zero",
     *(
         f"{COUNTERS}_hooks_and_samples_of_the_same_work_find_the_same_shares[{impl}-{copy}]"
         for impl, copy in (("one_copy", "copy_in"), ("zero_copy", "deferred"))
     ),
     f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[fentry]",
-    f"{WATCHED}_the_call_around_a_root_is_counted_where_the_root_is_of_tcp[elsewhere]",
+    f"{WATCHED}_copies_of_other_sockets_are_not_counted",
     f"{WATCHED}_zero_copy_over_lo_is_copied_later_and_the_memory_is_the_senders",
     "test_nics.py::test_zero_copy_is_not_copied_and_the_hooks_count_none",
     "test_nics.py::test_a_listener_turns_sends_into_copies_and_is_named",

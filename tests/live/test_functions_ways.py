@@ -42,7 +42,7 @@ def held(record: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("impl", ["uring_send", "uring_zc"])
-def test_a_request_of_a_ring_is_a_call_and_its_bytes_are_where_they_were_moved(impl: str) -> None:
+def test_the_bytes_of_a_request_of_a_ring_are_where_they_were_moved(impl: str) -> None:
     if reason := refused("send", "--impl", impl):
         pytest.skip(reason)
     record = hooked("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE))
@@ -52,9 +52,6 @@ def test_a_request_of_a_ring_is_a_call_and_its_bytes_are_where_they_were_moved(i
     assert cells(record, "pin", "bytes") == referenced
     assert referenced <= cells(record, "deferred", "bytes") <= referenced + sent_again(record)
     assert cells(record, "copy_out", "bytes") == expected
-    sender = [c for c in record["functions"]["cells"] if (c["side"], c["category"]) == ("sender", "syscall")]
-    assert sum(cell["calls"] for cell in sender) >= MESSAGES
-    assert (cells(record, "completion", "calls") >= MESSAGES) == (impl == "uring_zc")
 
 
 def test_pages_that_are_mapped_are_counted_where_they_are_inserted() -> None:
@@ -68,13 +65,12 @@ def test_pages_that_are_mapped_are_counted_where_they_are_inserted() -> None:
     assert mapped > cells(record, "copy_out", "bytes")
 
 
-def test_what_splice_takes_out_of_a_socket_is_counted_and_not_copied() -> None:
+def test_what_splice_takes_out_of_a_socket_is_not_copied() -> None:
     record = hooked(
         *("--impl", "one_copy", "--receiver", "splice", "--messages", str(MESSAGES), "--size", str(SIZE))
     )
-    assert "functions_receive" in held(record)
-    assert cells(record, "receive", "bytes") == MESSAGES * SIZE
-    assert cells(record, "copy_out", "bytes") == 0
+    assert cells(record, "copy_in", "bytes") == MESSAGES * SIZE and cells(record, "copy_out", "bytes") == 0
+    assert "functions_copy_out" in held(record)
 
 
 @pytest.mark.parametrize(
@@ -116,12 +112,6 @@ HOOKS = {
     "pin_record": ("sk_msg_zerocopy_from_iter",),
     "map": ("tcp_zerocopy_receive",),
     "map_pages": ("vm_insert_pages",),
-    "splice_out": ("__tcp_read_sock", "tcp_read_sock"),
-    "uring_send": ("io_send",),
-    "uring_sendmsg": ("io_sendmsg",),
-    "uring_send_zc": ("io_send_zc",),
-    "uring_sendmsg_zc": ("io_sendmsg_zc",),
-    "uring_completion": ("io_tx_ubuf_complete", "io_uring_tx_zerocopy_callback"),
 }
 
 

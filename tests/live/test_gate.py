@@ -30,7 +30,7 @@ def profiled(*options: str) -> dict[str, Any]:
 
 def timed_part(record: dict[str, Any]) -> float:
     timed, calls = (
-        sum(int(root[key]) for root in record["functions"]["roots"]) for key in ("timed_calls", "calls")
+        sum(int(cell[key]) for cell in record["functions"]["cells"]) for key in ("timed_calls", "calls")
     )
     return timed / calls
 
@@ -45,7 +45,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
     functions, reason = record["functions"], record["run"]["tier_reason"]
     gate = functions["gate"]
     assert 1 <= gate <= 1024 and gate & (gate - 1) == 0
-    timed = "every call" if gate == 1 else f"1 call in {gate:,}"
+    timed = "every copy" if gate == 1 else f"1 copy in {gate:,}"
     assert f"; {timed} timed: all " in reason and " looks of " in reason and "the goal at 64 " in reason
     assert functions["read_cost"]["look_ns"] >= functions["read_cost"]["clock_ns"] > 0
     # What was counted while N was looked for is forgotten, but for what these identities say.
@@ -59,7 +59,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
         assert row["method"] == ("exact" if gate == 1 else f"exact 1/{gate}")
         assert row["cpu_ns"] is not None
         assert (row["ci"] is not None) == (gate > 1) or row["reasons"]["ci"]
-    if sum(root["calls"] for root in functions["roots"]) > 100 * gate:
+    if sum(cell["calls"] for cell in functions["cells"]) > 100 * gate:
         assert timed_part(record) == pytest.approx(1 / gate, rel=0.3)
     assert record["overhead"]["arms"]["functions"]["ratio"] is not None
 
@@ -67,7 +67,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
 def test_n_that_is_given_is_kept() -> None:
     record = profiled("--impl", "one_copy", "--gate", "4")
     assert record["functions"]["gate"] == 4
-    assert record["run"]["tier_reason"].endswith("; 1 call in 4 timed: --gate")
+    assert record["run"]["tier_reason"].endswith("; 1 copy in 4 timed: --gate")
     assert timed_part(record) == pytest.approx(1 / 4, rel=0.3)
     assert len(segments(record, "warmup")) == 1
     assert record["overhead"]["arms"]["functions"]["ratio"] is not None
@@ -76,4 +76,4 @@ def test_n_that_is_given_is_kept() -> None:
 def test_of_a_few_messages_every_call_is_timed() -> None:
     record = record_of("--messages", "23", "--instruments", "functions", check=None)
     assert record["functions"]["gate"] == 1
-    assert record["run"]["tier_reason"].endswith("; every call timed: --messages")
+    assert record["run"]["tier_reason"].endswith("; every copy timed: --messages")

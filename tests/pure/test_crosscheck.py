@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from builders import raw_record
-from builders.exact import SEND_NS, with_functions
+from builders.exact import with_functions
 from copyscope.asking import LimitError
 from copyscope.crosscheck import peer as one_peer
 from copyscope.crosscheck.compare import Seen, compare, ours
@@ -134,12 +134,12 @@ def test_our_hooks_may_add_to_our_times_what_they_slow_the_traffic_down() -> Non
 @pytest.mark.parametrize("gate", [1, 4])
 def test_function_hooks_have_their_quantities(gate: int) -> None:
     raw = raw_record("zero_copy", arms=("unprobed", "ledger", "calls", "functions"))
-    (mine,) = [one for one in ours(with_functions(raw, gate=gate)) if "tcp_sendmsg_calls" in one.quantities]
-    sent = mine.quantities["tcp_sendmsg_bytes"]
-    assert mine.quantities["pinned_bytes"] == mine.quantities["deferred_bytes"] == sent == mine.bytes > 0
+    (mine,) = [one for one in ours(with_functions(raw, gate=gate)) if "pinned_bytes" in one.quantities]
+    assert mine.quantities["pinned_bytes"] == mine.quantities["deferred_bytes"] == mine.bytes > 0
     assert mine.quantities["deferred_calls"] > 0
-    # send, pin and copy_in: the deferred copy is softirq work, and not of the send itself
-    assert mine.quantities["tcp_sendmsg_ns"] == pytest.approx(4 * SEND_NS, rel=1e-3)
+    (timed,) = [one for one in ours(raw) if "send_calls" in one.quantities]
+    assert timed.quantities["tcp_sendmsg_calls"] == timed.quantities["send_calls"] > 0
+    assert timed.quantities["tcp_sendmsg_bytes"] == timed.bytes
 
 
 def test_shares_agree_within_the_interval_of_their_samples() -> None:

@@ -49,7 +49,7 @@ def test_the_side_that_loses_most_decides() -> None:
     gate = choose(64 * KIB, sides, 100)
     assert gate.one_in == 16
     assert gate.reason == (
-        "1 call in 16 timed: all 10 looks of 100 ns a message would be 10 % of the receiver's CPU time,"
+        "1 copy in 16 timed: all 10 looks of 100 ns a message would be 10 % of the receiver's CPU time,"
         " the goal at 64 KiB is 1 %"
     )
 
@@ -115,7 +115,7 @@ def test_nothing_to_choose_by_is_the_default_and_says_so(
     functions: dict[str, Any] | None, warm_up: list[Any], trial: list[Any], why: str
 ) -> None:
     gate = choose_by(64, functions, warm_up, trial)
-    assert gate.one_in == DEFAULT and gate.reason.startswith("1 call in 16 timed: default: ")
+    assert gate.one_in == DEFAULT and gate.reason.startswith("1 copy in 16 timed: default: ")
     assert why in gate.reason
 
 
@@ -125,7 +125,7 @@ def test_who_says_n_is_named() -> None:
     assert given(None, None) is None
     assert given(1, None) == Gate(1, "--gate")
     tier = Tier(True, "function hooks: 40 by fentry")
-    assert tier.gated(Gate(4, "--gate")).reason == "function hooks: 40 by fentry; 1 call in 4 timed: --gate"
-    assert tier.gated(Gate(1, "--messages")).reason.endswith("; every call timed: --messages")
+    assert tier.gated(Gate(4, "--gate")).reason == "function hooks: 40 by fentry; 1 copy in 4 timed: --gate"
+    assert tier.gated(Gate(1, "--messages")).reason.endswith("; every copy timed: --messages")
     refused = Tier(False, "function hooks: not asked for")
     assert refused.gated(default("no warm-up to choose by")) == refused

@@ -1,6 +1,9 @@
 """One session for whoever is measured: what happens in which order, and what is left of a run that fails."""
 
-from collections.abc import Callable, Iterable
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +30,7 @@ PROBES: dict[str, tuple[str, ...]] = {
     "unprobed": (),
     "ledger": ("bytes", "sampler"),
     "functions": ("functions",),
+    "unarmed": ("unarmed",),
 }
 
 
@@ -36,7 +40,7 @@ class Collector:
     name, pid = "collector", 1
 
     def __init__(self, said: list[str]) -> None:
-        self.said = said
+        self.said, self.stdout = said, os.open(os.devnull, os.O_RDONLY)
         names = ("send", "receive")
         self.hooks = [{**HOOK, "symbol": name} for name in names]
 
@@ -46,6 +50,9 @@ class Collector:
     def ask(self, line: str, event: str, _timeout_s: float = 0.0) -> dict[str, Any]:
         self.said.append(line)
         return {"event": event, "volume": {"at": event}}
+
+    def fileno(self) -> int:
+        return self.stdout
 
     def end(self) -> None:
         self.said.append("end")
@@ -67,6 +74,11 @@ class Somebody(Subject):
 
     def start(self, *_: object) -> None:
         self.said.append("start")
+
+    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
+        for segment in planned:
+            self.session.hook(segment.arm)
+            yield segment
 
     def probes(self, arm: str) -> tuple[str, ...]:
         return PROBES[arm]
@@ -109,10 +121,11 @@ def made(
 ) -> tuple[Session, list[str]]:
     said: list[str] = []
     monkeypatch.setattr(session, "Child", lambda *_: Collector(said))
+    monkeypatch.setattr(session, "_going", [])
     monkeypatch.setattr(fingerprint, "read_load", lambda own_ns, _: {"own_ns": own_ns})
     segments = tuple(Segment(number, 0, arm, 0.5) for number, arm in enumerate(arms))
     plan = RunPlan(PROBES, segments, 199, None, counters=True, seed=1)
-    steps = SimpleNamespace(prepare=lambda _: None, begin=lambda _: None, done=lambda: None)
+    steps = session.Silent()
     return Session(plan, Somebody(said, fails), steps), said
 
 
@@ -142,6 +155,40 @@ def test_function_hooks_count_from_one_moment_to_another(monkeypatch: pytest.Mon
     assert at(run.perform()) == [["begin", "begin", "end", "after"]]
     subject: Any = run.subject
     assert [answer["volume"]["at"] for answer in subject.answers] == ["opened", "closed"]
+
+
+def test_function_hooks_come_once_before_the_first_segment_that_wants_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, said = made(monkeypatch, ["unprobed", "unarmed", "functions", "functions"])
+    run.perform()
+    told = [line for line in said if line.startswith(("open", "close"))]
+    opened = ("unarmed", "unarmed", "functions", "functions")
+    assert told == [line for arm in opened for line in (f"open {arm}", "close")]
+
+
+def test_the_next_run_waits_until_the_hooks_of_the_last_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, held = os.pipe()
+    monkeypatch.setattr(session, "_going", [end])
+    threading.Timer(0.2, os.close, [held]).start()
+    began_s = time.monotonic()
+    session.wait_for_earlier_hooks()
+    assert 0.15 < time.monotonic() - began_s < session.GONE_S / 2
+    began_s = time.monotonic()
+    session.wait_for_earlier_hooks()
+    assert time.monotonic() - began_s < 0.1
+
+
+def test_what_takes_long_is_named_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    steps: Any = SimpleNamespace(slow=said.append)
+    monkeypatch.setattr(session, "SLOW_S", 0.05)
+    with session.slowly(steps, "quick"):
+        pass
+    with session.slowly(steps, "attaching"):
+        time.sleep(0.2)
+    time.sleep(0.1)
+    assert said == ["attaching"]
 
 
 @pytest.mark.parametrize(
@@ -244,17 +291,19 @@ def options(**changed: Any) -> Any:
     """What copyscope run was given, as far as a plan is made of it."""
     given = {"instruments": "auto", "duration": 2.0, "messages": None, "gate": None}
     given |= {"frequency": 199, "attach": "any", "copy_in": "any", "count": None, "live": False, "pid": None}
-    return SimpleNamespace(**{**given, "whole": False, **changed})
+    return SimpleNamespace(**{**given, "whole": False, "exact": False, **changed})
 
 
 def test_both_subjects_are_measured_by_one_kind_of_plan() -> None:
     """Traffic tells what it moves: its bytes are counted apart. Of a program the hooks count them always."""
     own, watched = traffic_plan(options(), SAMPLED, 1, in_pieces=False), watch_plan(options(), 1)
     assert set(own.probes) == {"unprobed", "ledger", "calls", "bytes"} and own.always == ()
-    assert set(watched.probes) == {"unprobed", "ledger", "calls", "functions"}
+    assert set(watched.probes) == {"unprobed", "ledger", "calls"}
+    exact = watch_plan(options(exact=True), 1)
+    assert set(exact.probes) == {*watched.probes, "functions", "unarmed"}
     assert watched.always == ("watch", "volume")
     assert own.collector()[1:] == ["--frequency", "199"]
-    assert watched.otherwise and watched.otherwise.collector()[1:] == ["--frequency", "199"]
+    assert watched.collector()[1:] == ["--frequency", "199"]
 
 
 def test_one_segment_is_the_whole_run_of_either() -> None:

@@ -136,7 +136,14 @@ def test_auto_has_a_plan_for_either_tier() -> None:
 @pytest.mark.parametrize(
     ("options", "ways"),
     [
-        ([], [("bytes", "calls", "functions", "sampler"), ("bytes", "calls", "sampler"), ("sampler",)]),
+        (
+            [],
+            [
+                ("bytes", "calls", "functions", "sampler", "unarmed"),
+                ("bytes", "calls", "sampler"),
+                ("sampler",),
+            ],
+        ),
         (["--messages", "23"], [("bytes", "calls", "sampler"), ("sampler",)]),
         (["--instruments", "sampler"], [("bytes", "sampler"), ("sampler",)]),
         (["--instruments", "counters"], [("bytes",), ()]),
@@ -178,11 +185,9 @@ def exact_record(**changes: Any) -> dict[str, Any]:
     """With hooks of other rows of the same categories, a mark, and one call in four timed."""
     raw = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=4, **changes)
     raw["hooks"] += [
-        hook("send_locked", category="send", state="attached"),
+        hook("pin_record", category="pin", state="attached"),
         hook("push", category=None, state="attached"),
     ]
-    syscall = {"category": "syscall", "bytes": 0, "self_ns": 0, "self_ns_squared": 0.0}
-    raw["functions"]["cells"].append({**raw["functions"]["cells"][0], **syscall})
     return raw
 
 
@@ -191,21 +196,17 @@ def added(rows: list[dict[str, Any]], key: str, category: str | None = None) -> 
 
 
 WHOLES = {
-    "functions_unbalanced": ("roots", "timed_calls", None),
-    "functions_around_unbalanced": ("cells", "timed_calls", "syscall"),
-    "functions_torn_reading": ("cells", "timed_calls", None),
     "functions_counter_unreadable": ("cells", "timed_calls", None),
-    "functions_broken": ("roots", "calls", None),
-    "functions_too_deep": ("roots", "calls", None),
-    "functions_task_map_full": ("roots", "calls", None),
+    "functions_broken": ("cells", "calls", None),
+    "functions_too_deep": ("cells", "calls", None),
+    "functions_task_map_full": ("cells", "calls", None),
     "recursion_copy_in": ("cells", "calls", "copy_in"),
     "missed_deferred": ("cells", "calls", "deferred"),
-    # two rows count there, and the roots are more
     "missed_pin": ("cells", "calls", "pin"),
-    # nothing counts its own calls
-    "recursion_receive": ("roots", "calls", None),
-    "recursion_push": ("roots", "calls", None),
-    "missed_zerocopy_use": ("roots", "calls", None),
+    # nothing counts its own calls: each delimits a copy
+    "recursion_receive": ("cells", "calls", None),
+    "recursion_push": ("cells", "calls", None),
+    "missed_zerocopy_use": ("cells", "calls", None),
 }
 
 
@@ -242,16 +243,6 @@ def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
     assert all(numbers <= set(row) for row in [*other["exact"], *one["ledger"]])
 
 
-def test_calls_that_two_rows_count_are_no_more_than_the_roots() -> None:
-    raw = exact_record()
-    for cell in raw["functions"]["cells"]:
-        cell["calls"] *= 10
-    raw["loss"] |= {"recursion_send": 0, "recursion_copy_in": 0}
-    made = derive(raw)["loss"]
-    assert made["recursion_send"]["of"] == added(raw["functions"]["roots"], "calls")
-    assert made["recursion_copy_in"]["of"] == added(raw["functions"]["cells"], "calls", "copy_in")
-
-
 def test_zero_copy_sends_that_found_no_slot_are_a_part_of_those_that_ended() -> None:
     raw = exact_record()
     raw["loss"]["functions_zerocopy_map_full"] = 2
@@ -278,13 +269,15 @@ def test_what_the_kernel_does_not_count_is_unknown_and_no_zero() -> None:
     assert "n/a: 2 loss counters: this kernel does not count (recursion_send, missed_send)" in text
 
 
-def test_the_roots_that_were_dropped_are_said_beside_the_others() -> None:
+def test_copies_of_which_a_look_was_stopped_are_said_and_mark_a_run_when_they_are_many() -> None:
     raw = exact_record()
-    timed = added(raw["functions"]["roots"], "timed_calls")
-    for count in (0, timed // 3000):
-        raw["loss"]["functions_unbalanced"] = count
-        text = "\n".join(map(str, exact_lines(derive(raw), 300)))
-        assert f"roots dropped: {count} of {timed + count:,} timed" in text
+    timed = added(raw["functions"]["cells"], "timed_calls")
+    for count, valid in ((0, True), (timed // 25, True), (timed // 15, False)):
+        raw["loss"]["functions_look_stopped"] = count
+        made = derive(raw)
+        text = "\n".join(map(str, exact_lines(made, 300)))
+        assert (f"left out: {count:,} of {timed + count:,} timed copies" in text) == (count > 0)
+        assert made["verdict"]["valid"] is valid
 
 
 @pytest.mark.parametrize(

@@ -279,6 +279,16 @@ def test_what_hooked_functions_cost_is_told_under_the_name_of_their_segments() -
     assert f"{arm}: goodput -20.0 %" in lines
 
 
+def test_hooked_functions_are_compared_with_themselves_while_they_do_nothing() -> None:
+    raw = with_functions(builders.raw_record("one_copy", arms=("unprobed", "ledger", "functions")))
+    # As much goodput as where they count, though less than without any hook.
+    for segment in [s for s in raw["run"]["segments"] if s["arm"] == "functions"]:
+        raw["run"]["segments"].append({**segment, "arm": "unarmed"})
+    effect = derive(raw)["overhead"]["arms"]["functions"]
+    assert effect["effect"] == pytest.approx(0, abs=1e-9)
+    assert effect["segments"] == {"unarmed": 3, "functions": 3}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

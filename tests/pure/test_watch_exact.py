@@ -10,6 +10,7 @@ from builders.watched_exact import watched_with_functions
 from copyscope.commands.watch_arguments import check_usage, parser
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
+from copyscope.plan.arms import EXACT
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.render import watch
@@ -34,7 +35,7 @@ def test_every_identity_that_can_be_checked_holds(kind: str) -> None:
     assert [row for row in full["identities"] if row["holds"] is False] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     found = identities(full)
-    assert {"functions_copy_in", "functions_pin", "functions_copy_out", "functions_target_self"} <= set(found)
+    assert {"functions_copy_in", "functions_pin", "functions_copy_out"} <= set(found)
     assert ("functions_owner" in found) == ("zerocopy" in KINDS[kind])
 
 
@@ -108,14 +109,14 @@ def arguments(*options: str) -> argparse.Namespace:
     return args
 
 
-def test_auto_has_a_plan_for_either_tier() -> None:
-    plan = watch_plan(arguments("--count", "none"), 1)
-    assert plan.functions and plan.otherwise is not None and not plan.otherwise.functions
-    assert "--functions" in plan.collector()
-    assert "--functions" not in plan.otherwise.collector()
-    by_name = watch_plan(arguments("--instruments", "sampler,functions"), 1)
-    assert by_name.functions and by_name.otherwise is None
-    for sampled in (["--live"], ["--whole"]):
+def test_functions_are_hooked_where_that_is_asked_for() -> None:
+    for options in (["--exact"], ["--exact", "--count", "none"], ["--instruments", "sampler,functions"]):
+        plan = watch_plan(arguments("--duration", "5", *options), 1)
+        assert plan.functions and plan.otherwise is None and "--functions" in plan.collector()
+        assert [segment.arm in EXACT for segment in plan.segments][-6:] == [True] * 6
+    whole = watch_plan(arguments("--whole", "--exact"), 1)
+    assert list(whole.probes.items()) == [("functions", ("functions",))]
+    for sampled in ([], ["--live"], ["--whole"], ["--duration", "5"]):
         assert not watch_plan(arguments(*sampled), 1).functions
 
 
@@ -124,7 +125,7 @@ def test_the_whole_of_a_command_is_one_segment() -> None:
     (segment,) = plan.segments
     assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
     assert plan.probes == {"calls+functions": ("calls", "packets", "shape", "functions")}
-    assert plan.gate and plan.gate.reason == "every call timed: --whole"
+    assert plan.gate and plan.gate.reason == "every copy timed: --whole"
     (segment,) = watch_plan(arguments("--whole", "--duration", "1.5"), 1).segments
     assert segment.length_s == 1.5
 
@@ -134,6 +135,10 @@ def test_the_whole_of_a_command_is_one_segment() -> None:
     [
         (["--live", "--whole"], "--live and --whole"),
         (["--count", "none", "--instruments", "sampler"], "no function is hooked"),
+        (["--count", "none"], "no function is hooked"),
+        (["--exact"], "--exact: functions are hooked at the end of the time: --duration S, or --whole"),
+        (["--instruments", "functions"], "--instruments functions: functions are hooked at the end"),
+        (["--exact", "--instruments", "sampler", "--duration", "5"], "--exact and --instruments"),
         (["--count", "sheep"], "--count: sheep"),
     ],
 )

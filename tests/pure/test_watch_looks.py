@@ -49,7 +49,7 @@ def watched(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, command: tuple[str,
     monkeypatch.setattr(program, "_describe", lambda *_: None)
     monkeypatch.setattr(program, "_learn", lambda *_: None)
     monkeypatch.setattr(program, "has_ended", lambda: False)
-    program.session = cast("Any", SimpleNamespace(collector=kernel))
+    program.session = cast("Any", SimpleNamespace(collector=kernel, hook=lambda _: False))
     return program
 
 

@@ -3,8 +3,8 @@
 from itertools import islice
 
 import pytest
-from copyscope.plan.arms import Arm
-from copyscope.plan.schedule import Bound, watched_segments
+from copyscope.plan.arms import EXACT, Arm
+from copyscope.plan.schedule import Bound, schedule_segments, watched_segments
 
 ARMS: tuple[Arm, ...] = ("unprobed", "ledger", "calls")
 
@@ -25,6 +25,22 @@ def test_each_block_has_each_arm_in_random_order_and_few_calls(duration_s: float
             assert lengths["calls"] == pytest.approx(min(0.05, sum(lengths.values()) / 10))
             assert lengths["ledger"] == pytest.approx(2 * lengths["unprobed"])
     assert len(orders) == 6
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_functions_are_hooked_last_and_counted_as_often_as_not(watched: bool) -> None:
+    arms = (*ARMS, *EXACT)
+    for seed in range(20):
+        found = list((watched_segments if watched else schedule_segments)(5.0, arms, seed))
+        blocks = len(found) // 5
+        assert blocks >= 3 and [segment.index for segment in found] == list(range(5 * blocks))
+        assert sum(segment.length_s for segment in found) == pytest.approx(5.0)
+        sampled, exact = found[: 3 * blocks], found[3 * blocks :]
+        assert [segment.block for segment in sampled] == [n // 3 for n in range(3 * blocks)]
+        assert [segment.block for segment in exact] == [blocks + n // 2 for n in range(2 * blocks)]
+        assert {segment.arm for segment in sampled} == set(ARMS)
+        for begin in range(0, 2 * blocks, 2):
+            assert {segment.arm for segment in exact[begin : begin + 2]} == set(EXACT)
 
 
 def test_a_run_whose_hooks_take_seconds_to_come_and_go_ends_in_time_and_says_so() -> None:

@@ -12,9 +12,8 @@ from copyscope.simulate.symbols import frames
 HOOKS = paths.ROOT / "bpf" / "hooks.h"
 # A MARK ends a bracket and a PART belongs to the row around it: the exact tier has no calls of them.
 UNCOUNTED = ("MARK", "PART")
-# The loops that a softirq of the network runs are its calls.
-SOFTIRQ = ("net_rx_action", "net_tx_action")
-CATEGORY_NAMES = {"SKB": "skb_alloc"}
+# In these copies are looked for, and no call of them is counted.
+DELIMITING = ("SEND", "RECEIVE", "NONE")
 LOOPS = ("handle_softirqs", "__do_softirq")
 SIDES = ("sender", "receiver")
 
@@ -28,9 +27,9 @@ def categories(hooks: str = "") -> dict[str, str]:
         r'FUNCTION\((\w+), .*?, ([A-Z_]+), ([A-Z_]+), [A-Z_]+, (?:REQUIRED|OPTIONAL|FALLBACK), "', text
     )
     return {
-        name: CATEGORY_NAMES.get(category, category.lower())
+        name: category.lower()
         for name, category, kind in rows
-        if kind not in UNCOUNTED
+        if kind not in UNCOUNTED and category not in DELIMITING
     }
 
 
@@ -54,7 +53,6 @@ def modelled(
         for hook in hooks
         if hook["instrument"] == "functions" and hook["state"] == "attached" and hook["id"] in known
     }
-    attached |= dict.fromkeys(SOFTIRQ, "softirq")
     found: dict[Key, Counter[str]] = {}
     for stack in stacks:
         if stack.side not in SIDES or not stack.counts["calls"]:

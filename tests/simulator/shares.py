@@ -74,13 +74,12 @@ def counted(stacks: Iterable[Stack], of: Classifier) -> Counter[Key]:
 
 
 def exact(before: Mapping[str, Any], after: Mapping[str, Any]) -> Counter[Key]:
-    """Self times of the exact tier between two reports, in ns."""
+    """Times of the copies of the exact tier between two reports, in ns."""
     found: Counter[Key] = Counter()
     for sign, report in ((1, after), (-1, before)):
         for cell in report["functions"]["cells"]:
-            category = "pin" if cell["category"] == "pin_pages" else cell["category"]
             if cell["side"] in SIDES:
-                found[cell["side"], cell["context"], category] += sign * cell["self_ns"]
+                found[cell["side"], cell["context"], cell["category"]] += sign * cell["self_ns"]
     return found
 
 
@@ -96,6 +95,12 @@ def in_kernel(counts: Mapping[Key, int], *, without: tuple[str, ...] = ()) -> Co
 def shares(counts: Mapping[Key, int]) -> dict[Key, float]:
     """Of each side's sum."""
     totals = _totals(counts)
+    return {key: count / totals[key[0]] for key, count in counts.items() if totals[key[0]]}
+
+
+def shares_of(counts: Mapping[Key, int], whole: Mapping[Key, int]) -> dict[Key, float]:
+    """Of each side's sum in another count."""
+    totals = _totals(whole)
     return {key: count / totals[key[0]] for key, count in counts.items() if totals[key[0]]}
 
 

@@ -249,26 +249,24 @@ union missed_info {
 _Static_assert(offsetof(union missed_info, kprobe.missed) == 48, "struct bpf_link_info of the kernel");
 _Static_assert(offsetof(union missed_info, multi.missed) == 32, "struct bpf_link_info of the kernel");
 
-static void add_missed(struct attach *attach, const struct bpf_link *link)
+/* False where the kernel does not say how often its kprobes did not fire. */
+static bool ask_missed(const struct attach *attach, __u64 *missed)
 {
-	union missed_info info = {};
-	__u32 size = sizeof(info);
+	for (int i = 0; i < attach->links_cnt; i++) {
+		union missed_info info = {};
+		__u32 size = sizeof(info);
 
-	if (attach->way == WAY_FENTRY)
-		return;
-	if (bpf_obj_get_info_by_fd(bpf_link__fd(link), &info, &size) || size < sizeof(info))
-		attach->missed = MISSED_UNKNOWN;
-	else if (attach->missed == MISSED_NOT_ASKED)
-		attach->missed = MISSED_KNOWN;
-	attach->missed_calls += attach->way == WAY_MULTI ? info.multi.missed : info.kprobe.missed;
+		if (bpf_obj_get_info_by_fd(bpf_link__fd(attach->links[i]), &info, &size) || size < sizeof(info))
+			return false;
+		*missed += attach->way == WAY_MULTI ? info.multi.missed : info.kprobe.missed;
+	}
+	return true;
 }
 
 int attach__detach(struct attach *attach)
 {
 	int err = 0;
 
-	for (int i = 0; i < attach->links_cnt; i++)
-		add_missed(attach, attach->links[i]);
 	while (attach->links_cnt)
 		err = bpf_link__destroy(attach->links[--attach->links_cnt]) ?: err;
 	return err;
@@ -350,18 +348,17 @@ void attach__add_recursion(json_t *loss, const char *id, const struct bpf_progra
 
 void attach__add_misses(json_t *loss, const char *id, const struct attach *function)
 {
+	bool probed = attach__is_probed(function), told;
+	__u64 skipped = 0, missed = 0;
 	const char *unknown;
-	__u64 skipped = 0;
 
-	/* Whether this kernel counts what befalls kprobes is known when the first has been detached. */
-	if (attach__is_probed(function) && function->missed == MISSED_NOT_ASKED)
-		return;
+	/* Both came with 6.7 (commits dd8657894c11, 3acf8ace6823). */
+	told = !probed || ask_missed(function, &missed);
 	unknown = ask_skipped(function->enter, &skipped) ?: ask_skipped(function->leave, &skipped);
-	if (attach__is_probed(function) && function->missed == MISSED_UNKNOWN)
-		/* Both came with 6.7 (commits dd8657894c11, 3acf8ace6823). */
+	if (!told)
 		unknown = unknown ?: "this kernel does not count what it skips of kprobes (6.7 and newer do)";
 	add_count(loss, "recursion", id, skipped, unknown);
-	if (attach__is_probed(function))
-		add_count(loss, "missed", id, function->missed_calls, function->missed == MISSED_UNKNOWN ?
-		    "this kernel does not say which kprobes did not fire (6.7 and newer do)" : NULL);
+	if (probed)
+		add_count(loss, "missed", id, missed, told ? NULL :
+			  "this kernel does not say which kprobes did not fire (6.7 and newer do)");
 }

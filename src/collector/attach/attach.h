@@ -38,9 +38,6 @@ enum attach_state {
 #define STATE_CNT (STATE_REFUSED + 1)
 extern const char *const state_names[STATE_CNT];
 
-/* Does the kernel say how often a kprobe did not fire? 6.7 and newer do. */
-enum attach_missed { MISSED_NOT_ASKED, MISSED_KNOWN, MISSED_UNKNOWN };
-
 #define NO_BTF "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
 
 /* One function; zero-initialised it is unused. */
@@ -61,9 +58,6 @@ struct attach {
 	struct bpf_program *enter, *leave;
 	struct bpf_link *links[2 * CALL_SITES_MAX];
 	int links_cnt;
-	/* Calls that its kprobes did not see, of all that were detached; of one that the kernel did not tell, none are known. */
-	__u64 missed_calls;
-	enum attach_missed missed;
 };
 
 /* What this kernel has, looked up once. */
@@ -118,7 +112,7 @@ int attach__detach(struct attach *attach);
  * CPU already, or {"count": null, "reason"} where it does not say. Nothing for a program that is not loaded.
  */
 void attach__add_recursion(json_t *loss, const char *id, const struct bpf_program *program);
-/* The same of both ends of a function, and if they are kprobes loss["missed_<id>"] as far as they have been detached. */
+/* The same of both ends of a function, and if they are kprobes loss["missed_<id>"], both while it is attached. */
 void attach__add_misses(json_t *loss, const char *id, const struct attach *function);
 
 #endif

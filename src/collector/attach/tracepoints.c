@@ -119,7 +119,7 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 
 bool tracepoints__is_instrument(const char *name, bool watched)
 {
-	bool found = !strcmp(name, "sampler");
+	bool found = !strcmp(name, "sampler") || !strcmp(name, UNARMED);
 
 	for (int i = 0; i < HOOK_CNT && !found; i++)
 		found = !strcmp(hook_rows[i].instrument, name) && (watched || !tracepoints__only_watch(name));

@@ -43,6 +43,8 @@ struct hook {
 bool tracepoints__only_watch(const char *instrument);
 /* Presence, from BTF; btf NULL: there is none. functions, watched: whether their rows are wanted. */
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched);
+/* The hooks of functions, which come but do not count. */
+#define UNARMED "unarmed"
 /* Whether there is such an instrument in a run of our own traffic, or in one that watches. */
 bool tracepoints__is_instrument(const char *name, bool watched);
 /* The kernel does not take it: its fallback is READY from here on, if it is there. */

@@ -13,6 +13,7 @@
 #include "abi.h"
 #include "counter_trial.h"
 #include "cpu_event.h"
+#include "hooks.h"
 
 #define USUAL "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
 
@@ -20,20 +21,30 @@
  * Odd, so that there is a middle one. Of 31 values in order, the 10th and the 22nd hold their median with 95 % (binomial,
  * p = 1/2: ranks below 10 or above 22 happen in 3 %).
  */
-#define READ_COST_RUNS 31
+#define COST_RUNS 31
 #define LOW_RANK 10
 #define HIGH_RANK 22
+
+/* A look that takes so many times the usual, with caches that a copy has emptied, is none. */
+#define STOPPED_TIMES 10
+
+/* Of the copies between two looks; 0 is none. */
+static const unsigned int copy_sizes[] = { 0, LOOK_COPY_BYTES / 8, LOOK_COPY_BYTES };
+#define COPY_SIZES (sizeof(copy_sizes) / sizeof(*copy_sizes))
 
 /* What one look at the clock and the counters costs, measured by running the program on_read_cost; each sorted. */
 struct read_cost {
 	/* 0: it could not be measured. */
 	int runs;
-	/* Per look: the clock alone, what the counters add, and all that a timed call does with it. */
-	double clock_ns[READ_COST_RUNS];
-	double look_ns[READ_COST_RUNS];
-	double counters_ns[READ_COST_RUNS];
-	/* What a look adds to each counter that works, in the order of its place among them. */
-	double counts[COUNTERS_MAX][READ_COST_RUNS];
+	/* The clock alone, and all that a look does. */
+	double clock_ns[COST_RUNS];
+	double look_ns[COST_RUNS];
+	/* What the looks of a copy add to each counter that works, in the order of its place among them. */
+	double added[COPY_SIZES][COUNTERS_MAX][COST_RUNS];
+	/* And those of a hooked function that does nothing, where one could be hooked. */
+	bool hooked;
+	double nothing[COUNTERS_MAX][COST_RUNS];
+	struct bpf_link *links[2];
 };
 
 struct counters {
@@ -102,7 +113,17 @@ int counters__count(const struct counters *counters)
 	return works;
 }
 
-void counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost)
+static int aim_at_nothing(struct bpf_program *program, enum bpf_attach_type type, bool load)
+{
+	int err = bpf_program__set_autoload(program, load);
+
+	if (err || !load)
+		return err;
+	return bpf_program__set_type(program, BPF_PROG_TYPE_TRACING) ?: bpf_program__set_expected_attach_type(program, type) ?:
+	       bpf_program__set_attach_target(program, 0, NOTHING);
+}
+
+int counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost, bool fentry)
 {
 	int count = counters__count(counters);
 
@@ -110,6 +131,9 @@ void counters__prepare(const struct counters *counters, struct copyscope *skel, 
 	if (count)
 		bpf_map__set_max_entries(skel->maps.counter_events, counters->cpus * COUNTERS_MAX);
 	bpf_program__set_autoload(skel->progs.on_read_cost, counters && read_cost);
+	fentry = fentry && read_cost && counters;
+	return aim_at_nothing(skel->progs.on_nothing_enter, BPF_TRACE_FENTRY, fentry) ?:
+	       aim_at_nothing(skel->progs.on_nothing_leave, BPF_TRACE_FEXIT, fentry);
 }
 
 int counters__install(const struct counters *counters, struct copyscope *skel)
@@ -146,27 +170,57 @@ static int by_size(const void *left, const void *right)
 	return (difference > 0) - (difference < 0);
 }
 
+static void note_run(struct read_cost *cost, const struct copyscope *skel, size_t size, int run)
+{
+	for (int i = 0; i < COUNTERS_MAX; i++)
+		cost->added[size][i][run] =
+			(double)(__s64)(skel->bss->looked_counts[i] - skel->bss->plain_counts[i]) / LOOKS;
+	if (copy_sizes[size])
+		return;
+	cost->clock_ns[run] = (double)skel->bss->clock_cost_ns / LOOKS;
+	cost->look_ns[run] = (double)skel->bss->look_cost_ns / (2 * LOOKS);
+}
+
 static void measure_cost(struct read_cost *cost, struct copyscope *skel)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, options);
 
 	cost->runs = 0;
-	for (int run = 0; run < READ_COST_RUNS; run++) {
-		/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
-		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options))
-			return;
-		cost->clock_ns[run] = (double)skel->bss->clock_cost_ns / READ_COST_READS;
-		cost->look_ns[run] = (double)skel->bss->look_cost_ns / READ_COST_READS;
-		cost->counters_ns[run] = (double)skel->bss->read_cost_ns / READ_COST_READS - cost->clock_ns[run];
+	for (size_t size = 0; size < COPY_SIZES; size++) {
+		skel->bss->look_copy_bytes = copy_sizes[size];
+		for (int run = 0; run < COST_RUNS; run++) {
+			/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
+			if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options) || options.retval)
+				return;
+			note_run(cost, skel, size, run);
+		}
 		for (int i = 0; i < COUNTERS_MAX; i++)
-			cost->counts[i][run] = (double)skel->bss->read_cost_counts[i] / READ_COST_READS;
+			qsort(cost->added[size][i], COST_RUNS, sizeof(double), by_size);
+	}
+	qsort(cost->clock_ns, COST_RUNS, sizeof(double), by_size);
+	qsort(cost->look_ns, COST_RUNS, sizeof(double), by_size);
+	cost->runs = COST_RUNS;
+	skel->data->look_limit_ns = STOPPED_TIMES * cost->look_ns[COST_RUNS / 2];
+}
+
+/* The way into a hooked function and out of it. Its hooks stay: to let go of them takes a grace period. */
+static void measure_nothing(struct read_cost *cost, struct copyscope *skel)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, options);
+
+	if (!cost->runs || bpf_program__fd(skel->progs.on_nothing_enter) < 0)
+		return;
+	cost->links[0] = bpf_program__attach_trace(skel->progs.on_nothing_leave);
+	cost->links[1] = cost->links[0] ? bpf_program__attach_trace(skel->progs.on_nothing_enter) : NULL;
+	for (int run = 0; cost->links[1] && run < COST_RUNS; run++) {
+		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_nothing_enter), &options))
+			return;
+		for (int i = 0; i < COUNTERS_MAX; i++)
+			cost->nothing[i][run] = skel->bss->nothing_counts[i];
 	}
 	for (int i = 0; i < COUNTERS_MAX; i++)
-		qsort(cost->counts[i], READ_COST_RUNS, sizeof(double), by_size);
-	qsort(cost->clock_ns, READ_COST_RUNS, sizeof(double), by_size);
-	qsort(cost->look_ns, READ_COST_RUNS, sizeof(double), by_size);
-	qsort(cost->counters_ns, READ_COST_RUNS, sizeof(double), by_size);
-	cost->runs = READ_COST_RUNS;
+		qsort(cost->nothing[i], COST_RUNS, sizeof(double), by_size);
+	cost->hooked = cost->links[1];
 }
 
 /* What was counted so far does not belong to the run. */
@@ -183,6 +237,7 @@ void counters__measure_cost(struct counters *counters, struct copyscope *skel)
 		return;
 	counters__switch(counters, true);
 	measure_cost(&counters->cost, skel);
+	measure_nothing(&counters->cost, skel);
 	counters__switch(counters, false);
 	end_trial(counters);
 }
@@ -236,15 +291,19 @@ static json_t *cost_json(const struct read_cost *cost, const char *const *names,
 {
 	json_t *added = json_array();
 
-	for (int i = 0; i < events; i++)
-		json_array_append_new(added, json_pack("{s:s, s:f, s:f, s:f}", "name", names[i],
-			"count", cost->counts[i][READ_COST_RUNS / 2],
-			"low", cost->counts[i][LOW_RANK - 1], "high", cost->counts[i][HIGH_RANK - 1]));
-	return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * READ_COST_READS, "events", events,
-			 "median_ns", cost->counters_ns[READ_COST_RUNS / 2],
-			 "low_ns", cost->counters_ns[LOW_RANK - 1], "high_ns", cost->counters_ns[HIGH_RANK - 1],
-			 "clock_ns", cost->clock_ns[READ_COST_RUNS / 2],
-			 "look_ns", cost->look_ns[READ_COST_RUNS / 2], "added", added);
+	for (size_t size = 0; size < COPY_SIZES; size++)
+		for (int i = 0; i < events; i++) {
+			const double *sorted = cost->added[size][i];
+			/* Without a copy both measure the looks alone: the copy's part comes on top of the dearer way. */
+			double way = cost->hooked ? cost->nothing[i][COST_RUNS / 2] - cost->added[0][i][COST_RUNS / 2] : 0;
+
+			json_array_append_new(added, json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", names[i],
+				"copy_bytes", copy_sizes[size], "count", way + sorted[COST_RUNS / 2],
+				"low", way + sorted[LOW_RANK - 1], "high", way + sorted[HIGH_RANK - 1]));
+		}
+	return json_pack("{s:i, s:i, s:b, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * 2 * LOOKS, "events", events,
+			 "hooked", cost->hooked, "clock_ns", cost->clock_ns[COST_RUNS / 2], "look_ns", cost->look_ns[COST_RUNS / 2],
+			 "low_ns", cost->look_ns[LOW_RANK - 1], "high_ns", cost->look_ns[HIGH_RANK - 1], "added", added);
 }
 
 json_t *counters__cost_json(const struct counters *counters)
@@ -262,6 +321,8 @@ void counters__free(struct counters *counters)
 {
 	if (!counters)
 		return;
+	for (int i = 0; i < 2; i++)
+		bpf_link__destroy(counters->cost.links[i]);
 	for (int i = 0; i < counters->asked; i++)
 		cpu_event__close(&counters->events[i]);
 	free(counters);

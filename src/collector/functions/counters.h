@@ -23,8 +23,11 @@ bool counters__valid(const char *list);
 int counters__new(struct counters **counters, const char *list);
 /* How many of them work. NULL: none was asked for. */
 int counters__count(const struct counters *counters);
-/* Before load: how many programs will read, and whether to load on_read_cost; after it: the events for them to read. */
-void counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost);
+/*
+ * Before load: how many programs will read, and whether to load those that measure what this costs (fentry: functions are hooked so);
+ * after it: the events for them to read.
+ */
+int counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost, bool fentry);
 int counters__install(const struct counters *counters, struct copyscope *skel);
 void counters__switch(const struct counters *counters, bool on);
 /* Runs on_read_cost. A kernel that cannot run it says so in the report. */
@@ -33,7 +36,7 @@ void counters__measure_cost(struct counters *counters, struct copyscope *skel);
 json_t *counters__values_json(const struct counters *counters, const __u64 *values);
 /* [{"name", "unit", "status", "reason", "running"}] */
 json_t *counters__events_json(const struct counters *counters);
-/* {"reads", "events", "median_ns", "low_ns", "high_ns", "clock_ns", "look_ns", "added"}, or null when it could not be run. */
+/* {"reads", "events", "hooked", "clock_ns", "look_ns", "low_ns", "high_ns", "added"}, or null when it could not be run. */
 json_t *counters__cost_json(const struct counters *counters);
 void counters__free(struct counters *counters);
 

@@ -22,7 +22,7 @@
 struct hooked_function {
 	const char *id;
 	const char *symbols;
-	/* CATEGORY_NONE: its calls are not counted. */
+	/* From CATEGORY_CNT on its calls are not counted. */
 	enum category category;
 	enum hook_kind kind;
 	enum hook_bytes bytes;
@@ -40,8 +40,7 @@ static const struct hooked_function function_rows[ROW_CNT] = {
 /* What is read from an argument has its name in the table. */
 #define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
 	_Static_assert(sizeof(arguments) > 1 || (KIND_##kind != KIND_ROOT && \
-		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED || \
-			BYTES_##bytes == BYTES_RETURNED_PAGES)), #id);
+		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED)), #id);
 FUNCTIONS(FUNCTION)
 #undef FUNCTION
 
@@ -116,27 +115,13 @@ static struct programs programs_of(struct copyscope *skel, int row)
 	}
 }
 
-/* Two kprobes cost as much as the system call that they would measure. */
-static void find_syscall(struct attach *function, const struct hooked_function *wanted,
-			const struct attach_sources *sources, enum attach_wish wish)
-{
-	attach__find(function, wanted->symbols, wanted->arguments, sources,
-		     wish == ATTACH_MULTI ? ATTACH_MULTI : ATTACH_FENTRY);
-	if (wish != ATTACH_KPROBE)
-		return;
-	function->state = STATE_MISSING;
-	snprintf(function->reason, sizeof(function->reason), "not by kprobe: kprobes cost what there is to see");
-}
-
 static void find(struct functions *functions, int row, const struct attach_sources *sources)
 {
 	const struct hooked_function *wanted = &function_rows[row];
 	const struct functions_options *options = &functions->options;
 	struct attach *function = &functions->all[row];
 
-	if (wanted->kind == KIND_SYSCALL_SPAN && options->attach != ATTACH_NOTHING)
-		find_syscall(function, wanted, sources, options->attach);
-	else if (wanted->kind != KIND_CALL)
+	if (wanted->kind != KIND_CALL)
 		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
 	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
 		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
@@ -239,7 +224,7 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 	err = zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
 	skel->data->gate_one_in = functions->options.gate_one_in;
 	skel->rodata->gate_seed = functions->options.seed;
-	counters__prepare(functions->counters, skel, read_cost);
+	err = err ?: counters__prepare(functions->counters, skel, read_cost, functions->all[ROW_receive].way == WAY_FENTRY);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 
@@ -290,7 +275,7 @@ static int try_again(struct functions *functions)
 	return refused;
 }
 
-int functions__try(struct functions *functions, struct copyscope *skel)
+int functions__try(struct functions *functions)
 {
 	/* By each way, and at call sites. */
 	bool taken[WAY_CNT + 1] = {};
@@ -313,20 +298,15 @@ int functions__try(struct functions *functions, struct copyscope *skel)
 		attach__refuse(function, "attach: ", err);
 		refused++;
 	}
-	functions__detach(functions, skel);
+	functions__detach(functions);
 	for (int way = 0; way < WAY_KPROBE; way++)
 		if (errors[way] && !taken[way])
 			zerocopy__refuse_way(functions->zerocopy, way, "attach: ", errors[way]);
 	return refused ?: try_again(functions);
 }
 
-int functions__attach(struct functions *functions, struct copyscope *skel)
+int functions__attach(struct functions *functions)
 {
-	/* What was open when the hooks went is forgotten: its exit was not seen. */
-	int refused = maps__wipe(skel->maps.call_stacks);
-
-	if (refused)
-		return refused;
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
@@ -344,27 +324,40 @@ int functions__attach(struct functions *functions, struct copyscope *skel)
 			return -ENOENT;
 		}
 	}
-	zerocopy__attach(functions->zerocopy, skel);
-	counters__switch(functions->counters, true);
+	zerocopy__attach(functions->zerocopy);
 	return 0;
 }
 
-int functions__detach(struct functions *functions, struct copyscope *skel)
+int functions__detach(struct functions *functions)
 {
 	int err = 0;
 
 	for (int row = 0; row < ROW_CNT; row++)
 		err = attach__detach(&functions->all[row]) ?: err;
+	return zerocopy__detach(functions->zerocopy) ?: err;
+}
+
+int functions__arm(struct functions *functions, struct copyscope *skel)
+{
+	int err = maps__wipe(skel->maps.call_stacks) ?: zerocopy__forget(skel);
+
+	if (!err)
+		counters__switch(functions->counters, true);
+	return err;
+}
+
+int functions__disarm(struct functions *functions, struct copyscope *skel)
+{
 	counters__switch(functions->counters, false);
-	return zerocopy__detach(functions->zerocopy, skel) ?: err;
+	return zerocopy__forget(skel);
 }
 
 int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in)
 {
 	functions->options.gate_one_in = one_in;
 	skel->data->gate_one_in = one_in;
-	return maps__zero(skel->maps.function_cells) ?: maps__zero(skel->maps.root_cells) ?:
-	       maps__zero(skel->maps.owner_cells) ?: maps__zero(skel->maps.completion_cells);
+	return maps__zero(skel->maps.function_cells) ?: maps__zero(skel->maps.owner_cells) ?:
+	       maps__zero(skel->maps.completion_cells);
 }
 
 void functions__free(struct functions *functions)
@@ -391,7 +384,7 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", function_rows[row].id, "instrument", "functions",
-						       "category", category != CATEGORY_NONE ? category_names[category] : NULL,
+						       "category", category < CATEGORY_CNT ? category_names[category] : NULL,
 						       "symbol", function->symbol,
 						       "state", state_names[spare ? STATE_UNUSED : function->state],
 						       "how", used ? attach__how(function) : NULL,
@@ -436,32 +429,12 @@ static json_t *cells_json(const struct copyscope *skel, const struct counters *c
 	return array;
 }
 
-static json_t *roots_json(const struct copyscope *skel, const struct counters *counters)
-{
-	json_t *array = json_array();
-
-	for (__u32 side = 0; side <= SIDE_OTHER; side++) {
-		struct root_cell sum = {};
-
-		if (skel->rodata->watch_mode != WATCH_NOBODY && side == SIDE_RECEIVER)
-			continue;
-		if (!maps__sum(skel->maps.root_cells, side, &sum, sizeof(sum)))
-			continue;
-		json_array_append_new(array, json_pack("{s:s, s:I, s:I, s:I, s:o}", "side", side_names[side],
-			"calls", (json_int_t)sum.calls, "timed_calls", (json_int_t)sum.timed_calls,
-			"inclusive_ns", (json_int_t)sum.inclusive.ns,
-			"counters", counters__values_json(counters, sum.inclusive.counters)));
-	}
-	return array;
-}
-
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel)
 {
 	const struct counters *counters = functions->counters;
-	json_t *section = json_pack("{s:o, s:o, s:I, s:o, s:o, s:I}", "cells", cells_json(skel, counters),
-				    "roots", roots_json(skel, counters), "gate", (json_int_t)functions->options.gate_one_in,
-				    "events", counters__events_json(counters), "read_cost", counters__cost_json(counters),
-				    "page_bytes", (json_int_t)skel->rodata->page_bytes);
+	json_t *section = json_pack("{s:o, s:I, s:o, s:o}", "cells", cells_json(skel, counters),
+				    "gate", (json_int_t)functions->options.gate_one_in,
+				    "events", counters__events_json(counters), "read_cost", counters__cost_json(counters));
 
 	zerocopy__add_json(functions->zerocopy, skel, section);
 	return section;

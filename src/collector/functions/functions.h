@@ -19,7 +19,7 @@ struct functions_options {
 	/* ATTACH_NOTHING leaves all rows unused. */
 	enum attach_wish attach;
 	enum copy_in_wish copy_in;
-	/* Of the sends, receives and softirqs of a thread one in so many is timed; seed: which ones. */
+	/* Of the copies of a thread one in so many is timed; seed: which ones. */
 	unsigned int gate_one_in;
 	unsigned long long seed;
 	/* What is read with the clock (counters.h). */
@@ -45,12 +45,15 @@ void functions__refuse(struct functions *functions, int row, int err);
  * Attaches one that was loaded by fentry and one by kprobe, for a moment: some kernels load what they do not attach.
  * Returns how many were refused: they are hooked in another way after the next load, or have a reason.
  */
-int functions__try(struct functions *functions, struct copyscope *skel);
+int functions__try(struct functions *functions);
 /* Attaches all that were loaded; -ENOENT, with a complaint, when the root of the sends or of the receives is missing. */
-int functions__attach(struct functions *functions, struct copyscope *skel);
-int functions__detach(struct functions *functions, struct copyscope *skel);
+int functions__attach(struct functions *functions);
+int functions__detach(struct functions *functions);
+/* Before functions_on is set: what they knew of calls that are under way is forgotten, and the counters count. And after it is not. */
+int functions__arm(struct functions *functions, struct copyscope *skel);
+int functions__disarm(struct functions *functions, struct copyscope *skel);
 /*
- * While they are detached: from now on one in so many is timed, and what was counted so far is forgotten. 0 or -errno.
+ * While they are not armed: from now on one in so many is timed, and what was counted so far is forgotten. 0 or -errno.
  */
 int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in);
 /* Appends the record's hooks[] rows. */
@@ -59,7 +62,7 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks);
 void functions__add_losses(const struct functions *functions, json_t *loss);
 /*
  * {"cells": [{side, context, category, calls, bytes, timed_calls, self_ns, self_ns_squared, counters}],
- *  "roots": [{side, calls, timed_calls, inclusive_ns, counters}], "gate", "events", "read_cost"}
+ *  "gate", "events", "read_cost"}
  * Times and counters are those of the timed calls.
  */
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel);

@@ -186,7 +186,7 @@ void zerocopy__refuse(struct zerocopy *zerocopy, int err)
 	zerocopy__refuse_way(zerocopy, way, "load: ", err);
 }
 
-void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
+void zerocopy__attach(struct zerocopy *zerocopy)
 {
 	int err = 0;
 
@@ -203,22 +203,24 @@ void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel)
 	zerocopy->counted |= !err;
 	if (!err)
 		return;
-	zerocopy__detach(zerocopy, skel);
+	zerocopy__detach(zerocopy);
 	EACH_USED_ROW(zerocopy, row)
 		attach__refuse(&zerocopy->all[row], "attach: ", err);
 }
 
-int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel)
+int zerocopy__detach(struct zerocopy *zerocopy)
 {
 	int err = 0;
 
 	for (int row = 0; row < LIFE_CNT; row++)
 		err = attach__detach(&zerocopy->all[row]) ?: err;
-	/* What is still under way is forgotten: its end will not be seen. */
-	err = maps__clear(skel->maps.zerocopy_uses) ?: err;
-	err = maps__clear(skel->maps.zerocopy_sends) ?: err;
-	err = maps__clear(skel->maps.kept_arguments) ?: err;
 	return err;
+}
+
+int zerocopy__forget(struct copyscope *skel)
+{
+	return maps__clear(skel->maps.zerocopy_uses) ?: maps__clear(skel->maps.zerocopy_sends) ?:
+	       maps__clear(skel->maps.kept_arguments);
 }
 
 void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)

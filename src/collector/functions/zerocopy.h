@@ -23,8 +23,10 @@ void zerocopy__refuse(struct zerocopy *zerocopy, int err);
 /* The kernel did not take those that are hooked in one way (doing: attach__refuse()). */
 void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const char *doing, int err);
 /* A failure costs its own results only; the hooks say why. */
-void zerocopy__attach(struct zerocopy *zerocopy, struct copyscope *skel);
-int zerocopy__detach(struct zerocopy *zerocopy, struct copyscope *skel);
+void zerocopy__attach(struct zerocopy *zerocopy);
+int zerocopy__detach(struct zerocopy *zerocopy);
+/* Sends that are under way: their end will not be seen, or their begin was not. Returns 0 or -errno. */
+int zerocopy__forget(struct copyscope *skel);
 /* Appends the record's hooks[] rows, and what the programs missed to loss{}. */
 void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks);
 void zerocopy__add_loss(const struct zerocopy *zerocopy, json_t *loss);

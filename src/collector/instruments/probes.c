@@ -28,7 +28,10 @@ struct probes {
 	const struct sampling *sampling;
 	/* The kernel has BTF. */
 	bool btf;
+	bool hooked;
 };
+
+#define OF_FUNCTIONS "functions"
 
 static void drop(struct probes *probes)
 {
@@ -105,7 +108,7 @@ static int load_what_attaches(struct probes *probes)
 {
 	int err = load_what_works(probes);
 
-	while (!err && (tracepoints__try(probes->hooks, probes->skel) || functions__try(probes->functions, probes->skel))) {
+	while (!err && (tracepoints__try(probes->hooks, probes->skel) || functions__try(probes->functions))) {
 		drop(probes);
 		err = load_what_works(probes);
 	}
@@ -166,17 +169,14 @@ static int attach_one(struct probes *probes, enum hook_id id)
 
 int probes__attach(struct probes *probes, const char *instrument)
 {
-	int err = strcmp(instrument, "functions") ? 0 : functions__attach(probes->functions, probes->skel);
-
-	if (err)
-		return err;
 	for (int i = 0; i < HOOK_CNT; i++) {
 		struct hook *hook = &probes->hooks[i];
 
 		if (strcmp(hook_rows[i].instrument, instrument))
 			continue;
 		if (tracepoints__works(hook)) {
-			err = attach_one(probes, i);
+			int err = attach_one(probes, i);
+
 			if (!err)
 				continue;
 			hook->state = STATE_REFUSED;
@@ -190,13 +190,34 @@ int probes__attach(struct probes *probes, const char *instrument)
 	return 0;
 }
 
+int probes__hook(struct probes *probes, bool arm)
+{
+	int err = 0;
+
+	if (!probes->hooked) {
+		err = functions__attach(probes->functions) ?: probes__attach(probes, OF_FUNCTIONS);
+		probes->hooked = !err;
+	}
+	if (err)
+		functions__detach(probes->functions);
+	return err ?: arm ? functions__arm(probes->functions, probes->skel) : 0;
+}
+
+bool probes__are_hooked(const struct probes *probes)
+{
+	return probes->hooked;
+}
+
 /* Of the links that come and go the one that was made last; HOOK_CNT when there is none. */
 static enum hook_id last_made(const struct probes *probes)
 {
 	enum hook_id last = HOOK_CNT;
 
 	for (int i = 0; i < HOOK_CNT; i++) {
-		if (!probes->hooks[i].link || watch__keeps(probes->skel, hook_rows[i].instrument, hook_rows[i].id))
+		const char *instrument = hook_rows[i].instrument;
+
+		if (!probes->hooks[i].link || watch__keeps(probes->skel, instrument, hook_rows[i].id) ||
+		    (probes->hooked && !strcmp(instrument, OF_FUNCTIONS)))
 			continue;
 		if (last == HOOK_CNT || probes->hooks[i].since_ns > probes->hooks[last].since_ns)
 			last = i;
@@ -238,7 +259,7 @@ int probes__detach(struct probes *probes)
 	err = maps__clear(probes->skel->maps.clocks) ?: err;
 	probes->skel->bss->open_clocks = 0;
 	err = maps__clear(probes->skel->maps.sending_tasks) ?: err;
-	return functions__detach(probes->functions, probes->skel) ?: err;
+	return functions__disarm(probes->functions, probes->skel) ?: err;
 }
 
 json_t *probes__hooks_json(const struct probes *probes)

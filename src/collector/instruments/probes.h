@@ -33,7 +33,14 @@ int probes__open(struct probes **probes, bool sends_in_pieces, const struct func
 struct copyscope *probes__skeleton(struct probes *probes);
 /* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
-/* Detaches all but what stays (watch__keeps()); clocks of calls that are still open are forgotten. */
+/*
+ * Attaches the hooks of functions, if they are not there yet; they stay until probes__close(). arm: what they kept of calls that
+ * began before is forgotten, and their counters count. -ENOENT as above.
+ */
+int probes__hook(struct probes *probes, bool arm);
+/* Whether functions are hooked: whoever ends then waits for a grace period of each of them. */
+bool probes__are_hooked(const struct probes *probes);
+/* Detaches all but what stays (watch__keeps(), function hooks); clocks of calls that are still open are forgotten. */
 int probes__detach(struct probes *probes);
 /* Whether bytes that a watched program takes by mapping or splice(2) are counted now. */
 bool probes__counts_all_taken(const struct probes *probes);

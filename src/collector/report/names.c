@@ -55,9 +55,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_CALL_STACK_MAP_FULL] = "functions_task_map_full",
 	[LOSS_CALL_STACK_OVERFLOW] = "functions_too_deep",
 	[LOSS_CALL_STACK_BROKEN] = "functions_broken",
-	[LOSS_READING_TORN] = "functions_torn_reading",
-	[LOSS_ROOT_UNBALANCED] = "functions_unbalanced",
-	[LOSS_SYSCALL_UNBALANCED] = "functions_around_unbalanced",
+	[LOSS_LOOK_STOPPED] = "functions_look_stopped",
 	[LOSS_ZEROCOPY_MAP_FULL] = "functions_zerocopy_map_full",
 	[LOSS_COUNTER_UNREADABLE] = "functions_counter_unreadable",
 	[LOSS_WATCHED_MAP_FULL] = "watch_process_map_full",
@@ -69,13 +67,8 @@ const char *const loss_names[LOSS_CNT] = {
 };
 
 const char *const category_names[CATEGORY_CNT] = {
-	[CATEGORY_SEND] = "send", [CATEGORY_RECEIVE] = "receive", [CATEGORY_COPY_IN] = "copy_in",
-	[CATEGORY_PIN] = "pin", [CATEGORY_PIN_PAGES] = "pin_pages",
-	[CATEGORY_DEFERRED] = "deferred", [CATEGORY_SILENT] = "silent",
-	[CATEGORY_COMPLETION] = "completion", [CATEGORY_COPY_OUT] = "copy_out",
-	[CATEGORY_MAPPED] = "mapped", [CATEGORY_TRANSMIT] = "transmit",
-	[CATEGORY_SKB] = "skb_alloc", [CATEGORY_MEMORY] = "memory", [CATEGORY_SOFTIRQ] = "softirq",
-	[CATEGORY_TSQ] = "tsq", [CATEGORY_SYSCALL] = "syscall",
+	[CATEGORY_COPY_IN] = "copy_in", [CATEGORY_PIN] = "pin", [CATEGORY_DEFERRED] = "deferred",
+	[CATEGORY_SILENT] = "silent", [CATEGORY_COPY_OUT] = "copy_out", [CATEGORY_MAPPED] = "mapped",
 };
 
 #define CALL(id, name) [CALL_##id] = name

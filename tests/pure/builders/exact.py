@@ -11,27 +11,30 @@ Record = dict[str, Any]
 
 # Hook -> the category that its calls are counted in.
 HOOKED = {
-    **{name: name for name in ("send", "receive", "copy_in", "pin", "deferred", "copy_out")},
+    **{name: name for name in ("copy_in", "pin", "deferred", "copy_out")},
     "splice": "pin",
-    "zerocopy_use": None,
+    **dict.fromkeys(("send", "receive", "push", "zerocopy_use")),
 }
 SEND_NS = 1_000_000
 # What a receiver takes otherwise than by a copy.
 WAYS_OUT = ("mapped", "spliced")
 USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
-READ_COST = {
-    "reads": 992,
-    "events": 2,
-    "median_ns": 130.5,
-    "low_ns": 130.0,
-    "high_ns": 131.25,
-    "clock_ns": 31.0,
-    "look_ns": 170.0,
-    "added": [
-        {"name": "cycles", "count": 310.0, "low": 309.0, "high": 312.0},
-        {"name": "instructions", "count": 420.0, "low": 420.0, "high": 420.0},
-    ],
-}
+# What the looks of a copy add to each event: to one of so many bytes. Nothing, unless a test says otherwise.
+COPIES = (0, 4096, 32768)
+NO_ADDITION = dict.fromkeys(COPIES, 0.0)
+
+
+def read_cost(counted: Mapping[str, int], adds: Mapping[str, Mapping[int, float]]) -> Record:
+    added = [
+        {
+            **{"name": name, "copy_bytes": bytes_, "count": count},
+            **{"low": 0.99 * count, "high": 1.01 * count},
+        }
+        for name in counted
+        for bytes_, count in adds.get(name, NO_ADDITION).items()
+    ]
+    cost = {"reads": 496, "events": len(counted), "hooked": True, "clock_ns": 31.0, "look_ns": 170.0}
+    return {**cost, "low_ns": 169.0, "high_ns": 171.25, "added": added}
 
 
 def _event(name: str, counted: Mapping[str, int], running: Mapping[str, float]) -> Record:
@@ -52,11 +55,12 @@ def with_functions(
     spread: float = 0.0,
     counted: Mapping[str, int] = MappingProxyType({}),
     running: Mapping[str, float] = MappingProxyType({}),
+    adds: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
 ) -> Record:
     """The raw record (arms must include `functions`) as a collector with function hooks would report it.
 
-    One root in `gate` is timed, with this relative standard deviation between them. `counted` are events and
-    how many of them happen per ns; those in `running` shared the PMU.
+    One copy in `gate` is timed, with this relative standard deviation between them. `counted` are events and
+    how many of them happen per ns; those in `running` shared the PMU; `adds`: by looks, by event and size.
     """
     record = copy.deepcopy(raw)
     segments = [s for s in record["run"]["segments"] if "functions" in s["arm"]]
@@ -84,31 +88,17 @@ def with_functions(
             "counters": counters,
         }
 
-    def root(side: str, inclusive_ns: int) -> Record:
-        part = inclusive_ns // gate
-        return {
-            "side": side,
-            "calls": calls if part else 0,
-            "timed_calls": timed if part else 0,
-            "inclusive_ns": part,
-            "counters": {name: rate * part for name, rate in counted.items()},
-        }
-
     record["functions"] = {
         "cells": [
-            cell("sender", "process", "send", sent, SEND_NS),
             cell("sender", "process", "copy_in", sent - referenced, 2 * SEND_NS),
             cell("sender", "process", "pin", referenced, SEND_NS),
-            cell("sender", "process", "pin_pages", 4096 * calls if referenced else 0, 0),
             cell("sender", "softirq", "deferred", copied, 3 * SEND_NS),
             cell("receiver", "process", "copy_out", received, 4 * SEND_NS),
         ],
-        "roots": [root("sender", 7 * SEND_NS), root("receiver", 4 * SEND_NS), root("other", 0)],
-        "page_bytes": 4096,
         **_life(segments),
         "gate": gate,
         "events": [_event(name, counted, running) for name in dict.fromkeys((*USUAL, *counted))],
-        "read_cost": READ_COST if counted else None,
+        "read_cost": read_cost(counted, adds) if counted else None,
     }
     record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
     record["hooks"] += [
@@ -116,7 +106,7 @@ def with_functions(
         for name, category in HOOKED.items()
     ]
     record["loss"] |= {
-        "functions_unbalanced": 0,
+        "functions_look_stopped": 0,
         "recursion_splice": {"count": None, "reason": "this kernel does not count it"},
     }
     return record

@@ -27,22 +27,17 @@ def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any
         }
 
     cells = [
-        cell("process", "send", 2 * calls, SIZE // 2, SEND_NS),
         cell("process", "pin" if referenced else "copy_in", calls, SIZE, SEND_NS),
         cell("softirq", "deferred", deferred, SIZE, SEND_NS),
         cell("process", "copy_out", calls if receives else 0, receives, SEND_NS),
     ]
-    inclusive = sum(row["self_ns"] for row in cells)
-    root = {"calls": calls, "timed_calls": calls, "inclusive_ns": inclusive, "counters": {}}
     owner = {"owner_side": "target", "current_side": "target", "context": "softirq"}
     completion = {"side": "target", "copied": deferred, "zerocopied": calls - deferred}
     record["functions"] = {
         "cells": cells,
-        "roots": [{"side": "target", **root}, {"side": "other", **dict.fromkeys(root, 0), "counters": {}}],
         "gate": 1,
         "events": [],
         "read_cost": None,
-        "page_bytes": 4096,
         "owners": [{**owner, "calls": deferred, "bytes": deferred * SIZE}] if deferred else [],
         "completions": [completion] if zerocopy else [],
         "completion_latency": [],

@@ -78,6 +78,8 @@ def report(
     if args.json != "-":
         with kept_if_it_fails("record.json", lambda: store.serialise(made)):
             show(made, args, render, make_console())
+    if args.verbose and made["functions"] is not None:
+        say("the hooks of functions: a process of the collector lets go of them now, and ends within 10 s")
     return kept
 
 

@@ -91,7 +91,10 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         run_id = store.run_id(None, {**workload, "topology": path.kind, "mtu": args.mtu}, repeat)
         with Ending() as ending, _kept_if_it_fails(records, args):
             with Steps(
-                title, len(tuple(plan.segments)), quiet=args.quiet or args.duration * args.repeat < 2
+                title,
+                len(tuple(plan.segments)),
+                quiet=args.quiet or args.duration * args.repeat < 2,
+                silent=args.quiet,
             ) as steps:
                 raw = Session(plan, OwnTraffic(path, traffic, hosts), steps, meanwhile).perform(ending.hold)
             from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())

@@ -120,6 +120,7 @@ class Screen(Silent):
         told = args.live or lines or program.is_command
         self.clock = Clock(name, args.duration, quiet=args.quiet or told)
         self._name, self._program, self._window = name, program, window
+        self._silent = args.quiet or args.live
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[None]:
@@ -133,6 +134,10 @@ class Screen(Silent):
 
     def begin(self, step: str) -> None:
         self.clock.begin(step)
+
+    def slow(self, step: str) -> None:
+        if not self._silent:
+            entry.say(f"{self._name}: {step}")
 
     def press(self, key: str) -> None:
         """A key of the screen; it is shown at once, whatever is measured meanwhile."""

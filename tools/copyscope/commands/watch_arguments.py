@@ -37,7 +37,7 @@ examples:
 MORE_EXAMPLES = """\
   sudo copyscope {verb} --unit nginx.service --duration 10 --json nginx.json
   sudo copyscope {verb} --cgroup system.slice/redis.service --live
-  sudo copyscope {verb} --whole --instruments functions -- curl -T file http://192.0.2.1/
+  sudo copyscope {verb} --whole --exact -- curl -T file http://192.0.2.1/
 """
 COMMON = ("--unit", "--container", "--duration", "--json", "--explain", "--verbose", "--help-all")
 WHOM_OPTIONS = """
@@ -52,6 +52,8 @@ WHOM_OPTIONS = """
 TOOL_OPTIONS = """
 --duration S            measuring time: 5, 90s, 10m; default: until the end or Ctrl-C. It does not end a
                         command: the report is printed, then its end is waited for
+--exact                 hook the functions that copy, too, in segments of their own at the end: bytes to the
+                        byte and what each copy cost; with --duration or --whole
 --whole                 every instrument from the first moment to the last: a short command is seen as a
                         whole, but what watching costs is not known
 """
@@ -165,7 +167,7 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         raise UsageError("--: the command is an empty text: name a program")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
-    check_instruments(args)
+    _check_exact(args, check_instruments(args))
     if args.interval is not None and not 1 <= args.interval <= 3600:
         raise UsageError(f"--interval: {args.interval:g}: not between 1 and 3600 s")
     if args.live and args.interval:
@@ -180,3 +182,15 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         )
     if args.live and args.json == "-":
         raise UsageError("--live and --json -: both want stdout: give --json a file")
+
+
+def _check_exact(args: argparse.Namespace, instruments: Sequence[str]) -> None:
+    """Functions are hooked where that is asked for, at the end of a time that is known."""
+    by_name = args.instruments != "auto" and "functions" in instruments
+    if (args.exact or by_name) and args.duration is None and not args.whole:
+        option = "--exact" if args.exact else "--instruments functions"
+        raise UsageError(f"{option}: functions are hooked at the end of the time: --duration S, or --whole")
+    if args.exact and args.instruments != "auto":
+        raise UsageError("--exact and --instruments: --instruments names functions, or leaves them out")
+    if args.count is not None and not args.exact and not by_name:
+        raise UsageError("--count: counts per function, and no function is hooked: --exact")

@@ -28,8 +28,8 @@ TIME_TOLERANCE = 0.15
 EXACT_TOLERANCE = 0.001
 # How a stream is cut into packets depends on how fast it flows, and so on who watches.
 CUT_TOLERANCE = 0.25
-# What is charged inside a read, not inside a send (bpf/hooks.h).
-OF_RECEIVES = ("receive", "completion", "copy_out")
+# Of which each is one call of tcp_sendmsg().
+ONE_SEND = {"sendmsg", "sendto"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,6 @@ KINDS = {
     "deferred_calls": Kind("calls of skb_copy_ubufs", "per message", "messages", CUT_TOLERANCE),
     "send_ns": Kind("time in send syscalls", "ns per message", "messages", TIME_TOLERANCE),
     "softirq_ns": Kind("softirq time in sends", "ns per message", "messages", TIME_TOLERANCE),
-    "tcp_sendmsg_ns": Kind("own time of tcp_sendmsg", "ns per message", "messages", TIME_TOLERANCE),
 }
 
 
@@ -121,6 +120,9 @@ def _from_calls(record: Record) -> Quantities:
     rows = [r for r in record["calls"] if r["side"] == "sender" and r["syscall"].startswith("send")]
     times = [(r["on_cpu_ns"], r["softirq_ns"], r["blocked_ns"]) for r in rows]
     found = {"send_calls": float(sum(r["calls"] for r in rows))} if rows else {}
+    if rows and {row["syscall"] for row in rows} <= ONE_SEND:
+        found["tcp_sendmsg_calls"] = found["send_calls"]
+        found["tcp_sendmsg_bytes"] = float(sum(r["bytes"] for r in rows))
     if rows and all(part is not None for row in times for part in row):
         found["send_ns"] = float(sum(sum(row) for row in times))
         found["softirq_ns"] = float(sum(row[1] for row in times))
@@ -132,23 +134,11 @@ def _from_functions(record: Record) -> Quantities:
     if section is None:
         return {}
     cells = section["cells"]
-    roots = [row for row in section["roots"] if row["side"] == "sender"]
     found = {
         f"{name}_bytes": float(sum(c["bytes"] for c in cells if c["category"] == category))
         for name, category in (("deferred", "deferred"), ("pinned", "pin"))
     }
     found["deferred_calls"] = float(sum(c["calls"] for c in cells if c["category"] == "deferred"))
-    if not roots:
-        return found
-    # tcp_sendmsg and tcp_sendmsg_locked; softirq roots of the sender are other calls.
-    sends = [c for c in cells if c["side"] == "sender" and c["category"] == "send"]
-    found["tcp_sendmsg_calls"] = sum(c["calls"] for c in sends) / 2
-    found["tcp_sendmsg_bytes"] = float(sum(c["bytes"] for c in sends))
-    inside = [c for c in cells if c["side"] == "sender" and c["context"] == "process"]
-    self_ns = sum(c["self_ns"] for c in inside if c["category"] not in OF_RECEIVES)
-    timed = sum(row["timed_calls"] for row in roots)
-    if timed:
-        found["tcp_sendmsg_ns"] = self_ns * sum(row["calls"] for row in roots) / timed
     return found
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from copyscope.crosscheck.compare import Seen
 from copyscope.crosscheck.peer import Peer, Quantities, attached
 from copyscope.errors import RunError
+from copyscope.plan.arms import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.run.child import Message
@@ -62,14 +63,18 @@ class PeerSession(Session):
 
 
 def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -> RunPlan:
-    """The plan of a profile, its segments replaced by blocks: each_s for each of ours and of the peers."""
-    arms = [*plan.probes, *(peer.name for peer in peers)]
+    """The plan of a profile, its segments replaced by blocks: each_s for each of ours and of the peers.
+
+    Function hooks stay once they are there: after all others, and without their control.
+    """
+    arms = [arm for arm in (*plan.probes, *(peer.name for peer in peers)) if arm != "unarmed"]
     shuffler = random.Random(seed)
-    segments: list[Segment] = []
+    order: list[tuple[int, str]] = []
     segment_s = min(SEGMENT_S, each_s / BLOCKS_MIN)
     for block in range(max(BLOCKS_MIN, round(each_s / segment_s))):
-        order = list(arms)
-        shuffler.shuffle(order)
-        segments += [Segment(len(segments) + i, block, arm, segment_s) for i, arm in enumerate(order)]
+        shuffler.shuffle(arms)
+        order += [(block, arm) for arm in arms]
+    order.sort(key=lambda one: one[1] in EXACT)
+    segments = [Segment(index, block, arm, segment_s) for index, (block, arm) in enumerate(order)]
     otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
     return replace(plan, segments=tuple(segments), otherwise=otherwise)

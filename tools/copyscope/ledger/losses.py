@@ -1,6 +1,6 @@
 """What the instruments lost, as a share of what they should have seen."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from copyscope.record.derived import Loss
@@ -50,6 +50,8 @@ SEEN_BY_WATCHING: dict[str, Callable[[RawProgramRun], int]] = {
 }
 # Calls of a socket that found no place are not counted by connection, but they are among all calls.
 COUNTED_ALL_THE_SAME = ("watch_socket_map_full",)
+# Looks at clock and counters that something stopped.
+STOPPED = "functions_look_stopped"
 
 
 def losses(raw: Measured) -> dict[str, Loss]:
@@ -71,12 +73,12 @@ def lost(loss: dict[str, Any], name: str) -> int | None:
     return count
 
 
-def dropped_roots(raw: Measured) -> tuple[int, int] | None:
-    """How many timed roots were left out, as their parts did not add up, and of how many; None: not known."""
-    count = lost(raw.loss, "functions_unbalanced")
+def stopped_looks(raw: Measured) -> tuple[int, int] | None:
+    """How many timed copies were left out, as a look was stopped, and of how many; None: not known."""
+    count = lost(raw.loss, STOPPED)
     if raw.functions is None or count is None:
         return None
-    return count, added(raw.functions.roots, "timed_calls") + count
+    return count, added(raw.functions.cells, "timed_calls") + count
 
 
 def _loss(raw: Measured, name: str, given: Any) -> Loss:
@@ -107,36 +109,24 @@ def _seen(raw: Measured, name: str) -> int | None:
         case "bytes" | "calls":
             return added(raw.bytes if instrument == "bytes" else raw.calls, "calls")
         case "functions" if raw.functions is not None:
-            return _seen_by(raw.functions, raw.hooks, hook) if hook else _seen_in(raw.functions, name)
+            return _seen_by(raw.functions, hook) if hook else _seen_in(raw.functions, name)
     return None
 
 
 def _seen_in(functions: Functions, name: str) -> int:
     """The whole that a loss which the programs counted themselves is a part of."""
     match name:
-        case "functions_unbalanced":
-            return added(functions.roots, "timed_calls")
-        case "functions_around_unbalanced":
-            return added([cell for cell in functions.cells if cell.category == "syscall"], "timed_calls")
-        case "functions_torn_reading" | "functions_counter_unreadable":
+        case "functions_look_stopped" | "functions_counter_unreadable":
             # Each timed call is read at least once.
             return added(functions.cells, "timed_calls")
         case "functions_zerocopy_map_full":
             return sum(row.copied + row.zerocopied for row in functions.completions or [])
-    # What breaks or overflows a stack spoils one root.
-    return added(functions.roots, "calls")
+    # What breaks or overflows a stack spoils one copy.
+    return added(functions.cells, "calls")
 
 
-def _seen_by(functions: Functions, hooks: Iterable[Hook], hook: Hook) -> int:
-    """Calls of one hooked function.
-
-    The programs count by category: where several functions share one, the smaller of its calls and the roots.
-    A mark counts nothing, and neither do the hooks on tracepoints and on the life of a zero-copy send: a call
-    of theirs that is lost spoils one root.
-    """
-    category, roots = hook.category or None, added(functions.roots, "calls")
+def _seen_by(functions: Functions, hook: Hook) -> int:
+    """Calls of one hooked function. What only delimits copies counts nothing: a lost call spoils one."""
+    category = hook.category or None
     calls = added([cell for cell in functions.cells if cell.category == category], "calls")
-    sharing = [row for row in hooks if (row.category or None) == category and row.how]
-    if category is None or not calls:
-        return roots
-    return calls if len(sharing) == 1 else min(calls, roots)
+    return calls or added(functions.cells, "calls")

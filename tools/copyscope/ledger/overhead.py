@@ -1,6 +1,7 @@
 """The observer effect: goodput with instruments on over goodput with them off, paired by block.
 
-Pairing takes drift out: the two arms of a block ran within the same second.
+Pairing takes drift out: the two arms of a block ran within the same second. Function hooks are compared with
+themselves while they do nothing; what that costs is in neither.
 """
 
 from typing import Any
@@ -29,10 +30,11 @@ def overhead(raw: Measured) -> Overhead:
 
 
 def arm_effect(raw: Measured, arm: str) -> ArmEffect:
-    """Ratio arm/unprobed with its interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
-    control = comparable(raw.run.segments, "unprobed")
+    """Ratio of an arm to its control, with interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
+    without = control_of(raw.run, arm)
+    control = comparable(raw.run.segments, without)
     probed = comparable(raw.run.segments, arm)
-    counts = {"unprobed": len(control), arm: len(probed)}
+    counts = {without: len(control), arm: len(probed)}
     pairs = block_pairs(raw.run, arm)
     reason, columns = None, UNKNOWN
     if len(pairs) < FEWEST_PAIRS:
@@ -41,6 +43,11 @@ def arm_effect(raw: Measured, arm: str) -> ArmEffect:
         ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
         columns = loss_of(ratio.value, ratio.interval)
     return ArmEffect(reason=reason, pairs=len(pairs), segments=counts, **columns)
+
+
+def control_of(run: RunBase, arm: str) -> str:
+    """The arm that is the other half of each pair; of older records it is the same for all."""
+    return "unarmed" if arm == "functions" and select(run.segments, "unarmed") else "unprobed"
 
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
@@ -56,8 +63,8 @@ def found(low: float, high: float) -> str:
 
 
 def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
-    """(goodput of the arm, goodput of the unprobed) in Gbit/s for each block that has both, above zero."""
-    control, probed = comparable(run.segments, "unprobed"), comparable(run.segments, arm)
+    """(goodput of the arm, goodput of its control) in Gbit/s for each block that has both, above zero."""
+    control, probed = comparable(run.segments, control_of(run, arm)), comparable(run.segments, arm)
     pairs = []
     for block in sorted({s.block for s in probed} & {s.block for s in control}):
         with_it, without = (goodput_gbps([s for s in rows if s.block == block]) for rows in (probed, control))
@@ -67,7 +74,7 @@ def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
 
 
 def why_unpaired(raw: Measured, pairs: int, counts: dict[str, int]) -> str:
-    if counts["unprobed"] == 0:
+    if not all(counts.get(arm, 1) for arm in ("unprobed", "unarmed")):
         if raw.workload.messages is not None:
             return "a fixed number of messages runs in one segment, without a control"
         return "no segment ran without instruments: there is no control"

@@ -5,6 +5,7 @@ from typing import Any
 
 from copyscope.ledger.attribution import Key, SideTime, event_value, interval
 from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
+from copyscope.ledger.functions import ARM, exact_rows
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured, RawRun
@@ -46,6 +47,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
     """
     program = isinstance(raw, RawProgramRun)
     kib = delivered_kib(raw)
+    hooked = hooked_instructions(raw, kib)
     rows = []
     for account in ACCOUNTS:
         if program and account not in moved:
@@ -63,6 +65,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
                     cells |= gather_cost(raw, times[side], kib)
                 flow = moved.get(account, NOTHING)
                 cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
+                cells |= instruction_cells(cells, hooked.get((account, side, context)))
                 rows.append(AccountRow(account=account, **cells))
     return rows
 
@@ -83,6 +86,26 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
                     cells = without_gather(cells, gather_ns, times[side], kib)
                 rows.append(StageRow(stage=stage, **cells))
     return rows
+
+
+def hooked_instructions(raw: Measured, kib: float) -> dict[tuple[str, str, str], tuple[float, str]]:
+    """Instructions of each copy in so many KiB, and the method, where its hooks know them."""
+    hooked_kib = delivered_bytes(select(raw.run.segments, ARM)) / 1024
+    if not hooked_kib:
+        return {}
+    return {
+        (row.category, row.side, row.context): (round(row.instructions * kib / hooked_kib), row.method)
+        for row in exact_rows(raw)
+        if row.instructions is not None
+    }
+
+
+def instruction_cells(cells: Cells, hooked: tuple[float, str] | None) -> Cells:
+    """Instructions are sampled nowhere: those of a copy are what its hooks counted."""
+    if hooked is None or cells["instructions"] is not None:
+        return {"instructions_method": None}
+    reasons = {name: why for name, why in cells["reasons"].items() if name != "instructions"}
+    return {"instructions": hooked[0], "instructions_method": hooked[1], "reasons": reasons}
 
 
 def key_of(row: AccountRow | StageRow) -> Key:

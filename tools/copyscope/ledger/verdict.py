@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from copyscope.ledger.losses import STOPPED
 from copyscope.ledger.machine_state import remedy
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, find, why_absent
@@ -26,6 +27,8 @@ MOST_LOSS_SHARE = 0.001
 MOST_SAMPLES_SHARE = 0.01
 # Two counts that differ by no more than this, their tolerance with it, prove each other.
 PROVEN_SHARE = 0.01
+# Chance decides which looks are stopped, not the copy: those that are left are as good.
+MOST_STOPPED_SHARE = 0.05
 AGAIN = "run it once more"
 REPORT = "keep the run with --json FILE and report it"
 NO_CALLS = f"{AGAIN} with --instruments counters,sampler: system calls are not followed then"
@@ -133,7 +136,9 @@ def heavy_losses(losses: Mapping[str, Loss], complete: Collection[str] = ()) -> 
         if not loss.count or name.removeprefix("recursion_") in complete:
             continue
         of_samples = name.startswith("samples_")
-        most = MOST_SAMPLES_SHARE if of_samples else MOST_LOSS_SHARE
+        most = (
+            MOST_STOPPED_SHARE if name == STOPPED else MOST_SAMPLES_SHARE if of_samples else MOST_LOSS_SHARE
+        )
         if loss.share is None:
             found.append(f"loss: {name}: {loss.count:,} of an unknown number")
         elif loss.share > most and not (of_samples and loss.count == 1):

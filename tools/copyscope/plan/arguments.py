@@ -113,7 +113,7 @@ INSTRUMENTS = """
                         kprobe.multi loses less where several threads share a processor on a kernel that
                         preempts itself (7.x)
 --frequency HZ          samples per second of each CPU; default {frequency_hz}
---gate N                where functions are hooked, time one send or receive in N; all are counted; {gate}
+--gate N                where functions are hooked, time one copy in N; all are counted; {gate}
 --count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
                         L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,
                         iTLB-load-misses, cpu-clock, page-faults, or rHEX, the number of an event of this

@@ -7,7 +7,7 @@ from typing import Literal
 from copyscope.arguments import seconds
 from copyscope.errors import UsageError
 
-# Which instruments a segment has: unprobed, ledger, calls, bytes, functions, or several joined by `+`.
+# Which instruments a segment has: unprobed, ledger, calls, bytes, functions, unarmed, or several with `+`.
 Arm = str
 Placement = Literal["split", "same", "none"]
 
@@ -24,6 +24,8 @@ COUNTABLE = (
 # And an event of this processor's own, by the number that its vendor gives: perf-list(1).
 RAW_EVENT = re.compile(r"r[0-9a-fA-F]{1,16}")
 COUNTERS_MAX = 4
+# The last phase of a run: functions are hooked once; the hooks count, or they do nothing.
+EXACT: tuple[Arm, ...] = ("functions", "unarmed")
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # CONFIG_NR_CPUS is at most 8192, on x86.
@@ -70,7 +72,7 @@ def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
     if "calls" in instruments:
         arms["calls"] = ("calls",)
     if "functions" in instruments:
-        arms["functions"] = ("functions",)
+        arms |= {arm: (arm,) for arm in EXACT}
     return arms
 
 
@@ -88,9 +90,8 @@ def bytes_apart(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...
 
 def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
     """One arm with every instrument, for a run in one segment; it has no control to be compared with."""
-    name = "+".join(arm for arm in arms if arm != "unprobed")
-    probes = (probe for arm in arms.values() for probe in arm)
-    return {name: tuple(dict.fromkeys(probes))}
+    used = {arm: probes for arm, probes in arms.items() if arm not in ("unprobed", "unarmed")}
+    return {"+".join(used): tuple(dict.fromkeys(probe for arm in used.values() for probe in arm))}
 
 
 def parse_cpus(text: str, option: str) -> list[int]:

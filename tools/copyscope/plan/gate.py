@@ -1,8 +1,8 @@
-"""How many of the calls that pass function hooks are timed: one in N; which N, and why. Pure.
+"""How many of the copies that pass function hooks are timed: one in N; which N, and why. Pure.
 
-A hook of a timed call looks at the clock and the counters; of the others it only counts. So timing costs as
-many looks times what one costs, a part of the CPU time that the traffic takes without instruments. N is the
-least that keeps this part under the goal. What counting costs is the same for each N, and no N makes it less:
+Where a timed copy begins and ends its hooks look at the clock and the counters; the others are only counted.
+So timing costs as many looks times what one costs, a part of the CPU time that the traffic takes without
+instruments. N is the least that keeps this part under the goal. What counting costs is the same for each N:
 the observer effect of the functions segments (overhead.py) has both.
 """
 
@@ -21,20 +21,20 @@ Marks = Sequence[Mapping[str, Any]]
 GOALS = ((64, 0.05), (1024, 0.03), (65536, 0.01))
 DEFAULT = 16
 MOST = 1024
-# At the entry of a function and at its exit.
+# Where a copy begins and where it ends.
 LOOKS_PER_CALL = 2
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One call in so many is timed, and the reason in one clause."""
+    """One copy in so many is timed, and the reason in one clause."""
 
     one_in: int
     why: str
 
     @property
     def reason(self) -> str:
-        timed = "every call" if self.one_in == 1 else f"1 call in {self.one_in:,}"
+        timed = "every copy" if self.one_in == 1 else f"1 copy in {self.one_in:,}"
         return f"{timed} timed: {self.why}"
 
 

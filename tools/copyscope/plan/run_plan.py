@@ -85,7 +85,7 @@ class RunPlan:
         why = tier.reason if plan.functions and not tier.exact else plan._why_not(hooks)
         while why is not None:
             if plan.otherwise is None:
-                raise RunError(f"{why}; use --instruments auto")
+                raise RunError(f"{why}; use --instruments auto, without --exact")
             plan = plan.otherwise
             why = plan._why_not(hooks)
         return plan, tier
@@ -112,14 +112,13 @@ def traffic_plan(
 
 
 def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
-    """For a program; `auto` is exact where the kernel allows it, the live view shows samples."""
+    """For a program; `auto` samples, and is exact where that is asked for."""
     if args.instruments != "auto":
         return _of_program(args, parse_instruments(args.instruments), seed)
-    sampled = _of_program(args, SAMPLED, seed)
-    # As for traffic of our own in one segment.
-    if args.live or args.whole:
-        return sampled
-    return replace(_of_program(args, INSTRUMENTS, seed), otherwise=sampled)
+    if not args.exact:
+        return _of_program(args, SAMPLED, seed)
+    # A sample that falls into a kprobe's program is lost (bpf_prog_active): not both in one segment.
+    return _of_program(args, ("functions",) if args.whole else INSTRUMENTS, seed)
 
 
 def _of_traffic(

@@ -1,18 +1,22 @@
-"""Which instruments are attached when, and for how long: each block has every arm once. Pure."""
+"""Which instruments are attached when, and for how long: each block has every arm of its phase once. Pure.
+
+To hook functions takes a second and to let go of them several, so they have a phase of their own, the last:
+hooked once, they count in some segments and do nothing in the others, which are the control of these.
+"""
 
 import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 
 from copyscope.errors import UsageError
-from copyscope.plan.arms import Arm
+from copyscope.plan.arms import EXACT, Arm
 
 # Parts of the measuring time, in proportion. The ledger needs samples, the control needs steadiness, calls
 # and bytes are counted one by one and need little.
 ARM_WEIGHTS: Mapping[Arm, float] = {
-    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05, "functions": 0.20},
+    **{"unprobed": 0.30, "ledger": 0.60, "calls": 0.10, "bytes": 0.05, "functions": 0.20, "unarmed": 0.15},
 }
 # A watched program pays most for its calls being timed: of a block no more than this.
 WATCHED_CALLS_S = 0.05
@@ -44,13 +48,13 @@ class Segment:
 def schedule_segments(duration_s: float, arms: Sequence[Arm], seed: int) -> list[Segment]:
     """For traffic of our own; duration_s is the sum of all segments, the pauses come on top."""
     lengths_s = _equal_lengths(duration_s, BLOCK_MAX_S, BLOCKS_WANTED)
-    return list(_blocks(lengths_s, arms, seed))
+    return list(_phases(lengths_s, arms, seed))
 
 
 def watched_segments(
     duration_s: float | None, arms: Sequence[Arm], seed: int, block_s: float | None = None
 ) -> Iterator[Segment]:
-    """For a program that is watched: for a duration, or without an end.
+    """For a program that is watched: for a duration, or without an end; with an end functions may be hooked.
 
     `block_s` sets the length of a block, also for a duration: the last one may then be cut short by its end.
     The very first segment times calls: it sees whether the program takes bytes by splice(2), whose hook is
@@ -58,12 +62,11 @@ def watched_segments(
     """
     lengths_s: Iterable[float]
     if duration_s is not None and block_s is None:
-        lengths_s, functions_last = _equal_lengths(duration_s, WATCHED_BLOCK_MAX_S, BLOCKS_MIN), 0
+        lengths_s = _equal_lengths(duration_s, WATCHED_BLOCK_MAX_S, BLOCKS_MIN)
     else:
-        # Function hooks take longest to attach: a program that ends soon is not to end meanwhile.
-        lengths_s, functions_last = _growing_lengths(duration_s, block_s), len(FIRST_BLOCKS_S)
-    found = _blocks(lengths_s, arms, seed, WATCHED_CALLS_S, functions_last)
-    first = [next(found) for _ in arms]
+        lengths_s = _growing_lengths(duration_s, block_s)
+    found = _phases(lengths_s, arms, seed, WATCHED_CALLS_S)
+    first = [next(found) for arm in arms if arm not in EXACT]
     first.sort(key=lambda segment: ("calls" not in segment.arm, "ledger" not in segment.arm))
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
@@ -88,31 +91,47 @@ def _growing_lengths(duration_s: float | None, block_s: float | None) -> Iterato
         yield length_s
 
 
-def _blocks(
-    lengths_s: Iterable[float],
-    arms: Sequence[Arm],
-    seed: int,
-    calls_most_s: float = math.inf,
-    functions_last: int = 0,
+def _phases(
+    lengths_s: Iterable[float], arms: Sequence[Arm], seed: int, calls_most_s: float = math.inf
 ) -> Iterator[Segment]:
-    """A randomised block design: each block holds every arm once, in seeded order.
+    """As many blocks without function hooks, and then with them, if they are among the arms."""
+    shuffler, number = random.Random(seed), count()
+    hooked = [arm for arm in arms if arm in EXACT]
+    if not hooked:
+        yield from _blocks(enumerate(lengths_s), arms, shuffler, number, calls_most_s)
+        return
+    others = [arm for arm in arms if arm not in EXACT]
+    whole_s = list(lengths_s)
+    share = _weight(hooked) / _weight(arms)
+    sampled = ((block, (1 - share) * block_s) for block, block_s in enumerate(whole_s))
+    yield from _blocks(sampled, others, shuffler, number, calls_most_s)
+    exact = ((block, share * block_s) for block, block_s in enumerate(whole_s, start=len(whole_s)))
+    yield from _blocks(exact, hooked, shuffler, number, calls_most_s)
 
-    `functions_last`: in so many of the first blocks the arm `functions` stands at the end.
-    """
-    shuffler = random.Random(seed)
-    for block, block_s in enumerate(lengths_s):
+
+def _blocks(
+    lengths_s: Iterable[tuple[int, float]],
+    arms: Sequence[Arm],
+    shuffler: random.Random,
+    number: Iterator[int],
+    calls_most_s: float,
+) -> Iterator[Segment]:
+    """A randomised block design: each block holds every arm once, in seeded order."""
+    for block, block_s in lengths_s:
         lengths = _divided(block_s, arms, calls_most_s)
         order = list(arms)
         shuffler.shuffle(order)
-        if block < functions_last:
-            order.sort(key=lambda arm: arm == "functions")
-        for number, arm in enumerate(order):
-            yield Segment(block * len(arms) + number, block, arm, lengths[arm])
+        for arm in order:
+            yield Segment(next(number), block, arm, lengths[arm])
+
+
+def _weight(arms: Iterable[Arm]) -> float:
+    return sum(map(ARM_WEIGHTS.__getitem__, arms))
 
 
 def _divided(block_s: float, arms: Sequence[Arm], calls_most_s: float) -> dict[Arm, float]:
     """The length of each arm's segment in a block."""
-    found = {arm: block_s * ARM_WEIGHTS[arm] / sum(map(ARM_WEIGHTS.__getitem__, arms)) for arm in arms}
+    found = {arm: block_s * ARM_WEIGHTS[arm] / _weight(arms) for arm in arms}
     calls_s = found.get("calls", 0.0)
     if calls_s <= calls_most_s or len(arms) == 1:
         return found

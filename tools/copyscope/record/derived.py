@@ -80,15 +80,17 @@ class AccountRow(SampledCost):
     bytes_method: how they were found
     bytes_by: who counted them: `program` or `kernel`
     calls_method: `exact`, or `scaled` from the `bytes` segments
+    instructions_method: of the function hooks (`exact`, `exact 1/N`), for as many KiB as in these segments
     """
 
-    NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method"))
+    NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method", "instructions_method"))
     account: str
     bytes: int | None
     bytes_method: str | None
     calls: int | None
     bytes_by: str | UnsetType | None = UNSET
     calls_method: str | UnsetType | None = UNSET
+    instructions_method: str | UnsetType | None = UNSET
 
 
 class StageRow(SampledCost):
@@ -97,15 +99,26 @@ class StageRow(SampledCost):
     stage: str
 
 
-class ExactRow(Cost):
-    """A function category as its hooks measured it.
+class TakenOff(Section):
+    """What the looks of a row's copies added to a counter, and was taken off.
 
-    ledger_name: the account or stage that it belongs to
+    column: of the row
+    """
+
+    column: str
+    count: float
+    low: float
+    high: float
+
+
+class ExactRow(Cost):
+    """A copy as its hooks measured it.
+
+    share: of the side's CPU time in these segments
     raw: of each raw event (`rHEX`) that was counted, its count
     """
 
     category: str
-    ledger_name: str
     calls: int
     bytes: int
     timed_calls: int
@@ -115,6 +128,7 @@ class ExactRow(Cost):
     dtlb_load_misses: float | None
     dtlb_store_misses: float | None
     itlb_load_misses: float | None
+    taken_off: list[TakenOff]
     # Older records do not have it.
     raw: dict[str, float | None] | UnsetType = UNSET
 

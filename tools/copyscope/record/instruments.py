@@ -72,13 +72,14 @@ class Call(Section):
 
 
 class FunctionCell(Section):
-    """What functions of one category did on one side's time.
+    """What copies of one category did on one side's time.
 
-    category: what its own time is charged to (bpf/hooks.h)
+    category: which copy it is (bpf/hooks.h)
     bytes: what it moved, where it knows
-    timed_calls: of these, inside a send, receive or softirq that was timed
-    self_ns: of the timed calls, without hooked callees
-    self_ns_squared: sum of the squares of what each root spent here
+    timed_calls: of these, looked at with clock and counters
+    self_ns: of the timed ones, without what interrupted them
+    self_ns_squared: sum of the squares of what each took
+    counters: of the timed ones, with what their looks added
     """
 
     side: str
@@ -89,21 +90,6 @@ class FunctionCell(Section):
     timed_calls: int
     self_ns: int
     self_ns_squared: float
-    counters: dict[str, int]
-
-
-class FunctionRoot(Section):
-    """Sends, receives and softirqs that were followed.
-
-    calls: sends, receives and softirqs that were followed
-    timed_calls: of these, timed and not dropped
-    inclusive_ns: of the timed ones from entry to exit, less time off the CPU
-    """
-
-    side: str
-    calls: int
-    timed_calls: int
-    inclusive_ns: int
     counters: dict[str, int]
 
 
@@ -168,43 +154,45 @@ class CountedEvent(Event, kw_only=True):
 
 
 class AddedCount(Section):
-    """What one read of all counters adds to one of them."""
+    """What the two looks of a copy add to a counter.
+
+    copy_bytes: of a copy of so many bytes
+    """
 
     name: str
+    copy_bytes: int
     count: float
     low: float
     high: float
 
 
 class ReadCost(Section):
-    """What it costs to read the clock and the counters once.
+    """What it costs to look at the clock and the counters once.
 
-    reads: measured at the start, on an idle program
-    median_ns: what the counters add to the clock
-    clock_ns: the clock alone, median
-    look_ns: all that a hook of a timed call does more than one of a counted call
+    reads: looks at the start, around copies of copyscope's own
+    hooked: `added` has the way into a hooked function and out of it
+    clock_ns: to read the clock alone, median
+    look_ns: all that a hook does where a copy begins or ends, median
     """
 
     reads: int
     events: int
-    median_ns: float
+    hooked: bool
+    clock_ns: float
+    look_ns: float
     low_ns: float
     high_ns: float
-    clock_ns: float
     added: list[AddedCount]
-    look_ns: float | UnsetType = UNSET
 
 
 class Functions(Section):
-    """The exact tier: hooks at the entry and the exit of functions.
+    """The exact tier: hooks at the entry and the exit of functions that copy.
 
-    gate: one root in so many was timed
-    read_cost: at each entry and exit in a timed call
+    gate: one copy in so many was timed
+    read_cost: where a timed copy begins and where it ends
     """
 
     cells: list[FunctionCell]
-    roots: list[FunctionRoot]
-    page_bytes: int
     owners: list[CopyOwner] | None
     completions: list[Completions] | None
     completion_latency: list[CompletionLatency] | None

@@ -30,8 +30,8 @@ class SegmentBase(Section):
 
     index: order in time; -1 for the warm-up
     block: each holds every arm once, in random order; -1: warm-up
-    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `ledger+calls` (a single segment) or
-        `warmup` (never measured)
+    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `unarmed` (functions are hooked and not
+        counted), `ledger+calls` (a single segment) or `warmup` (never measured)
     begin_ns: traffic resumed
     end_ns: traffic paused, every byte delivered, every completion read
     """

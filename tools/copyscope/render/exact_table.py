@@ -1,4 +1,4 @@
-"""The exact tier: what the function hooks counted, one row per function category, side and context."""
+"""The exact tier: what the hooks of copies counted, one row per copy, side and context."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.grouping import gathered
-from copyscope.ledger.losses import dropped_roots
+from copyscope.ledger.losses import stopped_looks
 from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.render.layout import Table, heading, labelled, wrap
@@ -32,10 +32,10 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     rows = record["exact"]
     if not rows:
         return []
-    note = "functions segments; self time; share = of the side's time in sends, receives and softirq"
+    note = "functions segments; own time; share = of that side's CPU time"
     lines = heading("EXACT", note, width)
     gated = record["functions"]["gate"] > 1
-    titles = ("calls", "bytes", "self time", "ns/KiB", "95 % interval", "share")
+    titles = ("calls", "bytes", "own time", "ns/KiB", "95 % interval", "share")
     raw = sorted({name for row in rows for name in row.get("raw", {})})
     counted = [title for _, title, _ in COUNTED] + [f"{name}/KiB" for name in raw]
     table = Table(("in", "side", "where"), *titles, *counted)
@@ -44,7 +44,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
         table.add(
             *(row["category"], row["side"], row["context"]),
             units.format_count(row["calls"]),
-            _moved(row, record),
+            units.format_bytes(row["bytes"]) if row["bytes"] else "-",
             None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
             None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
             interval_per_kib(row["ci"], per_kib) if gated else None,
@@ -58,15 +58,6 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     return lines + life_lines(record, width)
 
 
-def _moved(row: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """Bytes; of the page look-up, where bytes are whole pages, those."""
-    if not row["bytes"]:
-        return "-"
-    if row["category"] == "pin_pages":
-        return f"{units.format_count(row['bytes'] // record['functions']['page_bytes'])} pages"
-    return units.format_bytes(row["bytes"])
-
-
 def _per_kib(row: Record) -> float | None:
     """What turns a total of this row into its value per KiB of payload; None for a row without time."""
     return row["ns_per_kib"] / row["cpu_ns"] if row["cpu_ns"] and row["ns_per_kib"] else None
@@ -75,29 +66,17 @@ def _per_kib(row: Record) -> float | None:
 def _notes(record: Record) -> Iterator[str]:
     """What is in no row; how many were timed; what the counters cost, and which of them are n/a."""
     functions = record["functions"]
-    beside = [root for root in functions["roots"] if root["side"] == "other" and root["calls"]]
-    if beside:
-        calls = units.format_count(sum(root["calls"] for root in beside))
-        yield f"elsewhere on this machine: {calls} network softirqs, not known to be yours: in no row"
     if functions["gate"] != 1:
-        timed, whole = (sum(root[key] for root in functions["roots"]) for key in ("timed_calls", "calls"))
+        timed, whole = (sum(row[key] for row in record["exact"]) for key in ("timed_calls", "calls"))
         yield (
-            f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(whole)} sends,"
-            " receives and softirqs were timed, chosen at random; calls and bytes are of all"
+            f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(whole)} copies"
+            " were timed, chosen at random; calls and bytes are of all"
         )
-    dropped = dropped_roots(typed(record))
-    if dropped is not None:  # older records do not say
-        why = ": their parts do not add up, and no row has them; self = inclusive is of those kept"
-        count, of = map(units.format_count, dropped)
-        yield f"roots dropped: {count} of {of} timed{why if dropped[0] else ''}"
-    cost = functions["read_cost"]
-    if cost is not None and cost["events"]:
-        added = [f"{units.format_hundredths(one['count'])} {one['name']}" for one in cost["added"]]
-        yield (
-            f"reading {cost['events']} counters costs {cost['median_ns']:.0f} ns at each entry and exit "
-            f"({cost['low_ns']:.0f} to {cost['high_ns']:.0f}, {cost['reads']} reads) and adds "
-            f"{', '.join(added)}; it is in these numbers, not subtracted"
-        )
+    stopped = stopped_looks(typed(record))
+    if stopped is not None and stopped[0]:
+        count, of = map(units.format_count, stopped)
+        yield f"left out: {count} of {of} timed copies: a look at the clock was stopped in its middle"
+    yield from _taken_off(record)
     for event in functions["events"]:
         if event["status"] == "scaled":
             ran = f"ran {event['running'] * 100:.0f} % of the time"
@@ -110,6 +89,27 @@ def _notes(record: Record) -> Iterator[str]:
     unsupported = gathered((plain_reason(event["reason"]), event["name"]) for event in lacking)
     for reason, names in unsupported.items():
         yield f"n/a: {', '.join(names)} per function: {reason}"
+
+
+def _taken_off(record: Record) -> Iterator[str]:
+    """What a look costs; what those of copies added to their counters, and that it is in no row."""
+    cost = record["functions"]["read_cost"]
+    if cost is None:
+        return
+    yield (
+        f"a look where a copy begins or ends takes {cost['look_ns']:.0f} ns ({cost['low_ns']:.0f} to"
+        f" {cost['high_ns']:.0f}, {cost['reads']:,} looks)"
+    )
+    parts = []
+    for column in dict.fromkeys(off["column"] for row in record["exact"] for off in row["taken_off"]):
+        rows = [row for row in record["exact"] if {**row, **row.get("raw", {})}[column] is not None]
+        offs = [off for row in rows for off in row["taken_off"] if off["column"] == column]
+        off, low, high = (sum(one[key] for one in offs) for key in ("count", "low", "high"))
+        whole = (off + sum({**row, **row.get("raw", {})}[column] for row in rows)) / 100
+        if whole > 0:
+            parts.append(f"{column} {off / whole:.1f} % ({low / whole:.1f} to {high / whole:.1f})")
+    if parts:
+        yield f"of what was counted in copies, this was the looks' own and is taken off: {', '.join(parts)}"
 
 
 def life_lines(record: Record, width: int) -> list[Text]:

@@ -95,11 +95,13 @@ class Steps(Bar):
         total: int,
         *,
         quiet: bool = False,
+        silent: bool | None = None,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is printed when `quiet`."""
+        """No step is printed when `quiet`, and none that is slow when `silent` (if given, else `quiet`)."""
         super().__init__(title, total, stream, clock, quiet=quiet, fields=("step",))
+        self._silent = quiet if silent is None else silent
         self._total = total
         self._finished = self._there = 0  # of those that are finished so many were there from the start
         self._each_s: float | None = None  # what one should take, before one was seen
@@ -109,13 +111,18 @@ class Steps(Bar):
         """Say what runs now."""
         text = step + self._left()
         self._set(step=visible(text), completed=self._finished)
-        if self._bar is None and self._may_speak():
+        if self._bar is None and not self._quiet and self._may_speak():
             self._say(f"{self._finished + 1} of {self._total}: {text}")
 
     def done(self) -> None:
         """Count a finished step."""
         self._finished += 1
         self._set(completed=self._finished)
+
+    def slow(self, step: str) -> None:
+        """Something takes long: what it is, also in a job that was to be too short for lines."""
+        if self._bar is not None or not self._silent:
+            self._say(step)
 
     def expect(self, total: int) -> None:
         """There are more or fewer steps than was thought."""
@@ -136,7 +143,7 @@ class Steps(Bar):
         line = visible(f"{self._title}: {text}")
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False)
-        elif not self._quiet:
+        else:
             print(line, file=self._stream, flush=True)
 
     def _may_speak(self) -> bool:

@@ -21,6 +21,10 @@ class Collectors:
         """Of one of them, here: it may be an ssh."""
         return self.of["sender"].pid
 
+    def fileno(self) -> int:
+        """Of one of them, too."""
+        return self.of["sender"].fileno()
+
     def send(self, line: str, event: str | None = None) -> None:
         for child in self.of.values():
             child.send(line, event)

@@ -6,7 +6,7 @@ no byte belongs to two segments, and none moves while hooks come and go.
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from copyscope import paths
@@ -116,8 +116,13 @@ class OwnTraffic(Subject):
             self._describe()
             return
         self.session.measure(Segment(-1, -1, WARM_UP, self._path.warmup_s))
-        if self.raw.tier and self.raw.tier.exact and plan.gate is None:
-            self.raw.tier = self.raw.tier.gated(self._choose_gate(collector))
+
+    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
+        for segment in planned:
+            if self.session.hook(segment.arm) and self.session.plan.gate is None:
+                assert self.raw.tier is not None
+                self.raw.tier = self.raw.tier.gated(self._choose_gate(self.session.collector))
+            yield segment
 
     def _place(self, side: Side) -> dict[str, Any]:
         assert self._hosts is not None
@@ -128,8 +133,8 @@ class OwnTraffic(Subject):
         return {"host": host.name, "machine": host.machine(), **known, "reasons": reasons}
 
     def _choose_gate(self, collector: Program) -> gate.Gate:
-        """Count what a message passes, in a short part of the warm-up that ends with this count forgotten."""
-        warm_up = self.raw.segments[-1]
+        """Count what a message passes, in a short segment of its own that ends with this count forgotten."""
+        warm_up = self.raw.segments[0]
         self.session.measure(Segment(-1, -1, WARM_UP, TRIAL_S))
         counted = collector.ask("functions", "functions")["functions"]
         size_bytes = self._traffic.resolved["size_bytes"]
@@ -150,7 +155,7 @@ class OwnTraffic(Subject):
 
     def probes(self, arm: str) -> tuple[str, ...]:
         if arm == WARM_UP:
-            # Its second part is the one that a gate is chosen by.
+            # The second one is that by which a gate is chosen.
             return ("functions",) if self.raw.segments else ()
         return self.session.plan.probes.get(arm, ())
 

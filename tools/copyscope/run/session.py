@@ -1,11 +1,17 @@
 """One run, of our traffic or of a program. A segment: mark, attach, mark, wait, mark, detach, mark.
 
+Function hooks come before the last phase and stay: closed, they do nothing, and the collector leaves them to
+a process that nobody waits for (src/collector/main.c).
+
 A run that fails half-way keeps what it measured: the raw record then has the errors in run.errors, and the
 sections that could not be reported any more are null. No arithmetic on results.
 """
 
 import contextlib
+import os
 import resource
+import select
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +23,7 @@ from typing import Any, Protocol
 
 from copyscope.errors import AbandonedError, describe
 from copyscope.machine import fingerprint
+from copyscope.plan.arms import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.plan.tier import Tier
@@ -29,6 +36,10 @@ from copyscope.run.program import processes
 # Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
 # detaching forty kprobes: each waits for a grace period.
 LOAD_S = SWITCH_S = 60.0
+# Nobody is to look at a silent program for longer.
+SLOW_S = 2.0
+# When the collector has ended its hooks of functions are gone after so long at most.
+GONE_S = 10.0
 # What a program that is asked to stop may take before its report is given up.
 STOP_S = 10.0
 
@@ -47,6 +58,8 @@ class Steps(Protocol):
 
     def expect(self, total: int) -> None: ...
 
+    def slow(self, step: str) -> None: ...
+
 
 class Silent:
     """For a caller that does not want to be told."""
@@ -62,6 +75,33 @@ class Silent:
 
     def expect(self, total: int) -> None:
         pass
+
+    def slow(self, step: str) -> None:
+        pass
+
+
+# Of the runs before this one in this process: each ends when the hooks of its functions are gone.
+_going: list[int] = []
+
+
+def wait_for_earlier_hooks() -> None:
+    """What they leave behind is to be in no segment of the next run; who makes one run does not wait."""
+    while _going:
+        end = _going.pop()
+        select.select([end], [], [], GONE_S)
+        os.close(end)
+
+
+@contextlib.contextmanager
+def slowly(steps: Steps, step: str) -> Iterator[None]:
+    """What is done meanwhile is named if it takes long."""
+    timer = threading.Timer(SLOW_S, steps.slow, [step])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @dataclass
@@ -186,6 +226,7 @@ class Session:
         self.began_s = 0.0
         self._meanwhile = meanwhile
         self._cpus: frozenset[int] = frozenset()
+        self._hooked = False
         # CPU time of helpers that have ended, where that of all children is not ours.
         self._ended_ns = 0
 
@@ -245,7 +286,8 @@ class Session:
         self.subject.prepare()
         if self._meanwhile is not None:
             self._meanwhile()
-        hooks = self.collector.expect("ready", LOAD_S)["hooks"]
+        with slowly(self.steps, "loading the BPF programs"):
+            hooks = self.collector.expect("ready", LOAD_S)["hooks"]
         self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
         if self.plan.gate is not None:
             self.raw.tier = self.raw.tier.gated(self.plan.gate)
@@ -253,11 +295,23 @@ class Session:
         self.subject.start(self.plan, self.collector)
 
     def _run_segments(self) -> None:
+        wait_for_earlier_hooks()
         self.raw.loads.append(self.read_load())
         for segment in self.subject.segments(self.plan.segments):
             self.steps.begin(f"{segment.arm} segment")
             self.measure(segment)
             self.steps.done()
+
+    def hook(self, arm: str) -> bool:
+        """Attach function hooks before the first segment that wants them; whether this is the first."""
+        first = arm in EXACT and not self._hooked
+        if first:
+            self._hooked = True
+            _going.append(os.dup(self.collector.fileno()))
+            with slowly(self.steps, "attaching the hooks of functions"):
+                self.collector.ask("open unarmed", "opened", SWITCH_S)
+                self.collector.ask("close", "closed", SWITCH_S)
+        return first
 
     def read_load(self) -> dict[str, Any]:
         """What the CPUs that the subject may use have done so far, and copyscope.
@@ -299,7 +353,10 @@ class Session:
         said: dict[str, Message] = {}
 
         def switch(command: str, event: str) -> None:
-            said[event] = self.collector.ask(command, event, SWITCH_S) if probes else {}
+            said[event] = {}
+            if probes:
+                with slowly(self.steps, f"{arm}: waiting until its hooks are {event}"):
+                    said[event] = self.collector.ask(command, event, SWITCH_S)
 
         switch(f"open {','.join(probes)}", "opened")
         counting = self._counting(arm)

@@ -22,7 +22,6 @@ from copyscope.record.segments import (
     mapped_total,
     select,
     sent_by_ring,
-    spliced_out,
     spliced_total,
     total,
     uncopied_out,
@@ -33,24 +32,21 @@ from copyscope.record.segments import (
 HOOKS_OF = {
     "copy_in": ("copy_in_call", "copy_in_call_around", "copy_in", "copy_in_check"),
     "mapped": ("map_pages",),
-    "receive": ("splice_out",),
 }
 # and those that count pages of a file in `pin`
 SPLICE_HOOKS = ("splice", "send_pages")
 # and of kTLS, those of the plaintext
 RECORD_HOOKS = ("copy_in_record", "pin_record")
 OF_REQUESTS = "the hooks follow the ubuf_info of MSG_ZEROCOPY, not io_uring's"
-# Calls whose charges do not add up are left out and counted (bpf/call_stack.bpf.h): what differs is a fault.
-SELF_TOLERANCE = 0.01
 
 
 def function_identities(raw: RawRun | RawProgramRun) -> list[Identity]:
-    """Bytes of each copy, the life of zero-copy sends, and self times against inclusive time."""
+    """Bytes of each copy, and the life of zero-copy sends."""
     if raw.functions is None or cut_short(raw.run):
         return []
     if isinstance(raw, RawProgramRun):
-        return _of_program(raw, raw.functions) + self_identities(raw.functions)
-    return _of_own(raw, raw.functions) + self_identities(raw.functions)
+        return _of_program(raw, raw.functions)
+    return _of_own(raw, raw.functions)
 
 
 def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
@@ -71,7 +67,7 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
         _bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
         _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
         *_own_zerocopy(raw, functions),
-        *_taken(raw.hooks, functions, segments),
+        *_mapped(raw.hooks, functions, segments),
     ]
 
 
@@ -85,15 +81,11 @@ def _plaintext(raw: RawRun, functions: Functions, expected: int) -> Identity:
     return compare(*said, added(cells, "bytes"), expected, "bytes")
 
 
-def _taken(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segment]) -> list[Identity]:
-    """What a receiver maps, or takes by splice(2)."""
-    ways = (
-        ("mapped", mapped_total(segments, "bytes"), "bytes that the calls said were mapped"),
-        ("receive", spliced_out(segments, "bytes"), "bytes that splice(2) returned"),
-    )
-    return [
-        _bytes(hooks, functions, category, moved, what) for category, moved, what in ways if moved is not None
-    ]
+def _mapped(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segment]) -> list[Identity]:
+    """What a receiver maps."""
+    moved = mapped_total(segments, "bytes")
+    what = "bytes that the calls said were mapped"
+    return [] if moved is None else [_bytes(hooks, functions, "mapped", moved, what)]
 
 
 def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
@@ -203,19 +195,6 @@ def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int]:
     owned = added([row for row in functions.owners or [] if row.owner_side == side], "bytes")
     ended = [row for row in functions.completions or [] if row.side == side]
     return owned, added(ended, "copied") + added(ended, "zerocopied")
-
-
-def self_identities(functions: Functions) -> list[Identity]:
-    """Self times against inclusive time, both of the timed calls of each process's side."""
-    found = []
-    for root in functions.roots:
-        if root.inclusive_ns and root.side != "other":
-            parts = sum(cell.self_ns for cell in functions.cells if cell.side == root.side)
-            what = f"{root.side}: self times of all functions = time from entry to exit of the roots"
-            tolerance = round(SELF_TOLERANCE * root.inclusive_ns)
-            said = f"functions_{root.side}_self", f"{what} (timed calls)"
-            found.append(compare(*said, parts, root.inclusive_ns, "ns", tolerance=tolerance))
-    return found
 
 
 def retransmitted_bytes(raw: RawRun) -> int:

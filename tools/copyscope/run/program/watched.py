@@ -163,6 +163,7 @@ class WatchedProgram(Subject):
                 # A command may end at any moment: of one look at its connections nothing follows.
                 self._look_at_connections(due=self.is_command and self.raw.connections.looks < 2)
                 block = segment.block
+            self.session.hook(segment.arm)
             began_s = time.monotonic()
             yield segment
             self._learn(segment, began_s)

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* function_cells.bpf.h - what copies did: a cell for each side, context and category. */
+#ifndef COPYSCOPE_FUNCTION_CELLS_BPF_H
+#define COPYSCOPE_FUNCTION_CELLS_BPF_H
+
+#include "counters.bpf.h"
+#include "map.bpf.h"
+
+MAP(PERCPU_ARRAY, function_cells, __u32, struct function_cell, FUNCTION_CELLS);
+
+/* A copy has ended. Of one that was timed, what it took, unless a look was none. */
+static __noinline int count_copy(const struct call_stack *stack, const struct call_frame *frame, __s64 bytes)
+{
+	__u32 index = (stack->side * CONTEXTS + !!stack->softirqs) * CATEGORY_CNT + frame->category;
+	struct function_cell *cell = bpf_map_lookup_elem(&function_cells, &index);
+	__u64 rounded = (frame->spent.ns + (1 << (SQUARE_SHIFT - 1))) >> SQUARE_SHIFT;
+
+	if (!cell)
+		return 0;
+	cell->calls++;
+	if (bytes > 0)
+		cell->bytes += bytes;
+	if (frame->stopped)
+		count_loss(LOSS_LOOK_STOPPED);
+	if (!frame->timed || frame->stopped)
+		return 0;
+	cell->timed_calls++;
+	cell->squares += rounded * rounded;
+	add_reading(&cell->self, &frame->spent);
+	return 0;
+}
+
+#endif
