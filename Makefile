@@ -123,7 +123,7 @@ report: .venv/.package .venv/.ready-report ## Report, plots and tables from the 
 
 # What root runs here: the tree as bin/copyscope looks at it, and what only make and the tests read. `deps` may have to bring Python first.
 trusted:
-	$(Q)[ "$$(id -u)" != 0 ] || ! command -v python3 > /dev/null || python3 -ISB tools/copyscope/trust.py "$(realpath .)" tests pyproject.toml $(wildcard requirements*.txt)
+	$(Q)[ "$$(id -u)" != 0 ] || ! python=$$(tools/python.sh 2> /dev/null) || "$$python" -ISB tools/copyscope/trust.py "$(realpath .)" tests pyproject.toml $(wildcard requirements*.txt)
 
 test: trusted deps-test all ## Install, build, run the tests that decide most: five minutes (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory check

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from copyscope import paths
 from copyscope.commands import entry
 from copyscope.commands.ending import Ending
 from copyscope.errors import AbandonedError
@@ -102,6 +103,24 @@ def test_ctrl_c_while_all_is_loaded_is_no_traceback(loaded: str, statuses: list[
         said = [line for line in run.stderr.read().splitlines() if not line.startswith("import time:")]
     assert run.returncode in statuses, said
     assert [line.startswith("copyscope: interrupted") for line in said] == [True] * (run.returncode > 0)
+
+
+@pytest.mark.skipif(
+    subprocess.run(["env", "--block-signal=INT", "true"], capture_output=True, check=False).returncode != 0,
+    reason="env(1) is older than coreutils 8.31",
+)
+def test_ctrl_c_at_any_moment_of_the_command_is_no_traceback() -> None:
+    """Also while Python itself starts, for the look at the tree and for the command."""
+    argv = [str(paths.ROOT / "bin" / "copyscope"), "watch", "--help"]
+    for after_ms in range(0, 240, 20):
+        with subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as run:
+            time.sleep(after_ms / 1000)
+            os.killpg(run.pid, signal.SIGINT)
+            _, said = run.communicate(timeout=20)
+        assert said in ("", "copyscope: interrupted\n")
+        assert run.returncode in (0, entry.INTERRUPTED, -signal.SIGINT)
 
 
 FAULT = """

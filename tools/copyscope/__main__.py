@@ -2,9 +2,12 @@
 
 import signal
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+if __name__ == "__main__":
     # Ctrl-C ends us as any program, until there is something to be ended in order (commands/entry.py).
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # bin/copyscope has it wait until here.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 import gc
 import os

@@ -10,7 +10,9 @@ and on its whole way there.
 import signal
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    # Ctrl-C ends it without a word; bin/copyscope has it wait until here.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
 import errno
 import os
