@@ -15,6 +15,8 @@ int machine__open(struct machine *machine, const struct model *model)
 		err = stacks__open(&machine->stacks, model->caches.cores);
 	for (unsigned int core = 0; core < model->caches.cores && !err; core++)
 		err = tlb__open(&machine->cores[core].tlb, &model->tlb);
+	if (!err && model->shared)
+		err = shared__open(&machine->shared, model->shared, model->bells);
 	if (err)
 		machine__close(machine);
 	return err;
@@ -26,6 +28,7 @@ void machine__close(struct machine *machine)
 		tlb__close(&machine->cores[core].tlb);
 	stacks__close(&machine->stacks);
 	hierarchy__close(&machine->caches);
+	shared__close(&machine->shared);
 }
 
 void machine__begin(struct machine *machine)
@@ -45,6 +48,8 @@ static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
 		return BLOCK_KERNEL;
 	if (symbol->flags & SYMBOL_SYSCALL_ENTRY)
 		return BLOCK_SYSCALL;
+	if (symbol->flags & SYMBOL_NMI)
+		return BLOCK_NMI;
 	return symbol->flags & SYMBOL_INTERRUPT_ENTRY ? BLOCK_INTERRUPT : BLOCK_KERNEL;
 }
 
@@ -77,6 +82,7 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 	struct machine_core *here = &machine->cores[core];
 	unsigned int instructions = block->instructions;
 
+	machine->stacks.cores[core].unread = !shared__is_active(&machine->shared, core);
 	stacks__enter(&machine->stacks, core, block->function, block->kind, block->at_start);
 	machine->stacks.nodes[machine->stacks.cores[core].node].executed += instructions;
 	/* Each element of a repeated instruction is a block of its own. */
@@ -86,6 +92,7 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 	here->interrupt_returned = false;
 	here->user = block->kind == BLOCK_USER;
 	stacks__counts(&machine->stacks, core)->of[COUNT_instructions] += instructions;
+	shared__instructions(&machine->shared, core, instructions);
 }
 
 static void count_line(struct machine *machine, unsigned int core, uint64_t line, bool write)
@@ -98,6 +105,7 @@ static void count_line(struct machine *machine, unsigned int core, uint64_t line
 	machine->cores[core].last_line[write] = line;
 	if (!result)
 		return;
+	shared__misses(&machine->shared, core, result, write);
 	/* The columns of a level are next to each other: loads, stores. */
 	counts->of[COUNT_l1d_load_misses + write]++;
 	counts->of[COUNT_l2_load_misses + write] += !!(result & ACCESS_L2_MISS);

@@ -8,6 +8,7 @@
 #include "insn.h"
 #include "model.h"
 #include "pages.h"
+#include "shared.h"
 #include "stacks.h"
 #include "symbols.h"
 
@@ -43,6 +44,7 @@ struct machine {
 	struct hierarchy caches;
 	struct stacks stacks;
 	struct machine_core cores[CORES_MAX];
+	struct shared shared;
 	unsigned int line_shift;
 	uint64_t lost_accesses;		/* nobody knew where they went */
 };
@@ -50,6 +52,7 @@ struct machine {
 /* An address that no line of memory lies behind: a device, or not known. */
 #define NO_ADDRESS UINT64_MAX
 
+/* 0, -ENOMEM, or why the shared memory cannot be opened. */
 int machine__open(struct machine *machine, const struct model *model);
 void machine__close(struct machine *machine);
 /* Before a measurement: what the cores knew of tasks, pages and repeated instructions is outdated. The caches stay. */

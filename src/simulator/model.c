@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,23 @@ static bool take_tlb(struct tlb_shape *shape, const char *value)
 	return true;
 }
 
+/* Descriptors, core by core: 3/4. */
+static bool take_bells(int bells[CORES_MAX], const char *value)
+{
+	for (unsigned int core = 0; core < CORES_MAX; core++) {
+		uint64_t fd;
+
+		value = read_number(value, &fd);
+		if (!value || !fd || fd > INT_MAX)
+			return false;
+		bells[core] = fd;
+		if (*value != '/')
+			return !*value;
+		value++;
+	}
+	return false;
+}
+
 static bool take_count(unsigned int *count, const char *value, unsigned int least, unsigned int most)
 {
 	uint64_t number;
@@ -88,6 +106,12 @@ static bool take(struct model *model, const char *name, const char *value)
 		model->out = value;
 		return true;
 	}
+	if (!strcmp(name, "shared")) {
+		model->shared = value;
+		return true;
+	}
+	if (!strcmp(name, "bells"))
+		return take_bells(model->bells, value);
 	if (!strcmp(name, "symbols")) {
 		if (model->symbol_files == SYMBOL_FILES_MAX)
 			return false;

@@ -20,6 +20,8 @@ struct model {
 	struct hierarchy_shape caches;
 	struct tlb_shape tlb;
 	unsigned int ddio;	/* enum ddio */
+	const char *shared;	/* memory that the guest reads (shared.h); NULL: none */
+	int bells[CORES_MAX];
 	const char *out;
 	const char *symbols[SYMBOL_FILES_MAX];
 	unsigned int symbol_files;

@@ -18,6 +18,7 @@ QEMU_EXPORT int qemu_plugin_version = QEMU_API;
 
 #define BLOCK_INSNS_MAX 1024
 #define INSN_BYTES_MAX 16
+#define QUIET_BLOCKS 3000000
 
 static struct {
 	qemu_plugin_id_t id;
@@ -29,6 +30,8 @@ static struct {
 	unsigned int measurements;
 	bool instrumented, running, failed;
 	bool awaiting;			/* the first byte that is sent */
+	bool counted;			/* somebody reads what is counted (shared.h) */
+	unsigned int quiet;		/* blocks since a side said who it is */
 } simulator;
 
 /* Parts of the kernel's address space that lie in one piece, if they are where they are without KASLR. */
@@ -74,6 +77,12 @@ static uint64_t physical_of(qemu_plugin_meminfo_t info, uint64_t address)
 	return physical;
 }
 
+static void ring_if_due(void)
+{
+	if (simulator.machine.shared.due)
+		shared__ring(&simulator.machine.shared, simulator.core);
+}
+
 static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address, void *kind)
 {
 	struct access access = {
@@ -82,10 +91,11 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t ad
 	};
 
 	(void)vcpu;
-	if (!simulator.running || machine__repeat(&simulator.machine, simulator.core, &access))
+	if (!simulator.running || !simulator.counted || machine__repeat(&simulator.machine, simulator.core, &access))
 		return;
 	access.physical = physical_of(info, address);
 	machine__access(&simulator.machine, simulator.core, &access);
+	ring_if_due();
 }
 
 /* enum dma_data_direction of the kernel */
@@ -109,11 +119,28 @@ static void count(void)
 	simulator.machine.lost_accesses = 0;
 }
 
+/*
+ * Whether somebody reads what is counted. Counters may stay on for seconds after the traffic, while hooks are taken away: of that
+ * nobody wants to know. When it begins again, what the cores knew of tasks is outdated.
+ */
+static bool is_counted(void)
+{
+	const struct shared *shared = &simulator.machine.shared;
+	bool counted = shared__any_active(shared, simulator.model.caches.cores);
+
+	if (shared->memory && !shared->memory->always && ++simulator.quiet > QUIET_BLOCKS)
+		counted = false;
+	if (counted && !simulator.counted)
+		machine__begin(&simulator.machine);
+	simulator.counted = counted;
+	return counted;
+}
+
 static void on_block(unsigned int vcpu, void *userdata)
 {
 	const struct block *block = userdata;
 
-	if (!simulator.running)
+	if (!simulator.running || !is_counted())
 		return;
 	simulator.core = vcpu__now(vcpu);
 	if (block->sends && simulator.awaiting)
@@ -121,6 +148,7 @@ static void on_block(unsigned int vcpu, void *userdata)
 	if (block->device_done && simulator.model.ddio != DDIO_UNSEEN)
 		look_at_device();
 	machine__execute(&simulator.machine, simulator.core, block);
+	ring_if_due();
 }
 
 /* An instruction that drops translations, in one word: its kind, and above it 1 + the register with the page, or 0. */
@@ -132,7 +160,7 @@ static void on_flush(unsigned int vcpu, void *what)
 	unsigned int page = (uintptr_t)what >> FLUSH_PAGE_SHIFT;
 
 	(void)vcpu;
-	if (simulator.running)
+	if (simulator.running && simulator.counted)
 		machine__flush(&simulator.machine, simulator.core, kind,
 			       page ? vcpu__register(page - 1) : NO_ADDRESS);
 }
@@ -287,6 +315,18 @@ static void warm(void)
 	}
 	machine__begin(&simulator.machine);
 	simulator.running = true;
+	simulator.counted = shared__any_active(&simulator.machine.shared, simulator.model.caches.cores);
+	if (simulator.machine.shared.memory)
+		simulator.machine.shared.memory->running = 1;
+}
+
+/* With a PMU in the guest nothing is instrumented, which is much faster, until one counts and something is sent. */
+static bool is_begun_by(uintptr_t marker)
+{
+	const struct shared *shared = &simulator.machine.shared;
+
+	return marker == MARKER_SENDER && !simulator.instrumented && shared->memory &&
+	       shared__any_active(shared, simulator.model.caches.cores);
 }
 
 static void stop(void)
@@ -309,10 +349,10 @@ static void on_marker(unsigned int vcpu, void *marker)
 		return;
 	/* The block's callback does not say so before the first marker, nor between two measurements. */
 	simulator.core = vcpu__now(vcpu);
-	if ((uintptr_t)marker == MARKER_WARM) {
+	if ((uintptr_t)marker <= MARKER_RECEIVER)
+		simulator.quiet = 0;
+	if ((uintptr_t)marker == MARKER_WARM || is_begun_by((uintptr_t)marker))
 		warm();
-		return;
-	}
 	if (!simulator.running)
 		return;
 	switch ((uintptr_t)marker) {
@@ -337,6 +377,7 @@ static void on_marker(unsigned int vcpu, void *marker)
 QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv)
 {
 	char error[MODEL_ERROR_BYTES];
+	int err;
 
 	(void)info;
 	/* Nothing says how long QEMU keeps them. */
@@ -356,8 +397,9 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 		fprintf(stderr, "simulator: %s: %s\n", simulator.model.out, strerror(errno));
 		return -1;
 	}
-	if (machine__open(&simulator.machine, &simulator.model)) {
-		fprintf(stderr, "simulator: caches: %s\n", strerror(ENOMEM));
+	err = machine__open(&simulator.machine, &simulator.model);
+	if (err) {
+		fprintf(stderr, "simulator: %s: %s\n", err == -ENOMEM ? "caches" : simulator.model.shared, strerror(-err));
 		return -1;
 	}
 	vcpu__watch(id);

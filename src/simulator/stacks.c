@@ -233,7 +233,8 @@ static void find_node(struct stacks *stacks, unsigned int core, uint64_t functio
 	if (top->function != function) {
 		top->function = function;
 		top->node = child_of(stacks, top->caller, function);
-		stacks->nodes[top->node].counts.of[COUNT_calls] += at_start;
+		here->node = top->node;
+		stacks__counts(stacks, core)->of[COUNT_calls] += at_start;
 	}
 	here->node = top->node;
 	here->function = function;
@@ -275,10 +276,12 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 		}
 		/* fall through */
 	case BLOCK_INTERRUPT_STUB:
+	case BLOCK_NMI:
 		here->stub = kind == BLOCK_INTERRUPT_STUB;
 		/* Of user mode, of the last frame, or of something unknown: the node of what ran. */
 		push(stacks, core, (struct frame){ .caller = in_kernel(stacks, here->node), .interrupt = true });
-		here->storing = true;
+		/* Wherever the frame of an NMI lies, its return is the next one. */
+		here->storing = kind != BLOCK_NMI;
 		break;
 	case BLOCK_KERNEL:
 		if (here->function == function)

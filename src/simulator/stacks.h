@@ -21,6 +21,7 @@ enum block_kind {
 	BLOCK_USER,		/* nothing of the kernel is on the stack */
 	BLOCK_SYSCALL,		/* the first block of entry_SYSCALL_64 */
 	BLOCK_INTERRUPT,	/* the first block of an asm_* entry: nobody called it */
+	BLOCK_NMI,		/* the same of one that returns by a copy of what was stored */
 	BLOCK_INTERRUPT_STUB,	/* before one of them: says which interrupt, and jumps there */
 };
 
@@ -44,6 +45,7 @@ struct stacks_core {
 	bool entering;		/* a system call has begun, its first call will tell the task */
 	bool stub;		/* an interrupt has begun, its asm_* entry comes next */
 	bool storing;		/* an interrupt has begun, its first store will tell where */
+	bool unread;		/* what it does counts for nobody now */
 };
 
 struct stacks {
@@ -54,6 +56,7 @@ struct stacks {
 	uint32_t children_room;
 	struct task **tasks;	/* hash table by stack */
 	uint32_t task_count, task_room;
+	struct counts unread;
 	uint64_t lost_returns;	/* from frames that are not there */
 	uint64_t lost_calls;	/* too deep */
 	bool failed;		/* no memory: what is counted is not whole */
@@ -83,7 +86,7 @@ void stacks__store(struct stacks *stacks, unsigned int core, uint64_t address);
 
 static inline struct counts *stacks__counts(struct stacks *stacks, unsigned int core)
 {
-	return &stacks->nodes[stacks->cores[core].node].counts;
+	return stacks->cores[core].unread ? &stacks->unread : &stacks->nodes[stacks->cores[core].node].counts;
 }
 
 static inline bool node__is_root(const struct stacks *stacks, uint32_t index)

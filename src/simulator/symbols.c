@@ -15,6 +15,7 @@ static const struct {
 	/* No kernel is without these two. */
 	{ "entry_SYSCALL_64", SYMBOL_SYSCALL_ENTRY },
 	{ "__switch_to_asm", SYMBOL_SWITCH },
+	{ "asm_exc_nmi", SYMBOL_NMI },
 	{ "asm_*", SYMBOL_INTERRUPT_ENTRY },
 	{ "irq_entries_start", SYMBOL_INTERRUPT_STUB },
 	{ "spurious_entries_start", SYMBOL_INTERRUPT_STUB },

@@ -12,6 +12,7 @@ enum symbol_flag {
 	SYMBOL_SWITCH = 8,
 	SYMBOL_DEVICE_DONE = 16,	/* (device, address, bytes, direction): what it has written may be read now */
 	SYMBOL_SENDS = 32,		/* hands bytes to a socket */
+	SYMBOL_NMI = 64,
 };
 
 struct symbol {

@@ -225,6 +225,15 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	block('D');
 	CHECK_NOW("DS");
 	user();
+	/* An NMI returns by a copy of its frame, further down. */
+	system_call(STACK_A);
+	stacks__enter(&stacks, 0, 'N', BLOCK_NMI, true);
+	stacks__store(&stacks, 0, 0x13dc0);
+	CHECK_NOW("NDS");
+	stacks__interrupt_return(&stacks, 0, 0x13d00);
+	block('D');
+	CHECK_NOW("DS");
+	user();
 	/* error_entry leaves by a return address that it has moved to the task's stack. */
 	interrupt('I', TRAMPOLINE + 0x3fc0);
 	CHECK_NOW("I");

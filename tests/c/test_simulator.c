@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../../src/simulator/machine.h"
@@ -153,17 +154,17 @@ TEST("simulator: symbols")
 TEST("simulator: options, and what is wrong with them")
 {
 	static char *all[] = { NEEDED, "symbols=t", "l1d=48K:12", "l2=2M:16", "llc=105M:15", "line=128", "vcpus=8",
-			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on" };
+			       "inclusion=victim", "prefetch=next", "tlb=96:6/32:4/2048:16", "ddio=on", "shared=m", "bells=3/4" };
 	static char *const wrong[] = {
 		"l1d", "l3=1M:8", "l1d=32K", "l1d=-32K:8", "llc=5000M:16", "l2=0:8", "line=8", "vcpus=9", "inclusion=half",
-		"ddio=yes", "prefetch=", "tlb=64:4/32:4", "tlb=64:5/32:4/2048:16",
+		"ddio=yes", "prefetch=", "tlb=64:4/32:4", "tlb=64:5/32:4/2048:16", "bells=", "bells=3/", "bells=3/0",
 	};
 	static char *const unsound[] = { "l1d=33000:8", "l1d=0:0", "line=96" };
 	static char *without_out[] = { "symbols=s" }, *without_symbols[] = { "out=o" };
 	char error[MODEL_ERROR_BYTES] = "";
 	struct model model;
 
-	CHECK_EQUAL(model__parse(&model, 12, all, error), 0);
+	CHECK_EQUAL(model__parse(&model, sizeof(all) / sizeof(*all), all, error), 0);
 	CHECK_EQUAL(model.caches.llc.size_bytes, 105u << 20);
 	CHECK_EQUAL(model.caches.llc.ways, 15);
 	CHECK_EQUAL(model.caches.l1d.size_bytes, 48u << 10);
@@ -172,6 +173,7 @@ TEST("simulator: options, and what is wrong with them")
 	CHECK_EQUAL(model.tlb.small.ways, 6);
 	CHECK_EQUAL(model.symbol_files, 2);
 	CHECK_EQUAL(model.ddio, DDIO_ON);
+	CHECK(!strcmp(model.shared, "m") && model.bells[0] == 3 && model.bells[1] == 4 && !model.bells[2]);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
 		char *arguments[] = { NEEDED, wrong[i] };
 
@@ -274,6 +276,55 @@ TEST("simulator: a loop over words misses what theory says")
 	CHECK_EQUAL(of[COUNT_tlb_l1_misses], 2 * 256);
 	CHECK_EQUAL(of[COUNT_tlb_l2_misses], 256);
 	machine__close(&machine);
+}
+
+/* A line of 64 bytes read by a block of three instructions. */
+static void read_line(unsigned int core, uint64_t line)
+{
+	const struct block block = { .kind = BLOCK_USER, .instructions = 3 };
+	struct access access = { .address = line << 6, .physical = line << 6, .bytes = 8 };
+
+	machine__execute(&machine, core, &block);
+	machine__access(&machine, core, &access);
+}
+
+/* A guest reads what is counted, and is called when it comes to a limit; what is counted for nobody is in no stack. */
+TEST("simulator: counters that the guest reads")
+{
+	char shared[32], error[MODEL_ERROR_BYTES];
+	char *arguments[] = { NEEDED, shared };
+	int memory = memfd_create("shared", 0);
+	struct simpmu_cpu *cpu;
+	struct model model;
+
+	snprintf(shared, sizeof(shared), "shared=/proc/self/fd/%d", memory);
+	CHECK_EQUAL(ftruncate(memory, SIMPMU_BYTES), 0);
+	CHECK_EQUAL(model__parse(&model, 3, arguments, error), 0);
+	CHECK_EQUAL(machine__open(&machine, &model), 0);
+	CHECK_EQUAL(machine.shared.memory->magic, SIMPMU_MAGIC);
+	cpu = &machine.shared.memory->cpus[0];
+	CHECK(!shared__any_active(&machine.shared, 2));
+	read_line(0, 1);
+	CHECK_EQUAL(stacks__counts(&machine.stacks, 0)->of[COUNT_instructions], 3);
+	CHECK_EQUAL(machine.stacks.nodes[machine.stacks.cores[0].node].counts.of[COUNT_instructions], 0);
+	cpu->active = 1;
+	cpu->limit[SIMPMU_LLC_LOAD_MISSES] = 3;
+	CHECK(shared__any_active(&machine.shared, 2));
+	read_line(0, 2);
+	CHECK(!machine.shared.due);
+	read_line(0, 3);
+	CHECK(machine.shared.due && cpu->rung && !cpu->limit[SIMPMU_LLC_LOAD_MISSES]);
+	/* The other core's are its own; nothing counts while the interrupt is handled. */
+	read_line(1, 4);
+	cpu->frozen = 1;
+	read_line(0, 5);
+	CHECK_EQUAL(cpu->count[SIMPMU_INSTRUCTIONS], 9);
+	CHECK_EQUAL(cpu->count[SIMPMU_L1D_LOAD_MISSES], 3);
+	CHECK_EQUAL(cpu->count[SIMPMU_L1D_STORE_MISSES], 0);
+	CHECK_EQUAL(cpu->count[SIMPMU_CYCLES], 9 + 3 * (14 + 36 + 150));
+	CHECK_EQUAL(machine.stacks.nodes[machine.stacks.cores[0].node].counts.of[COUNT_instructions], 6);
+	machine__close(&machine);
+	close(memory);
 }
 
 /* One that lies across two lines touches both; a device is no memory. */
