@@ -27,6 +27,7 @@ EXP ?= quick
 SWEEP_ARGS ?=
 MATRIX ?=
 COMPILERS ?=
+BOOTS ?=
 SUITES ?=
 EXTENT ?= all
 OLD ?= main
@@ -49,7 +50,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -132,6 +133,7 @@ test: trusted deps-test all ## Install, build, run the tests that decide most: f
 test-all: test-more ## Everything that `make test` leaves out, other kernels and distributions with it: an hour at most (root, network)
 	$(Q)$(MAKE) --no-print-directory check-kernels MATRIX=--least KERNELS="5.10 6.1 6.12 7.x 6.12-arm64"
 	$(Q)$(MAKE) --no-print-directory check-simulator EXTENT=brief
+	$(Q)$(MAKE) --no-print-directory check-pmu EXTENT=brief
 	$(Q)$(MAKE) --no-print-directory check-compilers COMPILERS="13 17 19" KERNELS=here
 	$(Q)$(MAKE) --no-print-directory check-distributions SUITES=trixie EXTENT=brief
 	$(Q)$(MAKE) --no-print-directory check-two-hosts
@@ -186,6 +188,9 @@ check-two-hosts: deps-kernels all .venv/.ready-test ## Sender and receiver on tw
 check-simulator: deps-kernels all .venv/.ready-test ## Function hooks and samples against every instruction of a simulated guest: KERNELS="6.1 6.12 7.x" EXTENT=brief (network)
 	$(Q)PYTHONPATH=tests/simulator $(PYTHON) -P -B tests/simulator/truth.py $(if $(filter brief,$(EXTENT)),--brief) $(KERNELS)
 
+check-pmu: deps-kernels all .venv/.ready-test ## Both tiers' hardware counters against a guest's PMU of known counts: EXTENT=brief BOOTS="hybrid few" (root, network)
+	$(Q)PYTHONPATH=tests/pmu:tests/simulator $(PYTHON) -P -B tests/pmu/known_counts.py $(if $(filter brief,$(EXTENT)),--brief) $(BOOTS)
+
 deps-compilers:
 	$(Q)tools/deps.sh run kernels
 
@@ -220,7 +225,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck bin/copyscope tools/*.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck bin/copyscope tools/*.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/pmu/inside tests/pmu/module.sh tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

@@ -143,6 +143,7 @@ static void on_block(unsigned int vcpu, void *userdata)
 	if (!simulator.running || !is_counted())
 		return;
 	simulator.core = vcpu__now(vcpu);
+	shared__await(&simulator.machine.shared, simulator.core, block->kind == BLOCK_NMI);
 	if (block->sends && simulator.awaiting)
 		count();
 	if (block->device_done && simulator.model.ddio != DDIO_UNSEEN)

@@ -11,9 +11,12 @@
 #include "shared.h"
 
 /* QEMU's main thread hears a bell, and has interrupted the core a little later. The guest's clock stands still meanwhile. */
-#define HEARD_TRIES 20000
+#define HEARD_TRIES 1000000
 #define HEARD_NS 1000
 #define INTERRUPTED_NS 30000
+/* Where it has not: so often so long, which keeps an interrupt close to what it is for. */
+#define AWAITS 20
+#define AWAIT_NS 200000
 
 int shared__open(struct shared *shared, const char *path, const int bells[CORES_MAX])
 {
@@ -56,6 +59,16 @@ void shared__ring(struct shared *shared, unsigned int core)
 		sleep_ns(HEARD_NS);
 	shared->memory->cpus[core].late += tries == HEARD_TRIES;
 	sleep_ns(INTERRUPTED_NS);
+	shared->awaits[core] = AWAITS;
+}
+
+void shared__await(struct shared *shared, unsigned int core, bool interrupted)
+{
+	if (!shared->awaits[core])
+		return;
+	shared->awaits[core] = interrupted ? 0 : shared->awaits[core] - 1;
+	if (!interrupted)
+		sleep_ns(AWAIT_NS);
 }
 
 bool shared__any_active(const struct shared *shared, unsigned int cores)

@@ -15,6 +15,7 @@ struct shared {
 	struct simpmu_memory *memory;	/* NULL: there is none */
 	int bells[CORES_MAX];		/* 0: none */
 	bool due;			/* one is to be rung */
+	unsigned int awaits[CORES_MAX];	/* before so many blocks more an interrupt is waited for */
 };
 
 /* 0 or -errno. */
@@ -22,6 +23,8 @@ int shared__open(struct shared *shared, const char *path, const int bells[CORES_
 void shared__close(struct shared *shared);
 /* A limit was reached: returns when QEMU can interrupt this core before its next block. */
 void shared__ring(struct shared *shared, unsigned int core);
+/* Before a block: a busy host may not have interrupted this core yet. `interrupted`: it has, here. */
+void shared__await(struct shared *shared, unsigned int core, bool interrupted);
 /* Whether what any core does is counted now. */
 bool shared__any_active(const struct shared *shared, unsigned int cores);
 

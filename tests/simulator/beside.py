@@ -85,7 +85,7 @@ def _files(programs: boot.Programs, cases: Sequence[Case]) -> dict[str, bytes]:
         "init": (HERE / "init").read_bytes(),
         "cases": "".join(f"{case.line()}\n" for case in cases).encode(),
         "bin/busybox": Path(busybox).read_bytes(),
-        "bin/tell": _tell(),
+        "bin/tell": tell(),
         "traffic": programs.traffic,
         "collector": paths.COLLECTOR.read_bytes(),
     }
@@ -97,7 +97,8 @@ def _files(programs: boot.Programs, cases: Sequence[Case]) -> dict[str, bytes]:
     return files
 
 
-def _tell() -> bytes:
+def tell() -> bytes:
+    """The program by which a guest speaks to the simulator."""
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / "tell"
         options = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-static"]

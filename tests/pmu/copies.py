@@ -1,0 +1,169 @@
+"""What the collector says of each copy, beside what the machine counted meanwhile. Pure but for `read`."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+from copyscope.ledger.functions import exact_rows
+from copyscope.record.instruments import Functions
+from copyscope.record.raw import Measured
+from copyscope.simulate import output
+from copyscope.taxonomy.samples import to_record
+from copyscope.taxonomy.taxonomy import Taxonomy
+from machine_sums import Truth, truth
+
+# Column of the exact rows -> the event, and what the machine calls it.
+EVENTS = {
+    "l1d_misses": ("L1-dcache-load-misses", "l1d_load_misses"),
+    "llc_misses": ("LLC-load-misses", "llc_load_misses"),
+    "cycles": ("cycles", "cycles"),
+    "instructions": ("instructions", "instructions"),
+}
+# The copies of each strategy; what two_copy gathers is all that its sender does in user mode.
+COPIES = {
+    "one_copy": ("copy_in", "copy_out"),
+    "two_copy": ("gather", "copy_in", "copy_out"),
+    "zero_copy": ("pin", "deferred", "copy_out"),
+}
+# Copy -> category and side, where they are not those of the ledger's account on both sides.
+ELSEWHERE = {"gather": ("user", "sender")}
+# How far a copy may be off (exact tier), in all of these; what is further is named.
+GOAL = 0.05
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the collector reported, as rows of a record; what the machine counted while its events were on."""
+
+    impl: str
+    kib: float
+    exact: list[dict[str, Any]]
+    samples: list[dict[str, Any]]
+    report: Mapping[str, Any]
+    truth: Truth
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One event of one copy, per KiB delivered; deviation: one standard deviation of the samples."""
+
+    impl: str
+    copy: str
+    column: str
+    tier: str
+    truth: float
+    found: float | None
+    deviation: float | None = None
+    reason: str | None = None
+
+    @property
+    def error(self) -> float | None:
+        """The part by which it is too large; None where nothing is there."""
+        return None if self.found is None or not self.truth else self.found / self.truth - 1
+
+    @property
+    def missed(self) -> bool:
+        """Further off than the goal allows."""
+        return self.error is None or abs(self.error) > GOAL
+
+    @property
+    def name(self) -> str:
+        return f"{self.impl} {self.copy} {self.column}"
+
+
+def read(kept: Path, impl: str) -> Run:
+    """What a guest left. Raises OSError, RunError, ValueError or KeyError for what is not whole."""
+    report, arrived = (json.loads((kept / f"{name}.json").read_text()) for name in ("report", "receiver"))
+    stacks = output.parse((kept / "counted").read_text())[-1].stacks
+    taxonomy = Taxonomy.load()
+    return Run(
+        *(impl, arrived["bytes"] / 1024, rows_of(report.get("functions"))),
+        to_record(report["samples"], taxonomy),
+        report,
+        truth(stacks, (kept / "symbols").read_text(), taxonomy),
+    )
+
+
+def rows_of(functions: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The rows of the ledger's exact tier."""
+    if functions is None:
+        return []
+    segments = SimpleNamespace(segments=[])
+    raw = SimpleNamespace(functions=msgspec.convert(functions, Functions), run=segments)
+    return cast("list[dict[str, Any]]", msgspec.to_builtins(exact_rows(cast(Measured, raw))))
+
+
+def exact(run: Run) -> Iterator[Figure]:
+    """What the function hooks counted in each copy."""
+    for copy in COPIES[run.impl]:
+        category, side = ELSEWHERE.get(copy, (copy, None))
+        rows = [row for row in run.exact if row["ledger_name"] == copy]
+        for column, (_, counted) in EVENTS.items():
+            values = [row[column] for row in rows]
+            reasons = [row["reasons"][column] for row in rows if row[column] is None]
+            known = bool(values) and not reasons
+            yield Figure(
+                *(run.impl, copy, column, "exact"),
+                truth=run.truth.of(counted, category, side=side) / run.kib,
+                found=sum(values) / run.kib if known else None,
+                reason=None if known else (reasons or ["no function of it is hooked"])[0],
+            )
+
+
+def exact_side(run: Run, side: str, column: str) -> tuple[float, float] | None:
+    """All that the hooks counted on a side, and what there was to count; None where a row has no number."""
+    values = [row[column] for row in run.exact if row["side"] == side]
+    if not values or None in values:
+        return None
+    return sum(values), run.truth.with_instruments(EVENTS[column][1], side, user=False)
+
+
+def sampled(run: Run) -> Iterator[Figure]:
+    """What the samples say of each copy."""
+    for copy in COPIES[run.impl]:
+        for column in EVENTS:
+            figure = sampled_copy(run, copy, column)
+            if figure is not None:
+                yield figure
+
+
+def sampled_copy(run: Run, copy: str, column: str) -> Figure | None:
+    """The same of one; None where this event was not sampled on any side."""
+    event, counted = EVENTS[column]
+    rows = [row for row in run.samples if row["event"] == event and row["side"] != "other"]
+    if not rows:
+        return None
+    category, side = ELSEWHERE.get(copy, (copy, None))
+    mine = [row for row in rows if row["category"] == category and row["side"] == (side or row["side"])]
+    true = run.truth.of(counted, category, side=side)
+    return Figure(
+        *(run.impl, copy, column, "sampled"),
+        truth=true / run.kib,
+        found=sum(row["weight"] for row in mine) / run.kib,
+        deviation=_deviation(rows, mine, true) / run.kib,
+    )
+
+
+def _deviation(rows: list[dict[str, Any]], mine: list[dict[str, Any]], true: float) -> float:
+    """Of a sum of weights: the root of the sum of their squares, or of those that the truth would have."""
+    squared, weight = (sum(row[key] for row in rows) for key in ("weight_squared", "weight"))
+    expected = true * squared / weight if weight else 0.0
+    return math.sqrt(max(sum(row["weight_squared"] for row in mine), expected))
+
+
+def sampled_side(run: Run, side: str, column: str) -> tuple[float, float, float]:
+    """The weights of a side's samples, their standard deviation, and what there was to sample."""
+    event, counted = EVENTS[column]
+    rows = [row for row in run.samples if row["event"] == event and row["side"] == side]
+    weight, squared = (sum(row[key] for row in rows) for key in ("weight", "weight_squared"))
+    return weight, math.sqrt(squared), run.truth.with_instruments(counted, side)
+
+
+def to_rows(figures: list[Figure]) -> list[dict[str, Any]]:
+    """As they are kept."""
+    return [asdict(figure) for figure in figures]
