@@ -65,6 +65,6 @@ def test_stripped_records_are_read_as_before_and_stay_stripped(
     assert f"{len(made)} of {len(made)} records were changed" in capsys.readouterr().err
     assert results.load(directory).records == before
     for one in kept(directory):
-        assert one.keys() & set(Derived.__struct_fields__) == {"loss", "machine_state"}
+        assert one.keys() & set(Derived.__struct_fields__) == {"loss", "machine_state", "placement"}
     assert report.main([str(directory), "--derive"]) == 0
     assert f"0 of {len(made)} records were changed" in capsys.readouterr().err

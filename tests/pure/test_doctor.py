@@ -1,13 +1,16 @@
 """Doctor's rows from made-up facts, and the table that shows them."""
 
+import ast
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from copyscope import paths
 from copyscope.commands import doctor as command
+from copyscope.commands.verbs import VERBS
 from copyscope.doctor import diagnose, kernel, network
 from copyscope.doctor.diagnose import check_counters, check_programs, check_user, read_probe
 from copyscope.doctor.findings import Diagnosis, Finding
@@ -278,6 +281,23 @@ def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
     assert len(confounders) == 10 and all(rows[name].advice for name in confounders)
     assert "stole 7.2 % of the CPU time" in rows["hypervisor"].fact
     assert rows["huge pages (reserved)"].status == "limited"
+
+
+def test_it_names_options_that_exist() -> None:
+    """Every option in a text of doctor's is one of a verb; those in lists are of other programs."""
+    words = {
+        word
+        for file in Path(diagnose.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", node.value)
+    }
+    assert {"--placement", "--impl", "--pid"} <= words
+    known = {
+        option for verb in VERBS for action in verb.parser()._actions for option in action.option_strings
+    }
+    # Of the collector, and of doctor itself.
+    assert words - known <= {"--probe", "--functions"}
 
 
 def test_tools(tmp_path: Path) -> None:

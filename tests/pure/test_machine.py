@@ -25,8 +25,6 @@ LAPTOP = {
     "boot/config-6.8.0-40-generic": "CONFIG_X=y\nCONFIG_IRQ_TIME_ACCOUNTING=y\n",
     "proc/cmdline": "quiet splash",
     "sys/devices/system/cpu/online": "0-11",
-    "sys/devices/cpu_core/cpus": "0-7",
-    "sys/devices/cpu_atom/cpus": "8-11",
     "sys/bus/event_source/devices/cpu_core/cpus": "0-7",
     "sys/bus/event_source/devices/cpu_atom/cpus": "8-11",
     "sys/bus/event_source/devices/software/type": "1",
@@ -122,7 +120,18 @@ def test_arm_server(tmp_path: Path) -> None:
     }
     seen = fingerprint.describe(root=plant(tmp_path, files))
     assert seen["cpu_model"] == "ARM implementer 0x41 part 0xd0c"
-    assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False
+    assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False and seen["hybrid"] is None
+
+
+def test_every_type_of_core_is_found_by_its_pmu(tmp_path: Path) -> None:
+    """Arrow Lake-H has three, and what is not a core's has a `cpumask`."""
+    pmus = {"cpu_core": "0-5", "cpu_atom": "6-13", "cpu_lowpower": "14-15"}
+    files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in pmus.items()}
+    files["sys/bus/event_source/devices/uncore_imc_0/cpumask"] = "0"
+    assert fingerprint.describe(root=plant(tmp_path / "a", files))["hybrid"] == pmus
+    arm = {"armv8_cortex_a55": "0-3", "armv8_cortex_a76": "4-7"}
+    files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in arm.items()}
+    assert fingerprint.describe(root=plant(tmp_path / "b", files))["hybrid"] == arm
 
 
 def test_irq_time_accounting_out_of_proc_config(tmp_path: Path) -> None:

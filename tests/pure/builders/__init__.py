@@ -151,7 +151,14 @@ def raw_record(
         "loss": dict.fromkeys([*LOSSES, *(f"recursion_{name}" for name in working)], 0),
         **(COLLECTOR_DIED if "collector" in died else {}),
         "machine_state": quiet_machine(segments),
+        "placement": {side: [pinned(cpu)] for cpu, side in enumerate(("sender", "receiver"))},
     }
+
+
+def pinned(cpu: int) -> Record:
+    """A CPU of the two-CPU guest, in the section `placement`."""
+    near = {"core_type": None, "node": 0, "llc_level": 3, "llc_cpus": "0-1"}
+    return {"cpu": cpu, "core_cpus": str(cpu), **near}
 
 
 def quiet_machine(segments: list[Record]) -> Record:

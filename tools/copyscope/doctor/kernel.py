@@ -159,12 +159,13 @@ def check_disturbances(
         yield disturbing("turbo", "confounder", "on: the clock follows temperature", advice)
     if machine["smt"]:
         advice = (
-            "profile with --placement split, or switch it off: echo off >/sys/devices/system/cpu/smt/control"
+            "none: copyscope run --placement split (the default) takes cores of their own for the two sides"
         )
         yield disturbing("SMT", "confounder", "on: two threads share a core", advice)
     if machine["hybrid"]:
         cores = ", ".join(f"{kind} {cpus}" for kind, cpus in machine["hybrid"].items())
-        yield disturbing("hybrid cores", "confounder", cores, "give --cpus of one core type")
+        advice = "none: copyscope run --placement split (the default) takes cores of one type"
+        yield disturbing("hybrid cores", "confounder", cores, advice)
     if machine["cpus_online"] < 2:
         fact = "1: sender, receiver and softirq take turns"
         yield disturbing("CPUs", "confounder", fact, "use a machine with two or more")

@@ -21,6 +21,7 @@ from copyscope.ledger.limit import find_limit, find_program_limit, on_cpu_share
 from copyscope.ledger.losses import losses
 from copyscope.ledger.machine_state import machine_state
 from copyscope.ledger.overhead import NOT_WORKED_OUT_YET, overhead
+from copyscope.ledger.placement import placed
 from copyscope.ledger.program import flows as program_flows
 from copyscope.ledger.program import headline as program_headline
 from copyscope.ledger.program import user_copies
@@ -109,6 +110,7 @@ def derive_own(raw: RawRun) -> Derived:
         sides=sides,
         zerocopy=zerocopy,
         overhead=cost,
+        placement=placed(raw),
         **_concluded(
             raw,
             check(own.BALANCES, own.Books(raw)) + of_time,
@@ -220,6 +222,8 @@ def traffic_side(raw: RawRun, side: str, time: SideTime) -> TrafficSide:
     row = _side(raw, side, time, absent)
     row["user_ns"] = None if absent else total(select(raw.run.segments, "ledger"), side, "user_ns")
     row["on_cpu_share_of_wall"] = on_cpu_share(raw, side)
+    if raw.placement:
+        row["cpus"] = [one.cpu for one in getattr(raw.placement, side)]
     if absent:
         row["reasons"]["user_ns"] = absent
     if row["on_cpu_share_of_wall"] is None:

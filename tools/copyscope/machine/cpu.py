@@ -1,6 +1,7 @@
 """What the kernel tells about the CPUs: model, core types, frequency, mitigations, caches, PMU."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,19 @@ def find_pmus(root: Path) -> list[str]:
     return sorted(one.name for one in devices if one.name == "cpu" or (one / "cpus").exists())
 
 
-def read_hybrid(root: Path) -> dict[str, str] | None:
-    """Core type -> its CPUs on a hybrid machine; None elsewhere."""
-    kinds = ("cpu_core", "cpu_atom", "cpu_lowpower")
-    return {kind: cpus for kind in kinds if (cpus := read_text(root, f"sys/devices/{kind}/cpus"))} or None
+def read_hybrid(root: Path = ROOT) -> dict[str, str] | None:
+    """Core type -> its CPUs where cores have PMUs of several types; None elsewhere."""
+    pmus = {name: read_text(root, f"sys/bus/event_source/devices/{name}/cpus") for name in find_pmus(root)}
+    found = {name: cpus for name, cpus in pmus.items() if cpus}
+    return found if len(found) > 1 else None
 
 
-def read_governor(root: Path) -> str | None:
-    """The frequency governor; several, comma separated, when CPUs differ."""
-    files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
-    names = {text for file in files if (text := read_text(file.parent, file.name)) is not None}
-    return ", ".join(sorted(names)) or None
+def read_of_cpus(root: Path, name: str, cpus: Collection[int] = ()) -> str | None:
+    """A file of each of these CPUs, or of all; several texts, comma separated, where they differ."""
+    folders = [f"cpu{number}" for number in cpus] or ["cpu[0-9]*"]
+    files = (file for one in folders for file in (root / "sys/devices/system/cpu").glob(f"{one}/{name}"))
+    texts = {text for file in files if (text := read_text(file.parent, file.name)) is not None}
+    return ", ".join(sorted(texts)) or None
 
 
 def read_turbo(root: Path) -> bool | None:

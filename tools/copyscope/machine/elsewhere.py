@@ -21,7 +21,6 @@ FINGERPRINT = (
     *("sys/hypervisor/type", "sys/class/dmi/id/sys_vendor", "sys/class/dmi/id/product_name"),
     "sys/bus/event_source/devices/*/cpus",
     "sys/bus/event_source/devices/cpu/type",
-    "sys/devices/cpu_*/cpus",
     "sys/devices/system/clocksource/clocksource0/current_clocksource",
     *("sys/kernel/security/lockdown", "sys/kernel/mm/transparent_hugepage/enabled"),
     "proc/device-tree/model",

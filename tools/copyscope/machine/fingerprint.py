@@ -22,10 +22,10 @@ from copyscope.machine.cpu import (
     read_caches,
     read_cpu_model,
     read_cpuinfo,
-    read_governor,
     read_hybrid,
     read_hypervisor,
     read_mitigations,
+    read_of_cpus,
     read_turbo,
 )
 from copyscope.machine.files import ROOT, chosen, read_integer, read_text
@@ -112,7 +112,7 @@ def describe(
         "hypervisor": read_hypervisor(root),
         "pmu": find_pmus(root),
         "hybrid": read_hybrid(root),
-        "governor": read_governor(root),
+        "governor": read_of_cpus(root, "cpufreq/scaling_governor"),
         "idle_driver": read_text(root, "sys/devices/system/cpu/cpuidle/current_driver"),
         "turbo": read_turbo(root),
         "smt": None if smt is None else smt != 0,

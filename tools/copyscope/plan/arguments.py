@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from copyscope.arguments import UsageParser, add, seconds
-from copyscope.plan.arms import PLACEMENTS
+from copyscope.plan.placement import PLACEMENTS
 from copyscope.topology import WRITTEN
 
 SWITCH = ("on", "off")
@@ -90,8 +90,9 @@ PATH = """
 --sndbuf BYTES          SO_SNDBUF; default autotuning
 --rcvbuf BYTES          SO_RCVBUF; default autotuning
 --buffer BYTES =128K    the receiver's buffer; default 128K
---placement =split      processors of the two sides; default split
---sender-cpus LIST      such as 0,2-3; overrides --placement
+--placement =split      processors of the two sides: split (default: cores of their own, of one type, on one
+                        node and one last-level cache where there are), same (one) or none (any)
+--sender-cpus LIST      such as 0,2-3: thread i on the i-th of them; overrides --placement
 --receiver-cpus LIST
 --keep NAME             keep the namespaces under this name to look around in
 """

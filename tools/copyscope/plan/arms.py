@@ -1,15 +1,13 @@
-"""What a run attaches, and where it runs: instruments, arms, processors. Pure."""
+"""What a run attaches, and the words of options that are lists: instruments, arms, processors. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from copyscope.arguments import seconds
 from copyscope.errors import UsageError
 
 # Which instruments a segment has: unprobed, ledger, calls, bytes, functions, unarmed, or several with `+`.
 Arm = str
-Placement = Literal["split", "same", "none"]
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 # What `auto` takes where the kernel allows no function hooks; where it does, these and functions.
@@ -26,7 +24,6 @@ RAW_EVENT = re.compile(r"r[0-9a-fA-F]{1,16}")
 COUNTERS_MAX = 4
 # The last phase of a run: functions are hooked once; the hooks count, or they do nothing.
 EXACT: tuple[Arm, ...] = ("functions", "unarmed")
-PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
 
 # CONFIG_NR_CPUS is at most 8192, on x86.
 CPUS_MAX = 8192
@@ -112,17 +109,3 @@ def parse_time_s(text: str, option: str) -> float:
     if not found or float(found[1]) == 0:
         raise UsageError(f"{option}: {text or 'nothing'}: not a time such as 90s, 20m or 1h")
     return seconds(text.strip())
-
-
-def place(placement: Placement, cpus: Sequence[int]) -> tuple[list[int] | None, list[int] | None]:
-    """The processors of the sender and of the receiver; None leaves them to the scheduler.
-
-    split: the first half and the second half of what we may use; same: both on the first.
-    """
-    if placement == "none" or len(cpus) < 2:
-        return None, None
-    ordered = sorted(cpus)
-    if placement == "same":
-        return ordered[:1], ordered[:1]
-    half = len(ordered) // 2
-    return ordered[:half], ordered[half:]

@@ -4,17 +4,19 @@ import argparse
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from copyscope import paths
 from copyscope.asking import LIMIT_S, LimitError, ask
 from copyscope.errors import MachineError, RunError, UsageError, why_not_executed, why_not_started
+from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.places import HERE
 from copyscope.plan.arguments import SIMULATED, of_run
-from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments, place
-from copyscope.topology import LinkSettings, TopologyError, invoking_user, open_topology
+from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments
+from copyscope.plan.placement import beside, place
+from copyscope.topology import SIDES, LinkSettings, Side, TopologyError, invoking_user, open_topology
 
 # Exit statuses of `traffic --check` (src/traffic/options.h).
 TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
@@ -37,6 +39,8 @@ SHAPE = {
     **{"size": "size_bytes", "fields": "fields", "threads": "threads"},
     **{"working_set": "working_set_messages"},
 }
+# Of a side, in the order of its threads.
+Cpus = dict[Side, list[int]]
 AVAILABLE_CONGESTION = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
@@ -47,6 +51,8 @@ class Traffic:
     send: tuple[str, ...]
     receive: tuple[str, ...]
     resolved: dict[str, Any]
+    # Of each side the CPUs that its threads are pinned to, as the record has them.
+    placement: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def in_pieces(self) -> bool:
@@ -152,22 +158,55 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
 
     `pinned`: to processors of this machine.
     """
-    allowed = sorted(os.sched_getaffinity(0))
-    sender_cpus, receiver_cpus = place(args.placement, allowed) if pinned else (None, None)
-    if args.sender_cpus:
-        sender_cpus = parse_cpus(args.sender_cpus, "--sender-cpus")
-    if args.receiver_cpus:
-        receiver_cpus = parse_cpus(args.receiver_cpus, "--receiver-cpus")
-    given = vars(args)
-    own = [*words(given, TO_SENDER), *_cpus(sender_cpus)]
-    resolved = _ask_traffic(["send", *own, *words(given, TO_BOTH), "--check"])
+    given, chosen = vars(args), _chosen_cpus(args)
+    own = words(given, TO_SENDER)
+    resolved = _ask_traffic(["send", *own, *_cpus(chosen, "sender"), *words(given, TO_BOTH), "--check"])
     # From here on they are numbers: `64K` is read once.
     shape = {name: resolved[key] for name, key in SHAPE.items()}
     agreed = words(given | shape, TO_BOTH)
-    receive = [*words(given, TO_RECEIVER), *_cpus(receiver_cpus)]
-    received = _ask_traffic(["recv", *receive, *agreed, "--port", "1", "--check"])
+    receive = words(given, TO_RECEIVER)
+    received = _ask_traffic(["recv", *receive, *_cpus(chosen, "receiver"), *agreed, "--port", "1", "--check"])
     resolved |= {key: received[key] for key in FROM_RECEIVER}
-    return Traffic((*own, *agreed), (*receive, *agreed), resolved)
+    cpus = _place(args, chosen, resolved) if pinned else chosen
+    send, receive = [*own, *_cpus(cpus, "sender")], [*receive, *_cpus(cpus, "receiver")]
+    return Traffic((*send, *agreed), (*receive, *agreed), resolved, _described(cpus, here=pinned))
+
+
+def _chosen_cpus(args: argparse.Namespace) -> Cpus:
+    lists = {"sender": args.sender_cpus, "receiver": args.receiver_cpus}
+    return {side: parse_cpus(lists[side], f"--{side}-cpus") for side in SIDES if lists[side]}
+
+
+def _place(args: argparse.Namespace, chosen: Cpus, resolved: Mapping[str, Any]) -> Cpus:
+    """The CPUs of both sides; those of one that is not in it are left to the scheduler."""
+    if args.placement == "none" or len(chosen) == len(SIDES):
+        return chosen
+    cpus = read_cpus(os.sched_getaffinity(0))
+    # Of two there is nothing to choose.
+    load = look_at_load() if len(cpus) > len(SIDES) else {}
+    count: int = resolved["threads"]
+    threads = (
+        1 if resolved["sender"] == "loop" else count,
+        1 if resolved["receiver"] == "poll" else count,
+    )
+    if not chosen:
+        return dict(zip(SIDES, place(args.placement, cpus, threads, load), strict=True))
+    ((side, theirs),) = chosen.items()
+    other = SIDES[1 - SIDES.index(side)]
+    near = beside(theirs, cpus, threads[SIDES.index(other)], load)
+    return {**chosen, other: theirs[:1] if args.placement == "same" else near}
+
+
+def _described(cpus: Cpus, *, here: bool) -> dict[str, list[dict[str, Any]]]:
+    """What the record says of each CPU; of another machine's its number only."""
+    known = {cpu.number: cpu for cpu in read_cpus(os.sched_getaffinity(0))} if here else {}
+    return {
+        side: [
+            {"cpu": one} | {fact: getattr(known.get(one), fact, None) for fact in FACTS}
+            for one in cpus.get(side, ())
+        ]
+        for side in SIDES
+    }
 
 
 def words(given: Mapping[str, Any], names: Sequence[str]) -> list[str]:
@@ -256,8 +295,8 @@ def _ask_traffic(argv: list[str]) -> dict[str, Any]:
     return options
 
 
-def _cpus(cpus: list[int] | None) -> list[str]:
-    return [] if cpus is None else ["--cpus", ",".join(map(str, cpus))]
+def _cpus(cpus: Cpus, side: Side) -> list[str]:
+    return ["--cpus", ",".join(map(str, cpus[side]))] if side in cpus else []
 
 
 def _switch(value: str | None) -> bool | None:

@@ -129,6 +129,8 @@ def assemble(
     if target is not None:
         return program.add_sections(record, raw, target) | {"samples": to_record(samples, taxonomy)}
     record["run"]["bytes_arm"] = raw.bytes_arm
+    if raw.placement is not None:
+        record["placement"] = raw.placement
     # What the first connection really got; nobody knows before there is one.
     used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
     if two_hosts:

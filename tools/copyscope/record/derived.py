@@ -5,6 +5,7 @@ from typing import ClassVar, get_args
 
 from msgspec import UNSET, UnsetType
 
+from copyscope.record.raw import Placement
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
 
@@ -190,10 +191,23 @@ class TrafficSide(SideTime):
     """CPU time of one program of ours.
 
     on_cpu_share_of_wall: per thread; near 1: this side was the limit
+    cpus: that its threads were pinned to; empty: none
     """
 
     user_ns: int | None
     on_cpu_share_of_wall: float | None
+    cpus: list[int] | UnsetType = UNSET
+
+
+class Placed(Placement, kw_only=True):
+    """And what that means.
+
+    sentence: what the CPUs have in common
+    caution: the sides disturb each other, or their cores are not alike, and nobody asked for one CPU
+    """
+
+    sentence: str
+    caution: bool
 
 
 class OtherSide(Explained):
@@ -382,3 +396,4 @@ class Derived(Concluded, kw_only=True):
     sides: Sides
     zerocopy: Zerocopy | None
     overhead: Overhead
+    placement: Placed | UnsetType = UNSET

@@ -125,7 +125,8 @@ class Workload(WorkloadBase, kw_only=True):
     working_set_messages: messages that are sent in turn
     sndbuf_bytes: SO_SNDBUF; null: the kernel's own tuning
     rcvbuf_bytes: SO_RCVBUF, likewise; null: left to the kernel
-    placement: CPUs of the two sides: `same`, `split` or `none`
+    placement: how the CPUs of the two sides were found: `split` (cores of their own), `same`, `none` or
+        `chosen`
     time_every: one message in so many is timed by the sender
     sender: `threads`, or `loop`: one thread for all connections
     coalesce_us: how often a polling receiver looks; 0: it sleeps
@@ -291,6 +292,34 @@ class Machine(Section):
     reasons: Reasons | UnsetType = UNSET
 
 
+class Pinned(Section):
+    """A CPU that a thread of a side is pinned to. Null: the kernel does not tell, or it is another machine's.
+
+    core_cpus: all CPUs of its core, as the kernel lists them: `0,16`
+    core_type: the PMU of such cores (`cpu_core`, `cpu_atom`) or their capacity (`capacity 446`); null:
+        all cores are alike
+    llc_level: of its last-level cache
+    llc_cpus: those that share it
+    """
+
+    cpu: int
+    core_cpus: str | None
+    core_type: str | None
+    node: int | None
+    llc_level: int | None
+    llc_cpus: str | None
+
+
+class Placement(Section):
+    """On which CPUs the two sides ran: thread i on the i-th one of its side, and again from the first.
+
+    sender: empty: any, as the scheduler chose
+    """
+
+    sender: list[Pinned]
+    receiver: list[Pinned]
+
+
 class Place(Explained):
     """The machine of one side of a run on two hosts, and its time of day against that of the caller's.
 
@@ -348,3 +377,4 @@ class RawRun(Measured, kw_only=True):
     traffic: Traffic
     counters: Counters
     places: Places | UnsetType = UNSET
+    placement: Placement | UnsetType = UNSET

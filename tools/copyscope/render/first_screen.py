@@ -30,6 +30,7 @@ from copyscope.render.ledger_table import (
     too_few,
     why_no_time,
 )
+from copyscope.render.processors import processor_lines
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # What a terminal that says nothing is thought to have.
@@ -110,7 +111,7 @@ def render(record: Record, console: Console, *, explain: bool = False) -> None:
     width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
     # One line is the prompt's.
     height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
-    title = wrap(_title(record), width, indent=2, style="bold")
+    title = [*wrap(_title(record), width, indent=2, style="bold"), *processor_lines(record, width)]
     end = [Text(), *wrap(_trust(record, width), width, indent=2)]
     if explain and height >= HEIGHT:
         end += [line for text in WORDS_MEAN for line in wrap(f"  {text}", width, indent=2, style="dim")]

@@ -14,6 +14,7 @@ from copyscope.render.explain import explain_lines
 from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
 from copyscope.render.path_picture import path_lines
+from copyscope.render.processors import processor_lines
 from copyscope.render.stage_table import stage_lines
 
 # histogram of the sender -> what it is called here, and what it is; only a round trip is a latency
@@ -77,6 +78,7 @@ def judged_lines(record: Record, title: str, labels: Sequence[tuple[str, str]], 
         if verdict.get("next"):
             lines += wrap(f"  next: {verdict['next']}", width, indent=4, style="red")
     lines += wrap(title, width, indent=2, style="bold")
+    lines += processor_lines(record, width)
     if state.get("sentence"):
         lines += wrap(state["sentence"], width, indent=2, style="yellow")
     for name, text in (*labels, ("verdict", verdict["sentence"])):

@@ -39,7 +39,7 @@ class OwnTraffic(Subject):
     """
 
     def __init__(self, path: PathPlan, traffic: Traffic, hosts: Mapping[Side, Host] | None = None) -> None:
-        super().__init__(Raw())
+        super().__init__(Raw(placement=traffic.placement))
         self._path, self._traffic, self._hosts = path, traffic, hosts
         # Of the sides' programs, where they run.
         self._pids: dict[str, int] = {}

@@ -120,6 +120,8 @@ class Raw:
     machine: dict[str, Any] | None = None
     # Of a run on two hosts: what is known of each.
     places: dict[str, Any] | None = None
+    # Of traffic of our own: the CPUs of each side.
+    placement: dict[str, list[dict[str, Any]]] | None = None
     # What a topology that was to be kept is called.
     kept: Any = None
     # Of the sides that are programs of ours.
