@@ -10,11 +10,13 @@ from builders.watched import watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.verdict import next_step
 from copyscope.machine import fingerprint
+from copyscope.machine.clock import read_clock, read_on_battery
 from copyscope.record.machine_load import readings
-from copyscope.render import terminal
+from copyscope.render import first_screen, terminal
 from copyscope.render.summary import render_summary
 from copyscope.sweep import noise
 from rich.console import Console
+from test_machine import plant
 
 Record = dict[str, Any]
 WALL_NS = 4_000_000_000  # of two CPUs
@@ -156,6 +158,93 @@ def test_the_step_stands_below_the_reasons() -> None:
     assert (
         shown.index("INVALID") < shown.index("next: machine busy: repeat when idle") < shown.index("verdict")
     )
+
+
+CPU = "sys/devices/system/cpu"
+# A laptop: two threads of one core and a second core, plugged in; the battery of its mouse is no matter.
+LAPTOP = {
+    **{f"{CPU}/cpu{n}/cpufreq/scaling_governor": "powersave" for n in range(3)},
+    **{f"{CPU}/cpu{n}/cpufreq/energy_performance_preference": "balance_performance" for n in range(3)},
+    f"{CPU}/intel_pstate/no_turbo": "0",
+    **{f"{CPU}/cpu{n}/topology/core_cpus_list": cpus for n, cpus in enumerate(("0-1", "0-1", "2"))},
+    **{f"{CPU}/cpu{n}/topology/physical_package_id": "0" for n in range(3)},
+    **{f"{CPU}/cpu{n}/thermal_throttle/core_throttle_count": str(c) for n, c in enumerate((5, 5, 1))},
+    **{f"{CPU}/cpu{n}/thermal_throttle/package_throttle_count": "40" for n in range(3)},
+    "sys/firmware/acpi/platform_profile": "balanced",
+    **{"sys/class/power_supply/BAT0/type": "Battery", "sys/class/power_supply/BAT0/status": "Charging"},
+    **{"sys/class/power_supply/AC/type": "Mains", "sys/class/power_supply/AC/online": "1"},
+    "sys/class/power_supply/mouse/type": "Battery",
+    **{"sys/class/power_supply/mouse/status": "Discharging", "sys/class/power_supply/mouse/scope": "Device"},
+}
+UNPLUGGED = {"sys/class/power_supply/BAT0/status": "Discharging", "sys/class/power_supply/AC/online": "0"}
+
+
+def test_what_decides_the_clock_is_read_of_the_runs_cpus(tmp_path: Path) -> None:
+    """Heat slowed core 0 down 5 times, core 2 once, the package 40 times: each CPU shows its core's count."""
+    plant(tmp_path, LAPTOP)
+    assert read_clock({0, 2}, tmp_path) == {
+        "governor": "powersave",
+        "energy_preference": "balance_performance",
+        "turbo": True,
+        "platform_profile": "balanced",
+        "on_battery": False,
+        "throttles": 46,
+    }
+    plant(tmp_path, {f"{CPU}/cpu1/cpufreq/scaling_governor": "performance"})
+    assert read_clock({0, 2}, tmp_path)["governor"] == "powersave"
+    assert read_clock({0, 1}, tmp_path)["governor"] == "performance, powersave"
+    assert set(read_clock((), tmp_path / "a virtual machine").values()) == {None}
+
+
+def test_a_battery_that_feeds_nothing_is_no_matter(tmp_path: Path) -> None:
+    """Full and plugged in; then a charger by USB-C; then none."""
+    plant(tmp_path, LAPTOP | {"sys/class/power_supply/BAT0/status": "Not charging"})
+    assert read_on_battery(tmp_path) is False
+    plant(tmp_path, UNPLUGGED)
+    assert read_on_battery(tmp_path) is True
+    plant(tmp_path, {"sys/class/power_supply/ucsi/type": "USB", "sys/class/power_supply/ucsi/online": "1"})
+    assert read_on_battery(tmp_path) is False
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({}, None),
+        (
+            {f"{CPU}/cpu{n}/thermal_throttle/package_throttle_count": "43" for n in range(3)},
+            "clock: heat slowed it down 3 times: repeat when it is cool",
+        ),
+        (UNPLUGGED, "clock: on battery: repeat on mains power"),
+        (
+            {f"{CPU}/cpu{n}/cpufreq/scaling_governor": "performance" for n in range(3)},
+            "clock: governor changed from powersave to performance: repeat",
+        ),
+        (
+            {f"{CPU}/intel_pstate/no_turbo": "1", "sys/firmware/acpi/platform_profile": "quiet"},
+            "clock: turbo changed from on to off, platform profile changed from balanced to quiet: repeat",
+        ),
+    ],
+)
+def test_the_clock_is_one_caution_where_it_changed_and_nothing_otherwise(
+    tmp_path: Path, after: dict[str, str], said: str | None
+) -> None:
+    before = read_clock((), plant(tmp_path, LAPTOP))
+    loads = builders.loads(WALL_NS, SIDES_NS)
+    loads[0]["clock"], loads[1]["clock"] = before, read_clock((), plant(tmp_path, after))
+    for raw in (builders.raw_record("one_copy"), watched_record()):
+        raw["machine_state"] = readings(loads, SIDES_NS)
+        full = derive(raw)
+        assert full["machine_state"]["clock_sentence"] == said and full["verdict"]["valid"]
+        first = io.StringIO()
+        first_screen.render(full, Console(file=first, width=80, height=24, force_terminal=True))
+        for shown in (screen(full) if raw.get("target") is None else "", first.getvalue()):
+            assert shown.count("caution: ") == (0 if said is None or not shown else 1)
+        assert derive(full)["machine_state"] == full["machine_state"]
+
+
+def test_a_machine_whose_clock_nobody_read_says_nothing() -> None:
+    state = derive(busy_record(0))["machine_state"]
+    assert state["clock_sentence"] is None and "not read" in state["reasons"]["clock_sentence"]
 
 
 def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:

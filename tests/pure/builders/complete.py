@@ -32,6 +32,9 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
     absent = ("microcode", "numa_nodes", "idle_driver", "transparent_hugepages")
     raw["machine"] |= {name: None for name in absent} | {"reasons": {name: "not shown" for name in absent}}
     raw["machine"]["hybrid"] = {"cpu_core": "0-7"}
+    clock = {"governor": "powersave", "energy_preference": "power", "turbo": True, "on_battery": False}
+    clock |= {"platform_profile": "balanced", "throttles": 0}
+    raw["machine_state"] |= {"clock_before": clock, "clock_after": clock | {"throttles": 1}}
     for side, report in raw["traffic"].items():
         report |= {"clock_cost_ns": 40, "sending_ns": 1, "too_short": False, "too_short_reason": None}
         report |= {"interrupted": False, "errors": ["peer: 10.0.0.1: reset"]}

@@ -10,6 +10,7 @@ from statistics import fmean
 from msgspec import structs
 
 from copyscope import stats
+from copyscope.ledger.clock import clock_sentence
 from copyscope.record.derived import MachineState
 from copyscope.record.machine_load import unread
 from copyscope.record.program.raw import RawProgramRun
@@ -23,6 +24,7 @@ BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
 SPREAD_SHARE = 0.15
 FEWEST_SEGMENTS = 3
+NOT_READ = "the clock's settings were not read"
 LONGER = 4
 
 
@@ -41,11 +43,14 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
         found[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None
     found["spread_share"], unsteady = spread(raw.run)
     found["sentence"] = sentence(raw, found["others_share"], found["steal_share"], found["spread_share"])
+    found["clock_sentence"] = clock_sentence(read)
     reasons = {key: why for key, why in read.reasons.items() if key in structs.asdict(read)}
     why = next(iter(reasons.values()), "no segment was measured")
     named = {
         "spread_share": unsteady,
         "sentence": "nobody else took much, and segments were alike",
+        **dict.fromkeys(("clock_before", "clock_after"), NOT_READ),
+        "clock_sentence": "it was left alone, as far as is known" if read.clock_after else NOT_READ,
         **reasons,
     }
     owed = {key: named.get(key) or why for key, value in found.items() if value is None}

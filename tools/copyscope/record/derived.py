@@ -39,6 +39,7 @@ class MachineState(MachineLoad, kw_only=True):
     others_ns: `busy_ns` without the sides, copyscope, and the softirq work of `other`
     spread_share: of goodput without instruments: standard deviation over mean
     sentence: what the screen says; null: nothing to say
+    clock_sentence: what changed the clock or kept it low; null: nothing that is known
     """
 
     others_ns: int | None
@@ -46,6 +47,7 @@ class MachineState(MachineLoad, kw_only=True):
     steal_share: float | None
     spread_share: float | None
     sentence: str | None
+    clock_sentence: str | UnsetType | None = UNSET
 
 
 class Cost(Explained):

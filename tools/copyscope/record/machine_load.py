@@ -16,7 +16,13 @@ def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
     span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
     section = {**span, **spent, "sides_ns": sides_ns}
     why = before["reason"] or after["reason"]
-    return section | {"reasons": {key: why for key, value in section.items() if value is None}}
+    reasons = {key: why for key, value in section.items() if value is None}
+    return {
+        **section,
+        "reasons": reasons,
+        "clock_before": before.get("clock"),
+        "clock_after": after.get("clock"),
+    }
 
 
 def unread(why: str) -> Record:

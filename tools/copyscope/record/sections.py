@@ -49,8 +49,26 @@ class Interval(Section):
     level: float
 
 
+class ClockState(Section):
+    """What decides how fast the CPUs' clock is; null: this machine has none, or it was not read (two hosts).
+
+    governor: of cpufreq, of the CPUs of the run; several where they differ
+    energy_preference: what the processor itself is to prefer (EPP), likewise
+    turbo: faster clocks than the nominal one are allowed
+    platform_profile: of the firmware: `performance`, `balanced`, `low-power`
+    throttles: times that heat slowed a core or a package down since boot
+    """
+
+    governor: str | None
+    energy_preference: str | None
+    turbo: bool | None
+    platform_profile: str | None
+    on_battery: bool | None
+    throttles: int | None
+
+
 class MachineLoad(Section):
-    """How busy the machine was from the first measured segment to the last.
+    """How busy the machine was from the first measured segment to the last, and its clock at both ends.
 
     busy_ns: neither idle nor stolen, in ticks of 10 ms
     softirq_ns: of it in interrupts and softirqs
@@ -67,6 +85,8 @@ class MachineLoad(Section):
     sides_ns: int | None
     reasons: Reasons
     cpus: int | UnsetType | None = UNSET
+    clock_before: ClockState | UnsetType | None = UNSET
+    clock_after: ClockState | UnsetType | None = UNSET
 
 
 class Histogram(Section):

@@ -1,4 +1,4 @@
-"""On which CPUs a run was, in a line."""
+"""On which CPUs a run was, and what was up with their clock: a line each, where there is something to say."""
 
 from rich.text import Text
 
@@ -7,10 +7,14 @@ from copyscope.render.layout import wrap
 
 
 def processor_lines(record: Record, width: int) -> list[Text]:
-    """Where both sides ran; a caution is yellow."""
-    placed = record.get("placement")
+    """Where both sides ran, and cautions, in yellow."""
+    placed, clock = record.get("placement"), (record.get("machine_state") or {}).get("clock_sentence")
+    lines = _caution(clock, width) if clock else []
     if placed is None:
-        return []
-    if placed["caution"]:
-        return wrap(f"caution: {placed['sentence']}", width, indent=2, style="yellow")
-    return wrap(placed["sentence"], width, indent=2)
+        return lines
+    sentence = placed["sentence"]
+    return [*(_caution(sentence, width) if placed["caution"] else wrap(sentence, width, indent=2)), *lines]
+
+
+def _caution(text: str, width: int) -> list[Text]:
+    return wrap(f"caution: {text}", width, indent=2, style="yellow")

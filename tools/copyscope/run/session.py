@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from copyscope.errors import AbandonedError, describe
 from copyscope.machine import fingerprint
+from copyscope.machine.clock import read_clock
 from copyscope.plan.arms import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
@@ -298,7 +299,7 @@ class Session:
 
     def _run_segments(self) -> None:
         wait_for_earlier_hooks()
-        self.raw.loads.append(self.read_load())
+        self.raw.loads.append(self._read_end())
         for segment in self.subject.segments(self.plan.segments):
             self.steps.begin(f"{segment.arm} segment")
             self.measure(segment)
@@ -314,6 +315,11 @@ class Session:
                 self.collector.ask("open unarmed", "opened", SWITCH_S)
                 self.collector.ask("close", "closed", SWITCH_S)
         return first
+
+    def _read_end(self) -> dict[str, Any]:
+        """The load at one end of the run, and the clock of the CPUs, where they are this machine's."""
+        load = self.read_load()
+        return load | {"clock": read_clock(self._cpus) if self._cpus else None}
 
     def read_load(self) -> dict[str, Any]:
         """What the CPUs that the subject may use have done so far, and copyscope.
@@ -381,7 +387,7 @@ class Session:
 
     def _collect_reports(self) -> None:
         """Each child that still runs says what it knows; one that has ended is named, and what fails."""
-        self._try(lambda: self.raw.loads.append(self.read_load()))
+        self._try(lambda: self.raw.loads.append(self._read_end()))
         for side, perf in self.subject.perfs.items():
             self._try(partial(self._count, side, perf))
         for child in self.subject.children:
