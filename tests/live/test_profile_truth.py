@@ -1,6 +1,8 @@
 """Known work, exact ledger: what was sent is what is counted, to the call and to the byte."""
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +74,21 @@ def bytes_of(record: Record, account: str) -> int:
 def enough_for_samples(duration_s: float) -> str:
     """Where little is sent in a second, a stage that takes a tenth of the time gets its samples later."""
     return f"{duration_s * SLOW:g}"
+
+
+def test_both_sides_run_where_the_record_says() -> None:
+    """The programs say on which CPUs their threads are; the kernel, which of them are one core."""
+    record = recorded("one_copy", "veth").record
+    sides = ("sender", "receiver")
+    said = {side: record["traffic"][side]["options"]["cpus"] for side in sides}
+    placed = record["placement"]
+    assert said == {side: [one["cpu"] for one in placed[side]] for side in sides}
+    assert said == {side: record["sides"][side]["cpus"] for side in sides}
+    for one in (*placed["sender"], *placed["receiver"]):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{one['cpu']}/topology/thread_siblings_list")
+        assert one["core_cpus"] == siblings.read_text().strip()
+    apart = said["sender"] != said["receiver"] or len(os.sched_getaffinity(0)) == 1
+    assert apart and placed["sentence"].startswith("sender ")
 
 
 @each_run

@@ -1,6 +1,7 @@
 """Where the two sides run on known machines, and what is said of it."""
 
 import argparse
+import io
 import json
 import os
 import time
@@ -19,6 +20,8 @@ from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.plan import options
 from copyscope.plan.placement import beside, place
 from copyscope.record.raw import Pinned
+from copyscope.render import first_screen
+from rich.console import Console
 
 Two = tuple[list[int], list[int]]
 EVERY = range(1024)
@@ -243,6 +246,12 @@ def test_a_record_names_cpu_core_type_node_and_cache() -> None:
     assert (made["sides"]["sender"]["cpus"], made["sides"]["receiver"]["cpus"]) == ([0], [1])
     raw["placement"]["receiver"] = raw["placement"]["sender"]
     assert derive(raw)["placement"]["caution"]
+    console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
+    first_screen.render(derive(raw), console)
+    assert isinstance(console.file, io.StringIO)
+    first = console.file.getvalue().splitlines()
+    assert first[1] == "caution: sender and receiver on CPU 0: they take turns"
+    assert len(first) <= 23 and max(map(len, first)) <= 80
     raw["workload"]["placement"] = "same"
     assert not derive(raw)["placement"]["caution"]
     del raw["placement"]

@@ -21,6 +21,7 @@ from copyscope.run.child import Child, Elsewhere, Message, Program, watch
 from copyscope.run.collectors import Collectors
 from copyscope.run.counters import EVENTS, SENDER_EVENTS, all_unsupported
 from copyscope.run.perf_stat import PerfStat
+from copyscope.run.program import processes
 from copyscope.run.session import Mark, Raw, Subject
 from copyscope.topology import SIDES, Hosts, Side, Topology, open_topology
 from copyscope.topology.namespace import network_of
@@ -192,7 +193,9 @@ class OwnTraffic(Subject):
         return self._paused
 
     def pids(self) -> Iterable[int]:
-        return [child.pid for child in self.children]
+        """With their threads: io_uring's workers are on any CPU, wherever the others are pinned."""
+        folders = (folder for child in self.children for folder in processes.threads(child.pid))
+        return [int(folder.rpartition("/")[2]) for folder in folders]
 
 
 def at(host: Host) -> Elsewhere | None:
