@@ -5,13 +5,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import msgspec
-from copyscope.ledger.functions import exact_rows
-from copyscope.record.instruments import Functions
-from copyscope.record.raw import Measured
 from copyscope.simulate import output
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -42,7 +37,7 @@ class Run:
 
     impl: str
     kib: float
-    exact: list[dict[str, Any]]
+    cells: list[dict[str, Any]]
     samples: list[dict[str, Any]]
     report: Mapping[str, Any]
     truth: Truth
@@ -79,45 +74,38 @@ class Figure:
 def read(kept: Path, impl: str) -> Run:
     """What a guest left. Raises OSError, RunError, ValueError or KeyError for what is not whole."""
     report, arrived = (json.loads((kept / f"{name}.json").read_text()) for name in ("report", "receiver"))
-    stacks = output.parse((kept / "counted").read_text())[-1].stacks
+    # None where no event of a whole CPU was on: then nothing was counted, nor modelled.
+    measured = output.parse((kept / "counted").read_text())
+    stacks = measured[-1].stacks if measured else ()
     taxonomy = Taxonomy.load()
     return Run(
-        *(impl, arrived["bytes"] / 1024, rows_of(report.get("functions"))),
+        *(impl, arrived["bytes"] / 1024, (report.get("functions") or {}).get("cells", [])),
         to_record(report["samples"], taxonomy),
         report,
         truth(stacks, (kept / "symbols").read_text(), taxonomy),
     )
 
 
-def rows_of(functions: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """The rows of the ledger's exact tier."""
-    if functions is None:
-        return []
-    segments = SimpleNamespace(segments=[])
-    raw = SimpleNamespace(functions=msgspec.convert(functions, Functions), run=segments)
-    return cast("list[dict[str, Any]]", msgspec.to_builtins(exact_rows(cast(Measured, raw))))
-
-
 def exact(run: Run) -> Iterator[Figure]:
-    """What the function hooks counted in each copy."""
+    """What the function hooks counted in each copy, with their own looks: nothing is taken off here."""
     for copy in COPIES[run.impl]:
         category, side = ELSEWHERE.get(copy, (copy, None))
-        rows = [row for row in run.exact if row["ledger_name"] == copy]
-        for column, (_, counted) in EVENTS.items():
-            values = [row[column] for row in rows]
-            reasons = [row["reasons"][column] for row in rows if row[column] is None]
-            known = bool(values) and not reasons
+        cells = [cell for cell in run.cells if cell["category"] in (copy, f"{copy}_pages")]
+        cells = [cell for cell in cells if cell["side"] != "other"]
+        for column, (event, counted) in EVENTS.items():
+            values = [cell["counters"].get(event) for cell in cells]
+            known = bool(values) and None not in values
             yield Figure(
                 *(run.impl, copy, column, "exact"),
                 truth=run.truth.of(counted, category, side=side) / run.kib,
                 found=sum(values) / run.kib if known else None,
-                reason=None if known else (reasons or ["no function of it is hooked"])[0],
+                reason=None if known else "not counted" if values else "no function of it is hooked",
             )
 
 
 def exact_side(run: Run, side: str, column: str) -> tuple[float, float] | None:
-    """All that the hooks counted on a side, and what there was to count; None where a row has no number."""
-    values = [row[column] for row in run.exact if row["side"] == side]
+    """All that the hooks counted on a side, and what there was to count; None where a cell has no number."""
+    values = [cell["counters"].get(EVENTS[column][0]) for cell in run.cells if cell["side"] == side]
     if not values or None in values:
         return None
     return sum(values), run.truth.with_instruments(EVENTS[column][1], side, user=False)

@@ -117,7 +117,7 @@ def of_exact_side(made: Run, side: str) -> list[str]:
     is on the time of others.
     """
     problems = []
-    everything = any(row["ledger_name"] == "memory" for row in made.exact)
+    everything = any(cell["category"] == "memory" for cell in made.cells)
     for column in EVENTS:
         found = copies.exact_side(made, side, column)
         if found is None:
@@ -156,6 +156,8 @@ def of_hybrid(made: Run) -> list[str]:
         if events[row["event"]] == "unsupported":
             problems.append(f"hybrid: {row['event']}: unsupported, and yet there are samples")
             break
+    if events["cycles"] == "unsupported":
+        problems.append("hybrid: cycles are not sampled, and both kinds of cores count them")
     for copy in copies.COPIES["one_copy"]:
         for column in ("cycles", "llc_misses", "l1d_misses"):
             figure = copies.sampled_copy(made, copy, column)

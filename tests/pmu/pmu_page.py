@@ -24,7 +24,7 @@ Made on {made} with Linux {kernel}: messages of 64 KiB over loopback; 32 KiB of 
 of LLC; an instruction is a cycle, an L1D miss 14 more, one of L2 36 more, one of the LLC 150 more. All is per
 KiB delivered.
 
-- *exact*: function hooks alone. They add what they do themselves, as all that looks does.
+- *exact*: function hooks alone, as they count: with what they do themselves, before anything is taken off.
 - *sampled*: the sampler alone, 8,000 Hz for 0.1 s; in brackets one standard deviation in percent.
 - A run has some hundred messages, and each is beside the truth of its own run. `gather` is all that the
   sender of two_copy does in user mode; `deferred` and `pin` are of both sides together.

@@ -64,18 +64,18 @@ def test_a_copy_is_compared_with_its_own_rows_alone() -> None:
         )
         == 1000 + 1601 * FROM_MEMORY
     )
-    cells = {"l1d_misses": 1760, "llc_misses": None, "cycles": 1, "instructions": 1}
-    row = {"side": "sender", "ledger_name": "copy_in", "reasons": {"llc_misses": "no PMU"}, **cells}
+    counters = {"L1-dcache-load-misses": 1760, "cycles": 1, "instructions": 1}
+    cell = {"side": "sender", "category": "copy_in", "counters": counters}
     sample = {"side": "sender", "event": "L1-dcache-load-misses", "weight_squared": 100.0 * 100 * 15}
     samples = [
         {**sample, "category": "copy_in", "weight": 1500},
         {**sample, "category": "user", "weight": 100, "weight_squared": 100.0 * 100},
     ]
-    run = module("copies").Run("one_copy", 100, [row], samples, {}, truth)
+    run = module("copies").Run("one_copy", 100, [cell], samples, {}, truth)
     found = {figure.name: figure for figure in module("copies").exact(run)}
     l1d, llc = found["one_copy copy_in l1d_misses"], found["one_copy copy_in llc_misses"]
     assert (l1d.truth, l1d.found, l1d.missed) == (16.0, 17.6, True) and l1d.error == pytest.approx(0.1)
-    assert (llc.truth, llc.found, llc.reason, llc.missed) == (16.0, None, "no PMU", True)
+    assert (llc.truth, llc.found, llc.reason, llc.missed) == (16.0, None, "not counted", True)
     assert module("copies").exact_side(run, "sender", "l1d_misses") == (1760, 1760)
     sampled = module("copies").sampled_copy(run, "copy_in", "l1d_misses")
     # Sixteen samples of a hundred where the truth is; fifteen were seen.
