@@ -13,6 +13,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/io.h>
+#include <linux/irq_work.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -136,6 +137,18 @@ static void set_limits(void)
 	WRITE_ONCE(cpu->active, active);
 }
 
+static void take_samples(struct pt_regs *regs);
+static DEFINE_PER_CPU(struct irq_work, clock_sample);
+
+/* What the machine does not model yet samples by the clock, once: who tries whether the PMU interrupts finds that it does. */
+static void sample_by_clock(struct irq_work *work)
+{
+	struct pt_regs regs = {};
+
+	perf_fetch_caller_regs(&regs);
+	take_samples(&regs);
+}
+
 static void simpmu_start(struct perf_event *event, int flags)
 {
 	local64_set(&event->hw.prev_count, count_of(event->hw.config));
@@ -144,6 +157,8 @@ static void simpmu_start(struct perf_event *event, int flags)
 	event->hw.state = 0;
 	if (memory)
 		set_limits();
+	if (memory && is_sampling_event(event) && !READ_ONCE(memory->running))
+		irq_work_queue(this_cpu_ptr(&clock_sample));
 	perf_event_update_userpage(event);
 }
 
@@ -323,10 +338,12 @@ static int open_device(void)
 
 static int __init simpmu_module(void)
 {
-	int err = open_device();
+	int cpu, err = open_device();
 
 	if (err)
 		return err;
+	for_each_possible_cpu(cpu)
+		*per_cpu_ptr(&clock_sample, cpu) = IRQ_WORK_INIT_HARD(sample_by_clock);
 	cpumask_copy(&core.cpus, hybrid ? cpu_online_mask : cpu_possible_mask);
 	if (hybrid) {
 		core.name = "cpu_core";
