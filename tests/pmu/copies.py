@@ -139,17 +139,23 @@ def sampled_copy(run: Run, copy: str, column: str) -> Figure | None:
 
 def _deviation(rows: list[dict[str, Any]], mine: list[dict[str, Any]], true: float) -> float:
     """Of a sum of weights: the root of the sum of their squares, or of those that the truth would have."""
-    squared, weight = (sum(row[key] for row in rows) for key in ("weight_squared", "weight"))
-    expected = true * squared / weight if weight else 0.0
-    return math.sqrt(max(sum(row["weight_squared"] for row in mine), expected))
+    weight = sum(row["weight"] for row in rows)
+    expected = true * _squared(rows) / weight if weight else 0.0
+    return math.sqrt(max(_squared(mine), expected))
+
+
+def _squared(rows: list[dict[str, Any]]) -> float:
+    """The sum of the squared weights; small ones are kept too coarsely, so at least that of as many equal."""
+    seen = (row for row in rows if row["samples"])
+    return sum((max(row["weight_squared"], row["weight"] ** 2 / row["samples"]) for row in seen), 0.0)
 
 
 def sampled_side(run: Run, side: str, column: str) -> tuple[float, float, float]:
     """The weights of a side's samples, their standard deviation, and what there was to sample."""
     event, counted = EVENTS[column]
     rows = [row for row in run.samples if row["event"] == event and row["side"] == side]
-    weight, squared = (sum(row[key] for row in rows) for key in ("weight", "weight_squared"))
-    return weight, math.sqrt(squared), run.truth.with_instruments(counted, side)
+    weight = sum(row["weight"] for row in rows)
+    return weight, math.sqrt(_squared(rows)), run.truth.with_instruments(counted, side)
 
 
 def to_rows(figures: list[Figure]) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ KERNELS = HERE.parent / "kernels"
 KEPT = paths.OUTPUT / "pmu"
 SUITE = "trixie"
 TIMEOUT_S = 900
+# Interrupts of thousands that may come some blocks too late, as where QEMU runs an instruction alone.
+LATE_MAX = 20
 # simpmu.h: the whole, and where in it the words `late` of a CPU are.
 MEMORY_BYTES = 1 << 20
 CPU_BYTES, FIRST_CPU, LATE = 192, 64, 152
@@ -68,7 +70,7 @@ def build() -> Parts:
 
 
 def run(parts: Parts, one: Boot) -> None:
-    """One guest, from power-on to power-off. Raises RunError where it fails, or interrupts came too late."""
+    """One guest, from power-on to power-off. Raises RunError where it fails, or many interrupts are late."""
     shutil.rmtree(one.kept, ignore_errors=True)
     one.kept.mkdir(parents=True)
     for name, content in parts.files.items():
@@ -90,7 +92,7 @@ def run(parts: Parts, one: Boot) -> None:
     finally:
         for fd in (memory, *bells):
             os.close(fd)
-    if any(late):
+    if sum(late) > LATE_MAX:
         raise RunError(f"{one.name}: {sum(late)} interrupts came too late: repeat when idle")
 
 

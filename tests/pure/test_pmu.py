@@ -66,10 +66,10 @@ def test_a_copy_is_compared_with_its_own_rows_alone() -> None:
     )
     counters = {"L1-dcache-load-misses": 1760, "cycles": 1, "instructions": 1}
     cell = {"side": "sender", "category": "copy_in", "counters": counters}
-    sample = {"side": "sender", "event": "L1-dcache-load-misses", "weight_squared": 100.0 * 100 * 15}
+    sample = {"side": "sender", "event": "L1-dcache-load-misses", "samples": 15, "weight_squared": 0.0}
     samples = [
         {**sample, "category": "copy_in", "weight": 1500},
-        {**sample, "category": "user", "weight": 100, "weight_squared": 100.0 * 100},
+        {**sample, "category": "user", "weight": 100, "samples": 1},
     ]
     run = module("copies").Run("one_copy", 100, [cell], samples, {}, truth)
     found = {figure.name: figure for figure in module("copies").exact(run)}
