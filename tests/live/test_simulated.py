@@ -122,3 +122,23 @@ def test_network_cards_have_no_late_copy_and_xdp_a_silent_one() -> None:
     assert accounts["nics"]["pin"]["l1d_load_misses_per_kib"] < 4
     # Both sides' softirq may copy; none of it is known to the sender.
     assert "deferred" not in accounts["veth-xdp"] and accounts["veth-xdp"]["silent"]["read_bytes_per_kib"] > 0
+
+
+@NEEDS_QEMU
+def test_a_run_shows_the_model_beside_what_was_measured(tmp_path: Path) -> None:
+    """Each copy of a run has its own row of the model, and no measured number comes from there."""
+    kept = tmp_path / "run.json"
+    argv = [str(paths.ROOT / "bin" / "copyscope"), "run", "one_copy", "--duration", "1", "--quiet"]
+    argv += ["--simulate", "--seeds", "1", "--json", str(kept)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    if "is there a network?" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    record = json.loads(kept.read_text())
+    (modelled,) = record["modelled"]["measurements"]
+    assert (modelled["impl"], modelled["size_bytes"]) == ("one_copy", record["workload"]["size_bytes"])
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("copy into the kernel")]
+    misses = [one for one in modelled["rows"] if (one["category"], one["side"]) == ("copy_in", "sender")]
+    spelled = f"{sum(one['l1d_load_misses_per_kib'] for one in misses):.2f}"
+    assert "LLC sim" in done.stdout and spelled in row.split() and 15.5 <= float(spelled) <= 17
+    if not record["machine"]["pmu"]:
+        assert all(one["l1d_misses"] is None for one in record["ledger"])

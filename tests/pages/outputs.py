@@ -20,7 +20,9 @@ DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md")
 BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?=    ))*)")
 # What README leaves out of a screen.
-SHORT = re.compile(r"THE PATH|valid|more:|why:|to know|larger|and \d+ more|- (?!Reading)|comm nginx: the")
+SHORT = re.compile(
+    r"THE PATH|cycles|valid|more:|why:|to know|larger|and \d+ more|- (?!Reading)|comm nginx: the"
+)
 PAIRS = ("one_copy zero_copy 1 goodput", "per_field one_copy 1 CPU")
 
 

@@ -15,7 +15,7 @@ from copyscope.record.program.derived import DerivedProgram
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
 from copyscope.record.sections import Section
-from copyscope.record.simulated import SimulatedRun
+from copyscope.record.simulated_run import SimulatedRun
 from msgspec import inspect as shapes
 
 ROOTS = (RawRun, Derived, RawProgramRun, DerivedProgram, SimulatedRun)

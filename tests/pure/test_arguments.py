@@ -19,6 +19,7 @@ from copyscope.commands import (
     diff,
     doctor,
     report,
+    simulate,
     sweep,
     watch,
     watch_arguments,
@@ -137,6 +138,7 @@ def measures(*_: object, **__: object) -> NoReturn:
 
 MAINS = {
     "run": run_command.main,
+    "simulate": simulate.main,
     "watch": watch.main,
     "crosscheck": crosscheck.main,
     "compare": compare.main,
@@ -150,7 +152,7 @@ MAINS = {
     [
         ("run --impl one_copy --json", "commands.run.Session"),
         ("watch --pid {pid} --json", "commands.watch.Session"),
-        ("run --simulate --impl one_copy --json", "simulate.simulation.simulate"),
+        ("simulate --impl one_copy --json", "simulate.simulation.simulate"),
         ("crosscheck --impl one_copy --json", "commands.crosscheck.PeerSession"),
         ("compare one_copy zero_copy --json", "commands.compare.Turns"),
         ("compare one_copy zero_copy --markdown", "commands.compare.Turns"),

@@ -300,6 +300,22 @@ def test_what_cannot_be_compared_is_trouble(
     assert diff.main([here, copied, "--across", "impl"]) == 1
 
 
+def test_events_of_unlike_pmus_are_not_compared(
+    base: dict[str, Record], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of one kind, or of none, there is nothing to say."""
+    kinds = {"Intel Xeon": ["cpu"], "AMD EPYC": ["cpu"], "no PMU": []}
+    files = {}
+    for model, pmu in kinds.items():
+        record = deepcopy(base["one_copy"])
+        record["machine"] |= {"cpu_model": model, "pmu": pmu}
+        files[model] = keep([record], tmp_path / f"{model}.json")
+    line = "cycles, cache misses: not compared: the PMUs of Intel Xeon and AMD EPYC count different events"
+    for other, said in (("AMD EPYC", True), ("Intel Xeon", False), ("no PMU", False)):
+        diff.main([files["Intel Xeon"], files[other], "--across", "cpu_model,pmu"])
+        assert (line in " ".join(capsys.readouterr().out.split())) is said
+
+
 def test_only_a_regression_has_the_status_of_one(
     base: dict[str, Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

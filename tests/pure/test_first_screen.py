@@ -16,23 +16,30 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope import paths
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render import first_screen
 from copyscope.render.explain import IN_A_LINE
+from copyscope.render.ledger_table import kib_factor
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from rich.console import Console
 from test_render import RECORDS, Record
 
 GOLDEN = Path(__file__).parent / "data" / "first_screen"
-ALL: dict[str, Callable[[], Record]] = {**RECORDS, "watched": lambda: derive(watched_record())}
-
-
-# Of these there is a golden screen; that of a PMU and of a receiver that drops is one_copy's.
-GOLDEN_80X24 = sorted(set(ALL) - {"one_copy_pmu", "trunc"})
-LARGER = ("zero_copy_xdp", "invalid", "watched")
+MODELLED = simulated_record()["simulated"]
+ALL: dict[str, Callable[[], Record]] = {
+    **RECORDS,
+    "zero_copy_pmu": lambda: derive(raw_record("zero_copy", pmu=True)),
+    "two_copy_pmu": lambda: derive(raw_record("two_copy", pmu=True)),
+    "modelled": lambda: {**derive(raw_record("one_copy", size_bytes=1024)), "modelled": MODELLED},
+    "watched": lambda: derive(watched_record()),
+}
+# Of these there is a golden screen; that of a receiver that drops is one_copy's.
+GOLDEN_80X24 = sorted(set(ALL) - {"trunc"})
+LARGER = ("zero_copy_xdp", "zero_copy_pmu", "invalid", "watched")
 
 
 def screen(record: Record, width: int = 80, height: int = 24, *, explain: bool = False) -> str:
@@ -174,3 +181,147 @@ def test_a_terminal_of_24_lines_that_knows_nothing(tmp_path: Path) -> None:
         [*front, "-v"], capture_output=True, text=True, env=environment, check=True, timeout=30
     )
     assert whole.stdout == (GOLDEN.parent / "render" / "zero_copy.txt").read_text()
+
+
+def crafted(impl: str, misses: dict[str, tuple[int, int]], cycles: dict[str, int]) -> Record:
+    """A run of which is known by hand what each copy missed.
+
+    `misses`: account -> LLC and L1D samples; one sample is of 1024 events. All else of its side is one stage.
+    `cycles`: account -> samples; one is of 100,000, and all else has ten.
+    """
+    raw = raw_record(impl, pmu=True)
+    delivered = sum(s["receiver"]["bytes"] for s in raw["run"]["segments"] if s["arm"] == "ledger") / 1024
+    kinds = {"LLC-load-misses": 1024, "L1-dcache-load-misses": 1024, "cycles": 100_000}
+    kept: dict[tuple[str, str, str], Record] = {}
+    for row in raw["samples"]:
+        wanted = (
+            row["category"]
+            if row["category"] in misses
+            else "tcp_ip"
+            if row["category"] == "tcp_ip"
+            else None
+        )
+        if wanted is not None:
+            kept.setdefault((row["event"], row["side"], wanted), row)
+    raw["samples"] = []
+    for (event, _, category), row in kept.items():
+        known = misses.get(category, (0, 0))
+        count = {"LLC-load-misses": known[0], "L1-dcache-load-misses": known[1]}.get(
+            event, cycles.get(category, 10)
+        )
+        each = kinds[event]
+        if count:
+            weights = {"samples": count, "weight": count * each, "weight_squared": count * each**2}
+            raw["samples"].append({**row, **weights})
+    for side in ("sender", "receiver"):
+        for event in kinds:
+            found = [row["weight"] for row in raw["samples"] if (row["side"], row["event"]) == (side, event)]
+            raw["counters"][side][event]["value"] = round(sum(found) * delivered / 1024)
+    return derive(raw)
+
+
+def columns(record: Record, width: int) -> dict[str, dict[str, str]]:
+    """The table of a screen: what -> title -> cell, of the columns of events."""
+    lines = screen(record, width).splitlines()
+    head = next(line for line in lines if line.startswith("what "))
+    titles = [one for one in ("cycles", "LLC miss", "L1D miss", "LLC sim", "L1D sim") if one in head]
+    table = lines[lines.index(head) + 1 :]
+    return {
+        line[:20].strip(): {one: line[: head.index(one) + len(one)].rsplit(None, 1)[-1] for one in titles}
+        for line in table[: next(at for at, line in enumerate(table) if line.startswith("all ")) + 1]
+    }
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_cycles_and_misses_of_each_copy_are_those_known_by_hand(width: int) -> None:
+    """Samples x 1024 events of delivered x 1 KiB: as many events per KiB as samples."""
+    one = columns(
+        crafted("one_copy", {"copy_in": (4, 16), "copy_out": (1, 17)}, {"copy_in": 30, "copy_out": 20}), width
+    )
+    zero = columns(
+        crafted("zero_copy", {"deferred": (6, 18), "pin": (0, 1), "copy_out": (2, 16)}, {"deferred": 50}),
+        width,
+    )
+    assert one["copy into the kernel"]["LLC miss"] == "4.00"
+    assert one["copy to the receiver"]["LLC miss"] == "1.00"
+    assert one["all"]["LLC miss"] == "5.00"
+    assert zero["late copy"]["LLC miss"] == "6.00" and zero["all"]["LLC miss"] == "8.00"
+    # No sample of six: at most 0.39 of them are its own (Wilson, 3.84 / (6 + 3.84)).
+    assert zero["page pinning"]["LLC miss"] == "<2.34"
+    # 30 samples of 100,000 cycles, of which one in 1024 is for each KiB.
+    assert one["copy into the kernel"]["cycles"] == f"{3e6 / 1024:,.0f}" == "2,930"
+    # Where "softirq" stands there is no room for it on 80 columns.
+    assert "L1D miss" in one["all"] and ("L1D miss" in zero["all"]) == (width == 140)
+    if width == 140:
+        assert [one[row]["L1D miss"] for row in ("copy into the kernel", "copy to the receiver", "all")] == [
+            *("16.00", "17.00", "33.00")
+        ]
+        assert zero["page pinning"]["L1D miss"] == "1.00"
+
+
+def test_a_copy_that_was_timed_has_no_events_and_the_whole_has_them() -> None:
+    """Samples cannot say what of the sender's time in user mode is memcpy; the counter's whole is known."""
+    record = ALL["two_copy_pmu"]()
+    rows = columns(record, 80)
+    assert rows["program's own memcpy"]["cycles"] == rows["program's other work"]["cycles"] == "n/a"
+    counted = sum(record["counters"][side]["cycles"]["value"] for side in ("sender", "receiver"))
+    beside = sum(row["cycles"] for row in record["stages"] if row["side"] == "other")
+    per_kib = kib_factor(record) or 0.0
+    assert rows["all"]["cycles"] == f"{(counted + beside) * per_kib:,.0f}"
+
+
+@pytest.mark.parametrize(
+    ("arch", "model", "said"),
+    [
+        (
+            "x86_64",
+            "13th Gen Intel(R) Core(TM) i7-13700H",
+            "LLC miss: demand loads only, no prefetches (Intel)",
+        ),
+        ("x86_64", "AMD EPYC 9B14", "LLC miss: demand fills from memory (AMD Zen)"),
+        ("aarch64", "ARM implementer 0x41 part 0xd40", "LLC miss: reads (arm64)"),
+        ("x86_64", "QEMU Virtual CPU", "LLC miss: as this PMU counts them"),
+    ],
+)
+def test_what_this_pmu_counts_is_one_line(arch: str, model: str, said: str) -> None:
+    record = ALL["zero_copy_pmu"]()
+    record["machine"] |= {"arch": arch, "cpu_model": model}
+    assert said in screen(record).splitlines()
+
+
+def test_an_event_of_some_cpus_only_is_said_to_be_one() -> None:
+    record = ALL["zero_copy_pmu"]()
+    for event in record["sampler"]["events"]:
+        if event["name"] == "L1-dcache-load-misses":
+            event |= {"status": "partial", "reason": "only on CPUs 0-11: cpu_atom has no such event"}
+    assert "; L1D miss only on CPUs 0-11" in screen(record, 140, 40)
+    assert "only on CPUs" not in screen(record)
+
+
+def test_without_a_pmu_one_line_says_what_models_the_misses() -> None:
+    line = "cycles, cache misses: no PMU here; modelled: copyscope simulate zero_copy"
+    assert line in screen(ALL["zero_copy"]()).splitlines()
+    other = screen(derive(raw_record("zero_copy", size_bytes=1 << 20)))
+    assert f"{line} --size 1M" in " ".join(other.split())
+    assert "cycles, cache misses: no PMU here" in screen(ALL["watched"]()).splitlines()
+
+
+def test_a_pmu_that_gave_nothing_is_said_with_its_reason() -> None:
+    raw = raw_record("one_copy", pmu=True)
+    raw["samples"] = [{**row, "event": "cpu-clock"} for row in raw["samples"] if row["event"] == "cycles"]
+    for event in raw["sampler"]["events"]:
+        dumb = {"status": "unsupported", "reason": "this PMU does not interrupt"}
+        event.update({"status": "sampled", "reason": None} if event["name"] == "cpu-clock" else dumb)
+    text = " ".join(screen(derive(raw)).split())
+    assert "cycles, cache misses n/a: counted for the sender as a whole: this PMU does not interrupt" in text
+    assert "no PMU" not in text
+
+
+def test_what_was_modelled_stands_in_columns_of_its_own() -> None:
+    """Load misses of three boots: 17, 16 and 16 lines of 16 in copy_in."""
+    record = ALL["modelled"]()
+    rows = columns(record, 80)
+    assert rows["copy into the kernel"] == {"LLC sim": "0.00", "L1D sim": "16.33"}
+    assert rows["all"]["L1D sim"] == "16.33" and rows["copy to the receiver"]["L1D sim"] == "0.00"
+    assert "not measured" in screen(record)
+    assert record["ledger"] == derive(raw_record("one_copy", size_bytes=1024))["ledger"]

@@ -74,7 +74,7 @@ WORDS = [
 ]  # fmt: skip
 HELP = {"-h", "--help", "--help-all", "--version"}
 words = st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.integers().map(str), st.floats().map(str))
-# advise and simulate are another verb with an option.
+# advise is another verb with an option.
 PARSERS = {verb.name: verb.parser for verb in VERBS if verb.of is None}
 TOOLS = {name: importlib.import_module(f"copyscope.commands.{name}").main for name in PARSERS}
 # What stands around the odd words: enough for them to be looked at.
@@ -136,6 +136,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.fleet.ansible.find", side_effect=RunError("cut off")))
+        cut.enter_context(patch("copyscope.simulate.simulation.simulate", side_effect=RunError("cut off")))
         cut.enter_context(patch("os.geteuid", lambda: 1000))
         yield place
     os.chdir(before)

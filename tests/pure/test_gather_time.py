@@ -28,8 +28,9 @@ def run_with(samples: int, user: int, gather_share: float) -> Record:
     cpu_ns = RAW["counters"]["sender"]["task-clock"]["value"]
     for category, kind, count in (("user", "stage", user), ("copy_in", "account", samples - user)):
         like = next(r for r in RAW["samples"] if r["side"] == "sender" and r["category"] == category)
-        row = {**like, "kind": kind, "samples": count, "weight": count * cpu_ns // samples}
-        rows += [row] if count else []
+        weight = count * cpu_ns // samples
+        row = {**like, "kind": kind, "samples": count, "weight": weight}
+        rows += [{**row, "weight_squared": weight**2 / count}] if count else []
     made["samples"] = rows
     made["run"]["segments"] = [timed(segment, cpu_ns * gather_share) for segment in RAW["run"]["segments"]]
     return made

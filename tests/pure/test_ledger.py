@@ -119,7 +119,9 @@ def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: 
     period = builders.PERIOD_NS
     spare["samples"] -= silent_samples
     spare["weight"] -= silent_samples * period
-    silent = {"samples": silent_samples, "weight": silent_samples * period}
+    spare["weight_squared"] -= silent_samples * period**2
+    weights = {"weight": silent_samples * period, "weight_squared": silent_samples * period**2}
+    silent = {"samples": silent_samples, **weights}
     raw["samples"].append({**spare, "category": "silent", "symbol": "skb_copy_bits", **silent})
     full = derive(raw)
     assert (home(full, "silent")["bytes"] > 0) is copied

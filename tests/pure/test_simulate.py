@@ -25,6 +25,7 @@ from builders.simulated import (
 )
 from copyscope.commands import draw
 from copyscope.commands import run as run_command
+from copyscope.commands import simulate as simulate_command
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
@@ -558,21 +559,67 @@ def test_a_guest_that_comes_to_its_end_is_heard() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--simulate", "--gate", "4"], "--gate: means nothing with --simulate"),
-        (["--simulate", "--topology", "nics:a,b"], "--simulate has veth, veth-xdp, nics, loopback"),
-        (["--simulate", "--kernel", "9.9"], "--kernel: 9.9: use 5.10"),
-        (["--simulate", "--seeds", "0"], "not between 1 and 10"),
-        (["--simulate", "--cache", "generic,l1d=48K:7"], "not divisible"),
-        (["--simulate", "--impl", "one_copy,magic"], "magic"),
-        (["--simulate", "--pages", "hugetlb"], "the guest has reserved none"),
-        (["--simulate", "--sender", "loop"], "--sender: means nothing with --simulate"),
-        (["--seeds", "2"], "--seeds: is of a simulated machine: give --simulate, too"),
+        (["--gate", "4"], "--gate: not available in a simulated machine: leave it out"),
+        (["--topology", "nics:a,b"], "a simulated machine has veth, veth-xdp, nics, loopback"),
+        (["--kernel", "9.9"], "--kernel: 9.9: use 5.10"),
+        (["--seeds", "0"], "not between 1 and 10"),
+        (["--cache", "generic,l1d=48K:7"], "not divisible"),
+        (["--impl", "one_copy,magic"], "magic"),
+        (["--pages", "hugetlb"], "the guest has reserved none"),
+        (["--sender", "loop"], "--sender: not available in a simulated machine: leave it out"),
+        (["--no-such"], "unrecognized arguments: --no-such"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
     words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    assert run_command.main(words) == 2
+    assert simulate_command.main(words) == 2
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and why in said[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--seeds", "2"], "--seeds: is of a simulated machine: give --simulate, too"),
+        (["--simulate", "--sender", "loop"], "--sender: not available in a simulated machine: leave it out"),
+        (["--simulate", "--", "true"], "a program in a simulated machine: copyscope simulate -- true"),
+    ],
+)
+def test_a_run_models_what_it_measures(
+    words: list[str], why: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it is known before anything is measured."""
+    monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
+    assert run_command.main(words) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_what_was_measured_stays_where_the_model_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for all runs, and never of one that was interrupted."""
+    asked: list[object] = []
+
+    def fails(*_: object) -> None:
+        asked.append(1)
+        raise RunError("QEMU: was killed by signal 11")
+
+    monkeypatch.setattr("copyscope.simulate.qemu.find", lambda: None)
+    monkeypatch.setattr("copyscope.simulate.simulation.simulate", fails)
+    model = run_command.asked_to_model(parser().parse_args(["--simulate", "-q"]))
+    assert model(interrupted=True) == {} and asked == []
+    assert model(interrupted=False) == model(interrupted=False) == {} and asked == [1]
+    assert capsys.readouterr().err == "copyscope: --simulate: QEMU: was killed by signal 11\n"
+    monkeypatch.setattr("copyscope.simulate.simulation.simulate", lambda *_: simulated_record())
+    model = run_command.asked_to_model(parser().parse_args(["--simulate", "-q"]))
+    assert model(interrupted=False) == {"modelled": simulated_record()["simulated"]}
+    assert run_command.asked_to_model(parser().parse_args([]))(interrupted=False) == {}
+
+
+def test_how_a_run_is_measured_is_nothing_to_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("copyscope.simulate.qemu.find", lambda: None)
+    words = ["--simulate", "--impl", "one_copy", "--size", "16K", "--duration", "9", "--messages", "7", "-v"]
+    (one,) = simulate_command.beside(parser().parse_args([*words, "--frequency", "99"])).measured
+    assert (one.impl, one.size_bytes, one.messages) == ("one_copy", 16384, job.counts(16384, None)[1])

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import pytest
 from builders.simulated import keep_kernel, simulated_record
 from copyscope.commands import entry
-from copyscope.commands import run as run_command
+from copyscope.commands import simulate as simulate_command
 from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.simulate import boot, debian, guest, kernels, simulation
@@ -52,7 +52,7 @@ def command(place: Path) -> NoReturn:
     setattr(boot, "build", lambda _: boot.Programs(b"", b"", "/nowhere"))  # noqa: B010
     with (place / "said").open("w") as sys.stderr:
         words = ["--json", str(place / "run.json"), "--seeds", "2", "--impl", "one_copy"]
-        status = run_command.main(["--simulate", *words])
+        status = simulate_command.main(words)
     os._exit(status)
 
 
@@ -174,6 +174,6 @@ def test_a_record_that_finds_no_room_is_kept_elsewhere_and_shown(
     monkeypatch.setattr(simulation, "simulate", lambda *_: made)
     monkeypatch.setattr("copyscope.commands.keeping.saving.save", full)
     monkeypatch.setattr(rescuing, "PLACES", (str(tmp_path),))
-    assert run_command.main(["--simulate", "-q", "--json", str(tmp_path / "run.json")]) == 1
+    assert simulate_command.main(["-q", "--json", str(tmp_path / "run.json")]) == 1
     out, err = capsys.readouterr()
     assert "No space left on device" in err and "LINES OF EACH COPY" in out

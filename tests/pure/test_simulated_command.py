@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders.simulated import command_output, command_record
-from copyscope.commands import run as run_command
+from copyscope.commands import simulate as simulate_command
 from copyscope.errors import UsageError
 from copyscope.record import store
 from copyscope.render.simulated import simulated_lines
@@ -43,7 +43,7 @@ def test_what_cannot_run_in_the_guest_is_refused_before_it_boots(
     path = tmp_path / "program"
     path.write_bytes(program)
     path.chmod(0o755)
-    assert run_command.main(["--simulate", "--", str(path)]) == 2
+    assert simulate_command.main(["--", str(path)]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"copyscope: {path}: ") and why in said
 
@@ -83,8 +83,8 @@ def test_what_the_guest_is_told_of_a_command() -> None:
 def test_options_of_our_traffic_mean_nothing_to_a_command(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_command.main(["--simulate", *words, "--", "true"]) == 2
-    assert f"{words[0]}: means nothing with --simulate and a command" in capsys.readouterr().err
+    assert simulate_command.main([*words, "--", "true"]) == 2
+    assert f"{words[0]}: not available for a command in a simulated machine" in capsys.readouterr().err
 
 
 def test_rows_of_a_command_are_its_copies_and_its_own_memcpy() -> None:

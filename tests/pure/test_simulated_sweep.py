@@ -164,7 +164,7 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
         (
             "simulate = true",
             'simulate = true\nsender = "loop"',
-            "fixed.sender: means nothing with",
+            "fixed.sender: not available in a simulated machine",
         ),
         ("impl =", "simulate = [true, false]\nimpl =", "factors.simulate: belongs in [fixed]"),
         ("simulate = true", "messages = 9", "factors.cache: is of a simulated machine"),

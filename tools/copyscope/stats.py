@@ -54,6 +54,26 @@ def wilson(hits: float, total: float, level: float = LEVEL) -> Interval:
     return Interval(low, high, level)
 
 
+def weighted_share(
+    part: float, part_squared: float, whole: float, whole_squared: float, level: float = LEVEL
+) -> Interval:
+    """Interval of the share part/whole (0..1) of summed weights, each sum with that of the squares.
+
+    Wilson's, of as many samples of equal weight as have the same variance: that of a ratio of sums (Cochran,
+    Sampling Techniques, 1977, chapter 6), by which a part with few heavy samples is known less well than one
+    with many light ones. For a share of 0 or 1, which tells nothing of that, the (sum w)^2 / sum w^2 of all
+    samples (Kish, Survey Sampling, 1965). Raises ValueError for a whole that is not positive.
+    """
+    if whole <= 0 or whole_squared <= 0:
+        raise ValueError(f"weighted share: of {whole}: nothing was sampled: check the samples")
+    share = min(1.0, part / whole)
+    rest_squared = max(0.0, whole_squared - part_squared)
+    variance = ((1 - share) ** 2 * part_squared + share**2 * rest_squared) / whole**2
+    count = share * (1 - share) / variance if variance else 0.0
+    count = count or whole**2 / whole_squared
+    return wilson(share * count, count, level)
+
+
 def poisson(count: float, level: float = LEVEL) -> Interval:
     """Interval of the mean of a count (events).
 

@@ -111,11 +111,11 @@ def format_percent(share: float | None) -> str | None:
     return None if share is None else f"{format_tenths(share * 100)} %"
 
 
-def format_interval(low: float | None, high: float | None) -> str | None:
-    """low..high with one digit after the point each; unknown when either end is."""
+def format_interval(low: float | None, high: float | None, digits: int = 1) -> str | None:
+    """low..high with as many digits after the point each; unknown when either end is."""
     if low is None or high is None:
         return None
-    return f"{low:,.1f}..{high:,.1f}"
+    return f"{low:,.{digits}f}..{high:,.{digits}f}"
 
 
 def format_bar(share: float | None, longest: float, width: int) -> str:

@@ -89,6 +89,7 @@ def full_records() -> list[dict[str, Any]]:
         {name: value for name, value in one.items() if name != "symbol"} | {"frames": "a;b"}
         for one in raws[0]["samples"]
     ]
+    raws[4]["modelled"] = simulated_record()["simulated"]
     raws[2]["samples"] = []
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))

@@ -6,12 +6,12 @@ import secrets
 import shlex
 import shutil
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from copyscope.commands import entry, keeping
 from copyscope.commands.ending import Ending
 from copyscope.commands.watch_arguments import WHOM, split
-from copyscope.errors import UsageError
+from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.hosts import hosts_of
 from copyscope.plan.arguments import parser
@@ -34,19 +34,14 @@ def _choose(argv: list[str]) -> int:
     options, command = split(argv)
     known = parser()
     args, more = known.parse_known_args(options)
-    if (command and not args.simulate) or any(word.partition("=")[0] in WHOM for word in more):
+    if command and args.simulate:
+        raise UsageError(f"a program in a simulated machine: copyscope simulate -- {shlex.join(command)}")
+    if command or any(word.partition("=")[0] in WHOM for word in more):
         raise UsageError(f"a program is watched: sudo copyscope watch {shlex.join(argv)}")
     if more and not more[0].startswith("-"):
-        words = [args.impl, *more]
-        if args.simulate:
-            raise UsageError(f"{' '.join(words)}: strategies stand in one word: {','.join(words)}")
-        _one_strategy(*words)
+        _one_strategy(args.impl, *more)
     elif more:
         known.error(f"unrecognized arguments: {' '.join(more)}")
-    if args.simulate:
-        from copyscope.commands import simulate  # noqa: PLC0415 (40 ms before the first packet)
-
-        return simulate.run(args, command)
     return _profile(args, argv)
 
 
@@ -63,6 +58,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             raise
         watch_it = f"sudo copyscope watch {args.impl}"
         raise UsageError(f"{args.impl}: not a strategy but a program: it is watched: {watch_it}") from None
+    modelled = asked_to_model(args)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
     plans = [
@@ -102,6 +98,8 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             made = outcome.record_of(
                 raw, workload, args, run_id=run_id, seed=seed + repeat, revision=revision(), repeat=repeat
             )
+            made |= modelled(interrupted=raw.interrupted)
+            kept &= not args.simulate or raw.interrupted or "modelled" in made
             kept &= outcome.report(made, raw, args, out)
             records.append(made)
         if args.json != "-" and raw.kept is not None:
@@ -116,6 +114,34 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     if interrupted:
         return entry.INTERRUPTED
     return 0 if kept and all(made["verdict"]["valid"] for made in records) else entry.FAILED
+
+
+class Modelling(Protocol):
+    """Makes the section `modelled` of a record, once for all runs; {} where there is none."""
+
+    def __call__(self, *, interrupted: bool) -> Record: ...
+
+
+def asked_to_model(args: argparse.Namespace) -> Modelling:
+    """What --simulate adds to each record. Raises UsageError and RunError before anything is measured."""
+    if not args.simulate:
+        return lambda *, interrupted: {}  # noqa: ARG005 (its name is the protocol's)
+    from copyscope.commands import simulate  # noqa: PLC0415 (40 ms before the first packet)
+
+    wanted = simulate.beside(args)
+    made: list[Record] = []
+
+    def model(*, interrupted: bool) -> Record:
+        if not made and not interrupted:
+            try:
+                made.append({"modelled": simulate.section(wanted, quiet=args.quiet)})
+            except RunError as error:
+                # What was measured is shown all the same.
+                entry.say(f"--simulate: {error}")
+                made.append({})
+        return made[0] if made else {}
+
+    return model
 
 
 def _one_strategy(first: str, second: str, *_: str) -> NoReturn:

@@ -31,7 +31,7 @@ COMMON = (
 def parser() -> UsageParser:
     """For its help alone: what is typed is read by copyscope run's."""
     made = arguments.parser("simulate", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
-    refused = vars(made.parse_args([])).keys() - TAKEN
+    refused = vars(made.parse_args([])).keys() - TAKEN | {"simulate"}
     made.describe(
         **dict.fromkeys(refused, argparse.SUPPRESS), seed="of the first boot; each further one has the next"
     )

@@ -75,7 +75,6 @@ VERBS = (
         "simulate",
         "model the cache misses of each copy in QEMU; no root, no PMU",
         "commands.simulate_arguments.parser",
-        of=("run", "--simulate"),
     ),
     Verb("draw", "draw the path of a byte from a record, as an SVG"),
     Verb("crosscheck", "count one traffic with copyscope and with other tools"),

@@ -80,6 +80,7 @@ def document(
             for name in SAME_SETTINGS
             if (old := machines[0].get(name)) != (new := machines[1].get(name))
         ],
+        "pmus": apart(before, after),
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
         "sentence": sentence(verdict, points, overall),
@@ -99,6 +100,15 @@ def document(
             [dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])
         ],
     }
+
+
+def apart(before: Sequence[Record], after: Sequence[Record]) -> list[str] | None:
+    """The processors of two sets of runs with unlike PMUs: their cycles and misses are unlike events."""
+    machines = before[0]["machine"], after[0]["machine"]
+    first, second = ((one["arch"], one["cpu_model"], one["pmu"]) for one in machines)
+    if first == second or not (first[2] and second[2]):
+        return None
+    return [one["cpu_model"] for one in machines]
 
 
 def over_all(points: Sequence[Difference]) -> list[Row]:

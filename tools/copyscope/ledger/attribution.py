@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from copyscope import stats
-from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
+from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
 from copyscope.record.hooks import WORKS, find
 from copyscope.record.instruments import Event, Hook, Sample
@@ -17,7 +17,7 @@ from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.sections import Interval
 from copyscope.record.segments import processes, why_no_ledger, why_undivided
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
+from copyscope.taxonomy.events import event_name, time_names
 
 SIDES = ("sender", "receiver", "other")
 # How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
@@ -36,8 +36,8 @@ class Weights:
 
     samples: dict[Key, int]
     weight: dict[Key, float]
-    # Sum of the squares of all weights.
-    squared: float
+    # The sum of the squares of the weights.
+    squared: dict[Key, float]
 
     @property
     def all_samples(self) -> int:
@@ -53,9 +53,30 @@ class Weights:
 
         A cycle counter that is asked for a frequency changes its period all the time, a timer does not.
         """
-        if not self.squared:
-            return float(self.all_samples)
-        return min(float(self.all_samples), self.all_weight**2 / self.squared)
+        squared = self.all_squared
+        return min(float(self.all_samples), self.all_weight**2 / squared) if squared else 0.0
+
+    @property
+    def all_squared(self) -> float:
+        """Where none is known, as if all were alike."""
+        alike = self.all_weight**2 / self.all_samples if self.all_samples else 0.0
+        return sum(self.squared.values()) or alike
+
+    def interval(
+        self, keys: Iterable[Key], level: float = stats.LEVEL, *, whole_known: bool = True
+    ) -> stats.Interval:
+        """Of the weight of some rows, where any was sampled.
+
+        `whole_known`: the weight of all rows is known from elsewhere, and only divided by samples; else a row
+        is a count of its own (Poisson).
+        """
+        rows = set(keys)
+        weight, squared = (sum(sums.get(key, 0.0) for key in rows) for sums in (self.weight, self.squared))
+        if whole_known:
+            found = stats.weighted_share(weight, squared, self.all_weight, self.all_squared, level)
+            return found.scaled(self.all_weight)
+        each = squared / weight if weight else self.all_squared / self.all_weight
+        return stats.poisson(weight / each, level).scaled(each)
 
 
 @dataclass(frozen=True)
@@ -90,14 +111,14 @@ def weights_of(rows: Iterable[Sample], side: str, names: Sequence[str], *, mine:
     """
     samples: dict[Key, int] = defaultdict(int)
     weight: dict[Key, float] = defaultdict(float)
-    squared = 0.0
+    squared: dict[Key, float] = defaultdict(float)
     for row in rows:
         if row.side == side and is_tied(row) == mine and event_name(row.event) in names:
             key = (row.kind, row.category, row.context)
             samples[key] += row.samples
             weight[key] += row.weight
-            squared += row.weight_squared
-    return Weights(dict(samples), dict(weight), squared)
+            squared[key] += row.weight_squared
+    return Weights(dict(samples), dict(weight), dict(squared))
 
 
 def time_event(rows: Iterable[Sample], events: Iterable[Event]) -> tuple[str, ...] | None:
@@ -116,7 +137,7 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
     """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
     names = time_event(raw.samples, raw.sampler.events)
     if names is None:
-        unknown = SideTime(Weights({}, {}, 0.0), None, None, why_undivided(raw) or why_unsampled(raw))
+        unknown = SideTime(Weights({}, {}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
         return dict.fromkeys((*processes(raw), "other"), unknown)
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
@@ -178,58 +199,19 @@ def why_unsampled(raw: Measured) -> str:
 
 
 def interval(time: SideTime, side: str, key: Key) -> Interval | None:
-    """95 % interval of a row's CPU time in ns: that of its share of the side's samples.
-
-    The `other` side has no known total, its rows are counts (Poisson).
-    """
-    all_samples = time.weights.all_samples
-    if time.cpu_ns is None or all_samples == 0:
+    """95 % interval of a row's CPU time in ns. The side `other` has no clock that knows its whole."""
+    if time.scale_ns is None or not time.weights.all_weight:
         return None
-    if side == "other":
-        samples = time.weights.samples.get(key, 0)
-        found = stats.poisson(samples).scaled(time.cpu_ns / all_samples)
-    else:
-        found = share_of(time, (key,)).scaled(time.cpu_ns)
+    found = time.weights.interval((key,), whole_known=side != "other").scaled(time.scale_ns)
     return Interval(round(found.low), round(found.high), found.level)
 
 
 def share_of(time: SideTime, keys: Iterable[Key], level: float = stats.LEVEL) -> stats.Interval:
-    """The share (0..1) that some rows have of a side's samples: Wilson's interval, of the weights."""
-    weight = sum(time.weights.weight.get(key, 0.0) for key in keys)
-    return interval_of(time, weight / time.weights.all_weight, level)
+    """The share (0..1) that some rows have of a side's samples, of the weights."""
+    return time.weights.interval(keys, level).scaled(1 / time.weights.all_weight)
 
 
 def interval_of(time: SideTime, share: float, level: float = stats.LEVEL) -> stats.Interval:
     """Wilson's interval of a share of a side's samples."""
     samples = time.weights.effective_samples
     return stats.wilson(min(1.0, share) * samples, samples, level)
-
-
-def event_value(raw: Measured, side: str, column: str, key: Key) -> tuple[float | None, str | None]:
-    """Hardware events of one row: its share of that event's samples times the counter, or (None, why).
-
-    Only a process has a counter; rows of `other` have none.
-    """
-    names = EVENT_COLUMNS[column]
-    if side == "other":
-        return None, "no process to count on: ksoftirqd and interrupts of idle"
-    counters = {event_name(name): value for name, value in counters_of(raw, side).items()}
-    counter = next((counters[name] for name in names if name in counters), None)
-    if counter is None:
-        return None, f"{names[0]}: not counted in this run"
-    if counter.value is None:
-        return None, counter.reason or f"{names[0]}: {counter.status}"
-    weights = weights_of(raw.samples, side, names)
-    if weights.all_weight <= 0:
-        return None, why_not_divided(raw.sampler.events, side, names)
-    return round(weights.weight.get(key, 0.0) / weights.all_weight * counter.value), None
-
-
-def why_not_divided(events: Iterable[Event], side: str, names: Sequence[str]) -> str:
-    """Why what was counted of a side is not known of its rows."""
-    event = next((event for event in events if event.name in names), None)
-    if event is None:
-        # No counter of the PMU is left for it beside those that are sampled.
-        return f"{names[0]}: counted for the {side} as a whole, not sampled (function hooks count it)"
-    why = f": {event.reason}" if event.reason else f", but not sampled on the {side}"
-    return f"{names[0]}: counted for the {side} as a whole{why}"

@@ -1,9 +1,10 @@
-"""The rows of the ledger and of the stages: bytes from flows, time and events from attribution."""
+"""The rows of the ledger and of the stages: bytes from flows, time from attribution, events from events."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from copyscope.ledger.attribution import Key, SideTime, event_value, interval
+from copyscope.ledger.attribution import Key, SideTime, interval
+from copyscope.ledger.events import SideEvent, events_of
 from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
 from copyscope.ledger.functions import ARM, exact_rows
 from copyscope.record.derived import AccountRow, StageRow
@@ -46,7 +47,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
     `moved` has no `gather` of a watched program: its memory is its business; `mapped` where somebody maps.
     """
     program = isinstance(raw, RawProgramRun)
-    kib = delivered_kib(raw)
+    kib, events = delivered_kib(raw), events_of(raw)
     hooked = hooked_instructions(raw, kib)
     rows = []
     for account in ACCOUNTS:
@@ -60,7 +61,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
                 home = account in moved and at_home == (side, context)
                 if not home and key not in times[side].weights.samples:
                     continue
-                cells = sampled_cells(raw, times[side], side, key, kib)
+                cells = sampled_cells(times[side], events[side], side, key, kib)
                 if account == "gather" and isinstance(raw, RawRun):
                     cells |= gather_cost(raw, times[side], kib)
                 flow = moved.get(account, NOTHING)
@@ -72,7 +73,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
 
 def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | None) -> list[StageRow]:
     """One row per stage, side and context; the sender's user time without what its gather row already has."""
-    kib = delivered_kib(raw)
+    kib, events = delivered_kib(raw), events_of(raw)
     rows = []
     for stage in STAGES:
         for side in (*processes(raw), "other"):
@@ -81,7 +82,7 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
                 always = side != "other" and (stage, context) in ALWAYS
                 if not always and key not in times[side].weights.samples:
                     continue
-                cells = sampled_cells(raw, times[side], side, key, kib)
+                cells = sampled_cells(times[side], events[side], side, key, kib)
                 if (stage, side) == ("user", "sender") and gather_ns:
                     cells = without_gather(cells, gather_ns, times[side], kib)
                 rows.append(StageRow(stage=stage, **cells))
@@ -117,8 +118,8 @@ def key_of(row: AccountRow | StageRow) -> Key:
     )
 
 
-def sampled_cells(raw: Measured, time: SideTime, side: str, key: Key, kib: float) -> Cells:
-    """What the samples say about one category on one side: time, share, events, interval."""
+def sampled_cells(time: SideTime, events: Mapping[str, SideEvent], side: str, key: Key, kib: float) -> Cells:
+    """What the samples say about one category on one side: time, share, events, intervals."""
     cells: Cells = {"side": side, "context": key[2], "method": "sampled", "reasons": {}}
     if time.scale_ns is None:
         cells |= dict.fromkeys(SAMPLED_CELLS)
@@ -130,10 +131,13 @@ def sampled_cells(raw: Measured, time: SideTime, side: str, key: Key, kib: float
         cells |= _time_cells(cells["reasons"], cpu_ns, time, kib)
         if cells["ci"] is None:
             cells["reasons"]["ci"] = "no sample on this side"
-    for column in EVENT_COLUMNS:
-        cells[column], reason_or_none = event_value(raw, side, column, key)
-        if reason_or_none is not None:
-            cells["reasons"][column] = reason_or_none
+    cells["events"] = {}
+    for column, event in events.items():
+        found = event.estimate(key)
+        if found is None:
+            cells[column], cells["reasons"][column] = None, event.reason or "not sampled"
+        else:
+            cells[column], cells["events"][column] = found
     return cells
 
 
@@ -162,7 +166,7 @@ def gather_cost(raw: RawRun, time: SideTime, kib: float) -> Cells:
     method = "exact" if every == 1 or copies is False else f"exact 1/{every}"
     reasons = dict.fromkeys(("samples", "ci"), "timed by the program, not sampled")
     reasons |= dict.fromkeys(EVENT_COLUMNS, "timed by the program: its clock counts no events")
-    cells: Cells = {"method": method, **dict.fromkeys(reasons)}
+    cells: Cells = {"method": method, "events": {}, **dict.fromkeys(reasons)}
     if copies is not False and timed == 0:
         unknown = why_no_ledger(raw.run) or (
             NO_CLAIM if copies is None else "no message was timed: send more messages or time more of them"
@@ -192,7 +196,8 @@ def without_gather(cells: Cells, gather_ns: float, time: SideTime, kib: float) -
         max(0, cells["ci"].high_ns - round(gather_ns)),
         cells["ci"].level,
     )
-    return cells | left | dict.fromkeys(EVENT_COLUMNS) | {"method": "derived", "ci": ci, "reasons": reasons}
+    left |= {**dict.fromkeys(EVENT_COLUMNS), "events": {}}
+    return cells | left | {"method": "derived", "ci": ci, "reasons": reasons}
 
 
 def flow_cells(reasons: dict[str, str], flow: Flow, home_row: str, *, home: bool) -> Cells:

@@ -19,8 +19,7 @@ examples:
   sudo copyscope run --impl zerocopy --receiver-at web2      from here to another machine
   sudo copyscope run --impl two_copy --repeat 5 --out results/mine
   sudo copyscope run --impl zerocopy --json - | jq .verdict
-  copyscope simulate --impl one_copy,zerocopy --size 1K,64K --cache genoa             no root, no PMU
-  copyscope simulate -- ./program ARGUMENTS                  a static program, over loopback in the guest
+  sudo copyscope run zerocopy --simulate                     and the cache misses of a model beside it
 """
 PROGRAMS = "\nany other program: copyscope watch --help\n"
 STATUS = """
@@ -97,8 +96,7 @@ PATH = """
 --keep NAME             keep the namespaces under this name to look around in
 """
 MODEL = """
---simulate              model the cache misses of each copy instead of measuring; --impl and --size may be
-                        lists
+--simulate              model the cache misses of each copy, too, and show them beside what was measured
 --cache MODEL ={cache}  generic (default), sapphire-rapids, genoa, graviton3, laptop, or host (this
                         machine's); with changes: genoa,llc=64M:16,prefetch=next,vcpus=4
 --kernel V ={kernel}    5.10, 6.1, 6.12 (default) or 7.x, fetched from Debian once and kept; or host, from
@@ -177,7 +175,7 @@ def parser(
         placement={"choices": PLACEMENTS},
         **switches,
     )
-    model = made.add_argument_group("simulated machine (no root, no PMU: QEMU and a model of the caches)")
+    model = made.add_argument_group("simulated machine (QEMU and a model of the caches: needs no PMU)")
     add(model, MODEL.format(**SIMULATED), seeds={"type": int, "default": SIMULATED["seeds"]})
     gate = "default what that costs here allows; 1 with --messages"
     tool = add_instruments(made, gate, FREQUENCY_HZ)

@@ -121,7 +121,8 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
     for is_wrong, said in refused:
         if is_wrong:
             raise UsageError(said)
-    refuse(args, SIMULATED, "is of a simulated machine: give --simulate, too")
+    if not args.simulate:
+        refuse(args, SIMULATED, "is of a simulated machine: give --simulate, too")
     # Functions are hooked on one machine only as yet.
     return tuple(name for name in instruments if name != "functions") if on_hosts(args) else instruments
 

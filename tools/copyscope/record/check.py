@@ -18,7 +18,7 @@ from copyscope.record.program.derived import DerivedProgram
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import RawRun
 from copyscope.record.sections import Section
-from copyscope.record.simulated import SimulatedRun
+from copyscope.record.simulated_run import SimulatedRun
 from copyscope.record.store import RecordError
 
 VALUE_MAX = 40

@@ -70,6 +70,21 @@ class Cost(Explained):
     ci: Interval | None
 
 
+class EventEstimate(Section):
+    """How well the count of an event in a row is known.
+
+    low: of the count: with the probability `level` it lies from here to `high`
+    samples: of this event in this row
+    method: `sampled`: a share of the event's samples, times what was counted
+    """
+
+    low: float
+    high: float
+    level: float
+    samples: int
+    method: str
+
+
 class SampledCost(Cost):
     """What it costs, by samples."""
 
@@ -84,6 +99,7 @@ class AccountRow(SampledCost):
     bytes_by: who counted them: `program` or `kernel`
     calls_method: `exact`, or `scaled` from the `bytes` segments
     instructions_method: of the function hooks (`exact`, `exact 1/N`), for as many KiB as in these segments
+    events: of each hardware event that is not null: how well its count is known
     """
 
     NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method", "instructions_method"))
@@ -94,12 +110,19 @@ class AccountRow(SampledCost):
     bytes_by: str | UnsetType | None = UNSET
     calls_method: str | UnsetType | None = UNSET
     instructions_method: str | UnsetType | None = UNSET
+    # Older records do not have it.
+    events: dict[str, EventEstimate] | UnsetType = UNSET
 
 
 class StageRow(SampledCost):
-    """A stage of the ledger: kernel work that is not a copy."""
+    """A stage of the ledger: kernel work that is not a copy.
+
+    events: of each hardware event that is not null: how well its count is known
+    """
 
     stage: str
+    # Older records do not have it.
+    events: dict[str, EventEstimate] | UnsetType = UNSET
 
 
 class TakenOff(Section):

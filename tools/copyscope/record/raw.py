@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
 from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
+from copyscope.record.simulated import Simulated
 from copyscope.record.traffic import ReceiverTotals, SenderTotals, Traffic
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -369,7 +370,10 @@ class Measured(Section):
 
 
 class RawRun(Measured, kw_only=True):
-    """What was measured of a run of our own traffic."""
+    """What was measured of a run of our own traffic.
+
+    modelled: the same traffic in a simulated machine, where that was asked for: in no other section
+    """
 
     run: Run
     workload: Workload
@@ -378,3 +382,4 @@ class RawRun(Measured, kw_only=True):
     counters: Counters
     places: Places | UnsetType = UNSET
     placement: Placement | UnsetType = UNSET
+    modelled: Simulated | UnsetType = UNSET

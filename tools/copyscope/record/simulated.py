@@ -1,11 +1,9 @@
-"""What was counted in a simulated machine: never in a record of a measured run, nor the reverse. Pure."""
+"""What was counted in a simulated machine. In no number of what is measured, nor the reverse. Pure."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, UnsetType, defstruct
 
-from copyscope.record.derived import Judged
-from copyscope.record.raw import Copyscope, RunIdentity
 from copyscope.record.sections import Section
 
 # What is counted in a function. Records that were made before the second do not have it.
@@ -169,13 +167,3 @@ class Simulated(Section):
     digest: str
     wall_s: float
     measurements: list[Measurement]
-
-
-class SimulatedRun(Section):
-    """A record of a simulation; it has no part of its own that is only derived."""
-
-    schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
-    copyscope: Copyscope
-    run: RunIdentity
-    simulated: Simulated
-    verdict: Judged

@@ -96,6 +96,9 @@ def notes(made: Made) -> Iterator[str]:
         yield f"noise: two equal runs on this host differ by up to {told}"
     for name, before, after in made["also_differs"]:
         yield f"machine.{name}: {before} before, {after} after"
+    if made["pmus"]:
+        before, after = map(visible, made["pmus"])
+        yield f"cycles, cache misses: not compared: the PMUs of {before} and {after} count different events"
     for where, keys in zip(("before", "after"), made["only_in"], strict=True):
         if keys:
             yield f"only {where}, in no number: {len(keys)} settings"

@@ -99,6 +99,9 @@ LINE_MEANING = {
     "bytes, calls": "What the row moved in the ledger segments. The programs count it there; in segments of "
     "the arm bytes the kernel counts, too, and both must agree. ~ is a number from there, scaled by bytes; a "
     "ditto mark is what the row above counted, once for both.",
+    "cycles, misses": "Where there is a PMU: the row's part of the samples of that event, times what was "
+    "counted on its side; the interval is that of the part. Which event a PMU counts as a miss is said below "
+    "the ledger: it differs from vendor to vendor.",
     "method": "`exact` counts or times every event (`exact 1/16`: one in sixteen), `sampled` estimates from "
     "stacks, `derived` is arithmetic on such numbers, `reported` is what the program says of itself. n/a is "
     "unknown, and never means zero.",

@@ -16,6 +16,7 @@ from copyscope.escaping import one_line
 from copyscope.grouping import grouped
 from copyscope.ledger import overhead
 from copyscope.record.segments import Record
+from copyscope.render import event_columns
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import has_screen, print_lines
 from copyscope.render.evidence import in_order
@@ -40,13 +41,17 @@ SEEN_LEAST = 0.8
 WIDTH_MAX = 160
 # From these widths on there are more columns.
 WIDE, WIDEST = 100, 160
+# In this order columns go where there is no room for all.
+LESS_WANTED = ("mostly in", "calls", "bytes", "CPU time", "L1D miss", "L1D sim", "cores")
 ROWS_MIN = 4
 # On a terminal that was never made taller; others show as many as they have lines for.
 ROWS_MAX = 8
 BAR_MIN, BAR_MAX = 8, 60
 NAME_MAX = 48  # of a command with its arguments
 FUNCTIONS_MAX = 34  # columns of the names of functions
-OTHERS = "on the time of others"
+REST, ALL, OTHERS = "the rest", "all", "on the time of others"
+# Rows that are no part of all.
+BESIDE = (ALL, OTHERS)
 # KiB that 10 Gb/s deliver in a second, each for so many ns of CPU time; in seconds, which is in CPUs.
 CORES_AT_10_GBPS = 10e9 / 8 / 1024 / 1e9
 COPIES = {
@@ -100,6 +105,8 @@ class Step:
     functions: str = ""
     why: str = ""
     meaning: str = ""
+    # Those of the record that it is made of.
+    rows: tuple[Row, ...] = ()
 
 
 def render(record: Record, console: Console, *, explain: bool = False) -> None:
@@ -174,15 +181,17 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     work.sort(key=lambda step: step.ns or 0.0, reverse=True)
     room = max(0 if explain else 1, rows_max - len(copies) - 1)
     if len(work) > room + 1:
-        work = [*work[:room], Step("the rest", "", sum(step.ns or 0.0 for step in work[room:]))]
-    whose = "its CPU time, per KiB sent or received" if record.get("target") else "CPU time per KiB delivered"
-    lines = heading("THE PATH OF A BYTE", f"{whose}; cores: at 10 Gb/s", width)
-    steps = [*copies, *work, Step("all", "", total_ns)]
-    # Of a watched program, softirq work on packets of its own on the time of others.
+        rest = tuple(row for step in work[room:] for row in step.rows)
+        work = [*work[:room], Step(REST, "", sum(step.ns or 0.0 for step in work[room:]), rows=rest)]
     every = [*record["ledger"], *record["stages"]]
-    if beside := sum(row["cpu_ns"] or 0.0 for row in every if not is_counted(record, row)):
-        steps.append(Step(OTHERS, "softirq", beside))
-    table = _table(steps, total_ns, per_kib, width)
+    counted = tuple(row for row in every if is_counted(record, row))
+    steps = [*copies, *work, Step(ALL, "", total_ns, rows=counted)]
+    # Of a watched program, softirq work on packets of its own on the time of others.
+    others = tuple(row for row in every if not is_counted(record, row))
+    if beside := sum(row["cpu_ns"] or 0.0 for row in others):
+        steps.append(Step(OTHERS, "softirq", beside, rows=others))
+    lines = heading("THE PATH OF A BYTE", _per(record, counted), width)
+    table = _table(record, steps, total_ns, per_kib, width)
     table.strong = {*range(len(copies)), len(copies) + len(work)}
     rows = table.lines(width)
     lines += rows[:1]
@@ -196,36 +205,91 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     for step in copies:
         if step.why:
             lines += wrap(f"{step.what} {step.why}", width, indent=2, style="dim")
+    shown = [column for column, title in event_columns.TITLES.items() if title in table.titles]
+    for note in event_columns.notes(record, counted, shown):
+        lines += wrap(note, width, indent=2, style="dim")
     return lines
 
 
-def _table(steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
-    """Bars get the room that the numbers leave."""
-    titles = ["ns/KiB", "share", "cores"]
-    titles += ["CPU time", "bytes"] if width >= WIDE else []
-    titles += ["calls", "mostly in"] if width >= WIDEST else []
-    table = Table(("what", "where"), *titles, words=("mostly in",))
-    made = Table(("what", "where"), *titles, "", words=("mostly in", ""), optional=("",))
-    for step in steps:
-        price = None if step.ns is None else step.ns * per_kib
-        row = [step.what, step.where, units.format_tenths(price)]
-        # What is beside the whole has no share of it.
-        share = None if step.ns is None else step.ns / total_ns
-        row += ["" if step.what == OTHERS else units.format_percent(share)]
-        row += [units.format_hundredths(None if price is None else price * CORES_AT_10_GBPS)]
-        if width >= WIDE:
-            row += [units.format_ns(step.ns), "" if step.bytes is None else units.format_bytes(step.bytes)]
-        if width >= WIDEST:
-            about = "~" if step.about else ""
-            row += ["" if step.calls is None else about + units.format_count(step.calls), step.functions]
-        table.add(*row)
-    taken = max(len(line.plain) for line in table.lines(WIDTH_MAX * 2))
-    room = min(max(width - taken - 2, BAR_MIN), BAR_MAX)
-    longest = max(step.ns or 0.0 for step in steps if step.what not in ("all", OTHERS)) / total_ns
+def _per(record: Record, rows: Sequence[Row]) -> str:
+    """What the numbers are of."""
+    per = "per KiB sent or received" if record.get("target") else "per KiB delivered"
+    if not event_columns.known(rows) and "modelled" not in record:
+        per = f"its CPU time, {per}" if record.get("target") else f"CPU time {per}"
+    return f"{per}; cores: at 10 Gb/s"
+
+
+def _table(record: Record, steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
+    """The columns that there is room for, and bars in what they leave."""
+    parts = [step for step in steps if step.what not in BESIDE]
+    rest = next((number for number, step in enumerate(parts) if step.what == REST), None)
+    modelled = event_columns.simulated(record, [step.rows for step in parts], rest)
+    # Of a watched program nothing is modelled, and there is one row more.
+    modelled += [{} for _ in steps[len(modelled) :]]
+    cells = [
+        {**_costs(step, total_ns, per_kib), **_events(record, step, per_kib), **more, **_moved(step, width)}
+        for step, more in zip(steps, modelled, strict=True)
+    ]
+    names = ("what", "where")
+    titles = [
+        title for title in cells[0] if title not in names and any(row[title] is not None for row in cells)
+    ]
+    # Where it is too narrow for all, what can be missed most easily goes first.
+    for title in (*LESS_WANTED, None):
+        table = Table(names, *titles, words=("mostly in",))
+        for row in cells:
+            table.add(row["what"], row["where"], *(row[title] for title in titles))
+        taken = max(len(line.plain) for line in table.lines(WIDTH_MAX * 2))
+        if title is None or taken - len(titles) - 1 <= width:
+            break
+        titles = [one for one in titles if one != title]
+    return _with_bars(table, steps, total_ns, min(max(width - taken - 2, BAR_MIN), BAR_MAX))
+
+
+def _with_bars(table: Table, steps: Sequence[Step], total_ns: float, room: int) -> Table:
+    """The same table with a bar for each share, which go where there is no room."""
+    made = Table(table.titles[:2], *table.titles[2:], "", words=("mostly in", ""), optional=("",))
+    longest = max(step.ns or 0.0 for step in steps if step.what not in BESIDE) / total_ns
     for step, cells in zip(steps, table.rows, strict=True):
-        shown = step.ns is not None and step.what not in ("all", OTHERS)
+        shown = step.ns is not None and step.what not in BESIDE
         made.add(*cells, units.format_bar((step.ns or 0.0) / total_ns, longest, room) if shown else "")
     return made
+
+
+def _costs(step: Step, total_ns: float, per_kib: float) -> dict[str, str | None]:
+    """The cells of one row by title: what it is, and its CPU time."""
+    price = None if step.ns is None else step.ns * per_kib
+    # What is beside the whole has no share of it.
+    share = None if step.ns is None else step.ns / total_ns
+    return {
+        "what": step.what,
+        "where": step.where,
+        "ns/KiB": units.format_tenths(price),
+        "share": "" if step.what == OTHERS else units.format_percent(share),
+        "cores": units.format_hundredths(None if price is None else price * CORES_AT_10_GBPS),
+    }
+
+
+def _events(record: Record, step: Step, per_kib: float) -> dict[str, str | None]:
+    """Its hardware events."""
+    return {
+        title: event_columns.whole(record, step.rows, column, per_kib)
+        if step.what == ALL
+        else event_columns.cell(step.rows, column, per_kib)
+        for column, title in event_columns.TITLES.items()
+    }
+
+
+def _moved(step: Step, width: int) -> dict[str, str | None]:
+    """What else there may be room for at such a width."""
+    about = "~" if step.about else ""
+    cells: dict[str, str | None] = {
+        "CPU time": units.format_ns(step.ns),
+        "bytes": "" if step.bytes is None else units.format_bytes(step.bytes),
+        "calls": "" if step.calls is None else about + units.format_count(step.calls),
+        "mostly in": step.functions,
+    }
+    return cells if width >= WIDEST else dict(list(cells.items())[: 2 * (width >= WIDE)])
 
 
 def _copies(record: Record) -> list[Step]:
@@ -252,6 +316,7 @@ def _copies(record: Record) -> list[Step]:
                     _functions(record, account, side),
                     why,
                     IN_A_LINE[account],
+                    tuple(some),
                 )
             )
     return steps
@@ -280,14 +345,18 @@ def where(record: Record, side: str, contexts: set[str]) -> str:
 
 def _work(record: Record) -> list[Step]:
     """The same of all other work, both sides in one."""
-    times: dict[str, float] = {}
-    for row in record["stages"]:
-        if is_counted(record, row):
-            times[row["stage"]] = times.get(row["stage"], 0.0) + (row["cpu_ns"] or 0.0)
+    counted = (row for row in record["stages"] if is_counted(record, row))
     return [
-        Step(WORK[stage], "", ns, functions=_functions(record, stage), meaning=IN_A_LINE[stage])
-        for stage, ns in times.items()
-        if ns
+        Step(
+            WORK[stage],
+            "",
+            ns,
+            functions=_functions(record, stage),
+            meaning=IN_A_LINE[stage],
+            rows=tuple(rows),
+        )
+        for stage, rows in grouped(counted, lambda row: str(row["stage"])).items()
+        if (ns := sum(row["cpu_ns"] or 0.0 for row in rows))
     ]
 
 

@@ -15,6 +15,7 @@ from copyscope.record.instruments import Sample
 from copyscope.record.segments import samples_of
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
+from copyscope.taxonomy.misses import MISSES, in_full
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 Row = Mapping[str, Any]
@@ -67,7 +68,9 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
         )
         return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
     titles = ["ns/KiB", "95 % interval", "share", "bytes", "calls", "method", "cycles/B", "instr/B"]
-    titles += ["L1D miss/KiB", "LLC miss/KiB", "CPU time", *(["samples", "bytes by"] if verbose else [])]
+    behind = ["95 % interval", *(["samples"] if verbose else [])]
+    titles += ["L1D miss/KiB", *behind, "LLC miss/KiB", *behind, "CPU time"]
+    titles += ["samples", "bytes by"] if verbose else []
     table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(record)
     # What was counted for an account on another row that is shown is a ditto mark.
@@ -82,6 +85,9 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     words = "; ".join(f"{name} = {ACCOUNT_WORDS[name]}" for name in shown)
     lines += wrap(words, width, indent=2, style="dim") if words else []
     lines += _unknown_lines(rows, width, verbose=verbose, events=not says_no_pmu(record))
+    for column in MISSES:
+        if any(row[column] is not None for row in rows):
+            lines += wrap(in_full(record["machine"], column), width, indent=2, style="dim")
     absent = [name for name in ACCOUNTS if name not in {row["account"] for row in rows}]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
@@ -173,8 +179,8 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
         row["method"],
         rate(row["cycles"], per_kib, kib=1 / 1024),
         rate(row["instructions"], per_kib, kib=1 / 1024),
-        rate(row["l1d_misses"], per_kib),
-        rate(row["llc_misses"], per_kib),
+        *_miss_cells(row, "l1d_misses", per_kib, verbose=verbose),
+        *_miss_cells(row, "llc_misses", per_kib, verbose=verbose),
         None if total_ns is None else units.format_ns(total_ns),
     ]
     if verbose:
@@ -183,6 +189,16 @@ def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[st
             ", ".join(filter(None, (row["bytes_method"], row.get("bytes_by")))) or None,
         ]
     return cells
+
+
+def _miss_cells(row: Row, column: str, per_kib: float | None, *, verbose: bool) -> list[str | None]:
+    """Misses per KiB, their interval, and with -vv the samples that both rest on."""
+    known = row.get("events", {}).get(column)
+    between = samples = None
+    if known is not None and per_kib is not None:
+        between = units.format_interval(known["low"] * per_kib, known["high"] * per_kib, digits=2)
+        samples = units.format_count(known["samples"])
+    return [rate(row[column], per_kib), between, *([samples] if verbose else [])]
 
 
 def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:

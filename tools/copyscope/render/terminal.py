@@ -15,6 +15,7 @@ from copyscope.render.layout import labelled, wrap
 from copyscope.render.ledger_table import account_lines
 from copyscope.render.path_picture import path_lines
 from copyscope.render.processors import processor_lines
+from copyscope.render.simulated import simulated_lines
 from copyscope.render.stage_table import stage_lines
 
 # histogram of the sender -> what it is called here, and what it is; only a round trip is a latency
@@ -36,6 +37,9 @@ def render(record: Record, *, verbose: bool, explain: bool, console: Console) ->
     lines += zerocopy_lines(record, width, verbose=verbose)
     lines += worker_lines(record, width) + tls_lines(record, width)
     lines += evidence_lines(record, width, verbose=verbose)
+    if "modelled" in record:
+        section = record["modelled"]
+        lines += [Text(), *simulated_lines({"simulated": section, "run": section}, width)]
     if explain:
         lines += path_lines(record, width)
         lines += explain_lines(record, width)

@@ -71,7 +71,7 @@ def _within(value: int, bounds: tuple[int, int]) -> int:
 def check_path(kind: str) -> None:
     """Raises UsageError for a path that the guest does not have."""
     if kind not in ADDRESSES:
-        raise UsageError(f"--topology: {kind}: --simulate has {', '.join(ADDRESSES)}")
+        raise UsageError(f"--topology: {kind}: a simulated machine has {', '.join(ADDRESSES)}")
 
 
 def of_command(words: Sequence[str], server: Sequence[str] = ()) -> str:

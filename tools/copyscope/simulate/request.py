@@ -1,4 +1,4 @@
-"""What the options of `profile --simulate` ask for; what a simulated machine has not is refused."""
+"""What `simulate` and `run --simulate` are asked for; what a simulated machine has not is refused."""
 
 import argparse
 import re
@@ -22,6 +22,14 @@ TAKEN = frozenset((
     "threads", "buffer", "align", "pages", "working_set", "touch", "time_every", "topology", "mtu", "tso",
     "gso", "gro", "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
 ))
+# fmt: on
+# Those that say how a run is measured: a simulated machine beside it has no use for them.
+# fmt: off
+OF_MEASURING = (
+    "duration", "messages", "instruments", "attach", "frequency", "gate", "count", "copy_in", "warmup",
+    "repeat", "seed", "out", "stacks", "explain", "verbose", "keep", "verify", "placement", "sender_cpus",
+    "receiver_cpus",
+)
 # fmt: on
 OF_COMMAND = frozenset(("simulate", "cache", "kernel", "seeds", "fast", "seed", "json", "quiet"))
 
@@ -87,10 +95,8 @@ def read_each(every: Sequence[argparse.Namespace]) -> Request:
 
 def check(args: argparse.Namespace, taken: frozenset[str] = TAKEN) -> None:
     """Raises UsageError for what can be refused without running anything."""
-    where = "--simulate" if taken is TAKEN else "--simulate and a command"
-    refuse(
-        args, (name for name in vars(args) if name not in taken), f"means nothing with {where}: leave it out"
-    )
+    where = "in a simulated machine" if taken is TAKEN else "for a command in a simulated machine"
+    refuse(args, (name for name in vars(args) if name not in taken), f"not available {where}: leave it out")
     job.check_path(args.topology)
     caches.parse(args.cache)
     kernels.check_name(args.kernel)

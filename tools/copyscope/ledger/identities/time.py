@@ -224,8 +224,7 @@ def _softirq_above(time: SideTime) -> float:
     samples, ns = _part(time, softirqs)
     if not samples:
         return 0.0
-    low = share_of(time, softirqs, VALIDITY_LEVEL).low
-    return ns * (1 - low * time.weights.all_samples / samples)
+    return ns - share_of(time, softirqs, VALIDITY_LEVEL).low * (time.cpu_ns or 0.0)
 
 
 def _keys(time: SideTime, wanted: Callable[[Key], bool]) -> list[Key]:

@@ -1,6 +1,7 @@
 """Whether the samples say how much of a watched program's time is copying in its own memory. Pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET, structs
 
@@ -80,7 +81,7 @@ def told(
     if why is None:
         return list(ledger)
     names = ("cpu_ns", "share", "ns_per_kib", "samples", "ci", *EVENT_COLUMNS)
-    unknown = dict.fromkeys(names)
+    unknown: dict[str, Any] = {**dict.fromkeys(names), "events": {}}
     if known is not None and cpu_ns:
         unknown["ci"] = Interval(round(known.low * cpu_ns), round(known.high * cpu_ns), LEVEL)
         why = f"{known.spoken()} of its CPU time: {why}"

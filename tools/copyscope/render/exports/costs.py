@@ -13,7 +13,7 @@ from typing import Any
 from copyscope.escaping import visible
 from copyscope.record.segments import Record
 from copyscope.render.table_files import Table
-from copyscope.taxonomy.events import event_name, time_names
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 
 Key = tuple[str, str, str]
 COLUMNS = (
@@ -88,5 +88,10 @@ def table(record: Record) -> Table:
     return [
         {"run": record["run"]["id"], "kind": kind, "name": name, **{key: row.get(key) for key in COLUMNS}}
         | {f"cpu_ns_{end}": (row["ci"] or {}).get(f"{end}_ns") for end in ("low", "high")}
+        | {
+            f"{column}_{key}": row.get("events", {}).get(column, {}).get(key)
+            for column in EVENT_COLUMNS
+            for key in ("low", "high", "samples")
+        }
         for kind, name, row in rows(record)
     ]
