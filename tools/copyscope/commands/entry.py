@@ -1,6 +1,7 @@
 """How every command ends: one line for what went wrong, and the exit status that is documented."""
 
 import argparse
+import errno
 import os
 import shlex
 import signal
@@ -25,6 +26,7 @@ NEXT_STEPS: dict[type[OSError], str] = {
     IsADirectoryError: "choose a file in it",
     NotADirectoryError: "choose a directory",
 }
+NO_MEMORY = "memory: there is not enough: free some, or ask for less at once"
 DISTURBED = "check space and permissions"
 GIVEN_UP = "ended at the third signal, before what was measured was kept"
 
@@ -43,10 +45,14 @@ def run(job: Callable[[], int], interrupted: str = "interrupted", *, failed: int
     except (TopologyError, RecordError) as error:
         say(str(error))
     except MemoryError:
-        say("memory: there is not enough: free some, or ask for less at once")
+        say(NO_MEMORY)
     except RecursionError:
         say("input: nested too deeply: not a file that copyscope wrote")
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            # The loader of modules meets it as it lists a directory.
+            say(NO_MEMORY)
+            return failed
         where = f"{error.filename}: " if error.filename is not None else ""
         say(f"{where}{error.strerror or error}: {NEXT_STEPS.get(type(error), DISTURBED)}")
     except KeyboardInterrupt as asked:
