@@ -187,13 +187,15 @@ struct handled_packet {
 };
 _Static_assert(sizeof(struct handled_packet) == 16, "handled_packet");
 
-#define WEIGHT_UNIT 1024
+/* What the squares of periods are counted in: in ns or cycles 64 bits would not do, and of misses periods are short. */
+#define WEIGHT_UNIT(event) \
+	((event) == SAMPLE_CPU_CLOCK || (event) == SAMPLE_CYCLES || (event) == SAMPLE_REF_CYCLES ? 1024 : 1)
 
 struct stack_cell {
 	__u64 samples;
 	/* Sum of the sample periods, in the event's own unit (ns for cpu-clock). */
 	__u64 weight;
-	/* Sum of their squares, in units of WEIGHT_UNIT squared: in ns or cycles 64 bits would not do. */
+	/* Sum of their squares, in units of WEIGHT_UNIT squared. */
 	__u64 weight_squared;
 	__u32 side;
 	__u32 event;

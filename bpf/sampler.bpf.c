@@ -74,7 +74,7 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
-	__u64 period = ctx->sample_period, units = period / WEIGHT_UNIT;
+	__u64 period = ctx->sample_period, units = period / WEIGHT_UNIT(event);
 	__u64 hash;
 	long bytes;
 

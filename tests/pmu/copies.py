@@ -145,9 +145,7 @@ def _deviation(rows: list[dict[str, Any]], mine: list[dict[str, Any]], true: flo
 
 
 def _squared(rows: list[dict[str, Any]]) -> float:
-    """The sum of the squared weights; small ones are kept too coarsely, so at least that of as many equal."""
-    seen = (row for row in rows if row["samples"])
-    return sum((max(row["weight_squared"], row["weight"] ** 2 / row["samples"]) for row in seen), 0.0)
+    return float(sum(row["weight_squared"] for row in rows))
 
 
 def sampled_side(run: Run, side: str, column: str) -> tuple[float, float, float]:

@@ -99,6 +99,7 @@ static void merge(struct stacks *stacks)
 static int add_row(struct stacks *stacks, const struct stack_cell *cell, const struct ksyms *ksyms)
 {
 	uint32_t depth = cell->depth < STACK_DEPTH ? cell->depth : STACK_DEPTH;
+	double unit = WEIGHT_UNIT(cell->event);
 	struct row *row;
 
 	if (stacks->count == stacks->capacity) {
@@ -111,7 +112,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 		stacks->capacity = capacity;
 	}
 	row = &stacks->rows[stacks->count];
-	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * WEIGHT_UNIT * WEIGHT_UNIT },
+	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * unit * unit },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
