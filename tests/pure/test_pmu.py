@@ -66,10 +66,10 @@ def test_a_copy_is_compared_with_its_own_rows_alone() -> None:
     )
     counters = {"L1-dcache-load-misses": 1760, "cycles": 1, "instructions": 1}
     cell = {"side": "sender", "category": "copy_in", "counters": counters}
-    sample = {"side": "sender", "event": "L1-dcache-load-misses", "samples": 15, "weight_squared": 0.0}
+    sample = {"side": "sender", "event": "L1-dcache-load-misses", "samples": 15, "weight_squared": 150_000.0}
     samples = [
         {**sample, "category": "copy_in", "weight": 1500},
-        {**sample, "category": "user", "weight": 100, "samples": 1},
+        {**sample, "category": "user", "weight": 100, "samples": 1, "weight_squared": 10_000.0},
     ]
     run = module("copies").Run("one_copy", 100, [cell], samples, {}, truth)
     found = {figure.name: figure for figure in module("copies").exact(run)}
