@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import UnsetType, structs
 
 from copyscope import stats
+from copyscope.machine.cpu import parse_cpu_list
 from copyscope.record.derived import CopyRun, ExactRow, Notified, OwnerLife, TakenOff, ZerocopyLife
 from copyscope.record.instruments import (
     AddedCount,
@@ -83,9 +84,7 @@ def _counting(events: Sequence[CountedEvent], cpus: Sequence[int]) -> Events:
 
 def covers(listed: str | UnsetType, cpus: Sequence[int]) -> bool:
     """Whether a list such as `0-3,8` has all of some CPUs."""
-    spans = [span.partition("-") for span in (listed or "").split(",") if span]
-    held = [any(int(first) <= cpu <= int(last or first) for first, _, last in spans) for cpu in cpus]
-    return bool(held) and all(held)
+    return bool(cpus) and set(cpus) <= set(parse_cpu_list(listed or ""))
 
 
 def _row(cell: FunctionCell, functions: Functions, events: Events, kib: float, side_ns: int) -> ExactRow:

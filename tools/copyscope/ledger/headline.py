@@ -10,7 +10,7 @@ from copyscope.ledger.cpu_time import cpu_time
 from copyscope.ledger.flows import encrypts
 from copyscope.ledger.identities.own import Books
 from copyscope.ledger.rows import cell
-from copyscope.ledger.share import FEWEST_SAMPLES, Share, percent
+from copyscope.ledger.share import FEWEST_SAMPLES, WORTH_A_WARNING, Share, percent
 from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
 from copyscope.record.instruments import Sample
@@ -27,8 +27,6 @@ from copyscope.units import counted
 
 # a copy below this share of the sends is a remark, above it is the finding
 MOST_SENDS = 0.99
-# From so large a part on it is said that send calls were refused.
-WORTH_A_WARNING = 0.05
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def _counted(count: int, name: str) -> str:
     """`an E core`, `two P cores`, `8 cores of capacity 1024`."""
     if count == 1:
         return f"{'an' if name[:2] in ('E ', 'LP') else 'a'} {name}"
-    return f"{'two' if count == 2 else count} {name.replace('core', 'cores', 1)}"
+    return f"{_number(count)} {name.replace('core', 'cores', 1)}"
 
 
 def _caches(both: Sequence[Pinned]) -> list[str]:

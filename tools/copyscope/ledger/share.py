@@ -7,6 +7,8 @@ from copyscope.ledger.attribution import SideTime, interval_of
 
 # Less than this is not worth saying.
 WORTH_SAYING = 0.005
+# From so large a part on it is said that watching cost something, or that send calls were refused.
+WORTH_A_WARNING = 0.05
 # An interval that is no wider is said as one number, of whole percent as all of them are.
 NARROW = 0.04
 # The interval of any share of so many samples is at most 34 points wide; of fewer it is no finding.

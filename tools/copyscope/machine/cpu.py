@@ -1,7 +1,9 @@
 """What the kernel tells about the CPUs: model, core types, frequency, mitigations, caches, PMU."""
 
+import contextlib
 import re
 from collections.abc import Collection
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ def parse_cpu_list(text: str) -> list[int]:
 
 
 def read_cpuinfo(root: Path) -> dict[str, str]:
-    """The fields of the first processor in /proc/cpuinfo."""
-    first = (read_text(root, "proc/cpuinfo") or "").split("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
+    """The fields of the first processor in /proc/cpuinfo; those of the others are not read."""
+    first: list[str] = []
+    with contextlib.suppress(OSError), (root / "proc/cpuinfo").open(errors="replace") as file:
+        first += takewhile(str.strip, file)
+    pairs = (line.partition(":") for line in first)
     return {key.strip(): value.strip() for key, colon, value in pairs if colon}
 
 

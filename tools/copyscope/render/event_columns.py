@@ -82,7 +82,6 @@ def notes(record: Record, rows: Sequence[Row], shown: Sequence[str]) -> list[str
     model = record.get("modelled")
     said = [_note(record, rows, shown)]
     if model is not None:
-        said[0] = said[0].partition("; modelled")[0]
         broken = (
             "" if all(one["holds"] for one in model["measurements"][0]["checks"]) else " CHECKS DO NOT HOLD:"
         )
@@ -118,8 +117,8 @@ def _why_none(record: Record, rows: Sequence[Row]) -> str:
 
 
 def _instead(record: Record) -> str:
-    """What models them; of a watched program nothing does."""
-    if record.get("target"):
+    """What models them, where no model stands beside them; of a watched program nothing does."""
+    if record.get("target") or "modelled" in record:
         return ""
     work = record["workload"]
     number, unit = units.format_whole_size(work["size_bytes"]).split()

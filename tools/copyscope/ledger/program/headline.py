@@ -8,7 +8,7 @@ from copyscope.ledger.cpu_time import cpu_time
 from copyscope.ledger.identities.program import under_way
 from copyscope.ledger.identities.time import missed_at_ends_ns
 from copyscope.ledger.program.enough import too_few
-from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
+from copyscope.ledger.share import WORTH_A_WARNING, WORTH_SAYING, Share, percent, share_of_samples
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.program.derived import ProgramZerocopy, Watching
@@ -16,7 +16,6 @@ from copyscope.record.program.raw import RawProgramRun, Volume
 from copyscope.record.program.volume import SPLICED_MEMORY, SPLICED_WRITTEN, added, dropped, volume
 from copyscope.record.segments import select, total
 
-WORTH_A_WARNING = 0.05
 # Samples that stand for so many times the time of the clocks.
 MUCH_MORE = 1.1
 # What is said of each account; of the last, which is a part of a stage, too.
