@@ -25,6 +25,7 @@
 #include "instruments/probes.h"
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
+#include "kernel/seal.h"
 #include "lines.h"
 #include "report/message.h"
 #include "report/names.h"
@@ -248,9 +249,15 @@ static int serve(struct collector *collector)
 {
 	int err = privileges__drop(false);
 
-	if (err)
+	if (err) {
 		complain("capabilities", "%s", strerror(-err));
-	return err ?: commands__serve(collector);
+		return err;
+	}
+	/* A kernel may be built without. */
+	err = seal__calls();
+	if (err)
+		complain("system calls", "seccomp: %s: they are not limited", strerror(-err));
+	return commands__serve(collector);
 }
 
 /*

@@ -49,7 +49,7 @@ DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DR
 SIMULATOR_PURE := $(filter-out src/simulator/plugin.c src/simulator/vcpu.c,$(sort $(wildcard src/simulator/*.c)))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) $(SIMULATOR_PURE) \
 	$(addprefix src/collector/,attach/call_decode.c attach/prototype.c functions/counter_trial.c functions/cpu_event_open.c \
-	kernel/core_pmus.c kernel/ksyms.c kernel/pmu.c lines.c report/maps.c report/names.c sampling/events.c sampling/sampler.c sampling/trial.c \
+	kernel/core_pmus.c kernel/ksyms.c kernel/pmu.c kernel/seal.c lines.c report/maps.c report/names.c sampling/events.c sampling/sampler.c sampling/trial.c \
 	instruments/resting_thread.c report/watched.c)
 UNIT_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(UNIT_DIR))
 THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))

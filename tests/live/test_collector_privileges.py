@@ -22,9 +22,13 @@ SYS_ADMIN, PERFMON, BPF = 21, 38, 39
 COUNTING = {PERFMON, BPF}
 
 
+def status_of(pid: int | str, which: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(which))
+
+
 def held(pid: int | str, which: str) -> set[int]:
-    status = Path(f"/proc/{pid}/status").read_text()
-    mask = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith(which))
+    mask = int(status_of(pid, which), 16)
     return {bit for bit in range(64) if mask >> bit & 1}
 
 
@@ -38,6 +42,8 @@ def test_it_keeps_what_it_needs_and_can_work_with_that() -> None:
         collector.expect("ready", 30 * SLOW)
         # Else it waits for tens of seconds where many tasks wake each other.
         assert os.getpriority(os.PRIO_PROCESS, collector.pid) == -20
+        # Which calls are refused is in tests/c/test_seal.c.
+        assert (status_of(collector.pid, "NoNewPrivs:"), status_of(collector.pid, "Seccomp:")) == ("1", "2")
         collector.ask("symbols", "symbols", 30 * SLOW)
         kept = held(collector.pid, "CapPrm:")
         assert kept == held(collector.pid, "CapEff:") and not held(collector.pid, "CapInh:")
