@@ -70,6 +70,32 @@ def test_only_enabled_time_is_counted(busy: subprocess.Popen[bytes]) -> None:
         assert cycles.value > 0
 
 
+def test_perf_has_no_capabilities_but_those_of_counting() -> None:
+    """Beside a process of somebody else, which is none of ours to trace."""
+    argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", BUSY]
+    with subprocess.Popen(argv) as busy:
+        try:
+            with PerfStat(busy.pid) as counting:
+                counting.start()
+                counting.wait_ready()
+                assert counting.failure is None
+                status = dict(
+                    line.split(":\t", 1)
+                    for line in Path(f"/proc/{counting.pid}/status").read_text().splitlines()
+                )
+                counting.enable()
+                time.sleep(0.1)
+                counting.disable()
+                clock = counting.finish()["task-clock"]
+        finally:
+            busy.kill()
+    kept = {bit for bit in range(64) if int(status["CapPrm"], 16) >> bit & 1}
+    # CAP_SYS_ADMIN where a distribution wants it.
+    assert kept - {21} <= {38, 24} and 38 in kept
+    assert status["NoNewPrivs"] == "1" and status["CapBnd"] == status["CapPrm"]
+    assert (clock.value or 0) > 1_000_000, clock.reason
+
+
 def test_never_enabled_counts_nothing(busy: subprocess.Popen[bytes]) -> None:
     with PerfStat(busy.pid) as counting:
         counting.start()

@@ -58,6 +58,24 @@ def test_perf_without_json_is_asked_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert count() == (7, None)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="there is nothing to give up")
+def test_where_counting_wants_more_of_root_perf_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some kernels want CAP_SYS_ADMIN (bit 21) for any event."""
+    refuses = """mask=$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status)
+[ $(( 0x$mask >> 21 & 1 )) = 1 ] || { echo "No permission to enable task-clock event." >&2; exit 255; }
+"""
+    place(
+        tmp_path,
+        monkeypatch,
+        f'#!/bin/sh\n{refuses}exec {tmp_path}/perf.py "$@"\n',
+    )
+    (tmp_path / "perf.py").write_text(STAND_IN.format(old=False, counts=b"9,,cycles,5,100.00,,\n"))
+    (tmp_path / "perf.py").chmod(0o755)
+    assert count() == (9, None)
+
+
 def test_wrapper_without_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perf_stat, "OTHER_BUILDS", (f"{tmp_path}/tools/*/perf",))
     place(tmp_path, monkeypatch, "#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0 >&2\nexit 2\n")

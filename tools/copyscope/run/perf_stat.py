@@ -46,6 +46,13 @@ READY_TIMEOUT_S = 10.0
 ACK_TIMEOUT_S = 2.0
 FINISH_TIMEOUT_S = 5.0  # perf looks at its signal flag at least once a second
 
+# What of root's capabilities perf has, by their numbers in linux/capability.h (not every setpriv knows the newer names):
+# CAP_PERFMON to count another process, CAP_SYS_RESOURCE to hold an event of each kind for each of many threads. Some
+# distributions want CAP_SYS_ADMIN for any event.
+LEAST = "-all,+cap_38,+cap_24"
+RIGHTS = (LEAST, f"{LEAST},+cap_21")
+
+NOT_PERMITTED = r"perf_event_paranoid|No permission to enable|Operation not permitted|Permission denied"
 # perf's own words -> what they mean here. The first that matches wins.
 FAILURES = (
     (r"perf not found for kernel", "perf: no build for this kernel: install linux-tools-$(uname -r)"),
@@ -55,7 +62,7 @@ FAILURES = (
         "perf: too old, it has no --control (Linux 5.9): install a newer perf",
     ),
     (
-        r"perf_event_paranoid|No permission to enable|Operation not permitted|Permission denied",
+        NOT_PERMITTED,
         "perf: not permitted (perf_event_paranoid or a container's seccomp profile): run as root on the host",
     ),
     (
@@ -99,7 +106,7 @@ class PerfStat:
         self.pids = pids
         self.events = of_processor(events, read_cpuinfo(ROOT))
         self.failure: str | None = None
-        self._formats = list(FORMATS)
+        self._formats, self._rights = list(FORMATS), list(RIGHTS)
         self._perf = "perf"
         self._process: subprocess.Popen[bytes] | None = None
         self._control = self._ack = -1
@@ -129,6 +136,9 @@ class PerfStat:
                 self._spawn()
             elif len(self._formats) > 1 and re.search(r"unknown (switch|option) `(j|json)", text):
                 self._formats.pop(0)
+                self._spawn()
+            elif len(self._rights) > 1 and re.search(NOT_PERMITTED, text):
+                self._rights.pop(0)
                 self._spawn()
             else:
                 self.failure = explain_failure(text)
@@ -181,7 +191,8 @@ class PerfStat:
         self._counts = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop()
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop()
         log = self._counts.fileno()
-        argv = ["setpriv", "--pdeathsig", "KILL", "--", self._perf, "stat", *self._formats[0], "--no-scale"]
+        argv = ["setpriv", "--pdeathsig", "KILL", f"--bounding-set={self._rights[0]}", "--inh-caps=-all"]
+        argv += ["--no-new-privs", "--", self._perf, "stat", *self._formats[0], "--no-scale"]
         argv += ["-D", "-1", "--control", f"fd:{control_read},{ack_write}", "--log-fd", str(log)]
         # One -e each, never a group: an event that this machine lacks must not take the others with it.
         for event in self._wanted():
