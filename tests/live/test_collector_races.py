@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture
 def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Its stderr, where the sanitizer writes what it finds; by itself it can open no file for that (seal.h)."""
+    """Its stderr, where the sanitizer writes what it finds: it can open no file for that (seal.h)."""
     monkeypatch.setenv("TSAN_OPTIONS", "exitcode=66")
     stderr = tmp_path / "stderr"
     yield stderr

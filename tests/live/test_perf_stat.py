@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.run.counters import EVENTS, SENDER_EVENTS, Event
-from copyscope.run.perf_stat import PerfStat, has_tracepoint
+from copyscope.run.perf_stat import PerfStat, why_no_tracepoint
 from profiling import SLOW
 
 pytestmark = [
@@ -182,9 +182,7 @@ def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen
     assert counters["task-clock"].status == "measured", counters["task-clock"].reason
 
 
-@pytest.mark.skipif(
-    not has_tracepoint("tlb:tlb_flush"), reason="no tracepoint tlb:tlb_flush: not an x86 kernel"
-)
+@pytest.mark.skipif((MISSING := why_no_tracepoint("tlb:tlb_flush")) is not None, reason=str(MISSING))
 def test_tlb_flushes_are_those_of_the_process() -> None:
     """A mapping that is written and given back costs a flush; a loop that touches nothing costs none."""
     unmap = (

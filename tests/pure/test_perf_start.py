@@ -115,10 +115,24 @@ def test_no_perf_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert count() == (None, "setpriv: not installed: run tools/deps.sh run")
 
 
-def test_without_tracefs_nothing_is_said_of_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path / "not" / "mounted",))
-    assert "tracefs is not mounted: mount -t" in perf_stat.why_no_tracepoint("tlb:tlb_flush")
-    monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path,))
-    assert perf_stat.why_no_tracepoint("tlb:tlb_flush") == "this kernel has no tracepoint tlb:tlb_flush"
+def test_why_there_is_no_tracepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def why() -> str | None:
+        return perf_stat.why_no_tracepoint("tlb:tlb_flush")
+
+    tracefs = tmp_path / "events"
+    machine = {"proc/filesystems": "nodev\tsysfs\nnodev\ttracefs", "sys/kernel/security/lockdown": ""}
+    monkeypatch.setattr(perf_stat, "read_text", lambda _, path: machine[path])
+    monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path / "elsewhere", tracefs))
+    assert "tracefs is not mounted: mount -t" in str(why())
+    machine["proc/filesystems"] = "nodev\tsysfs"
+    assert why() == "tracepoint tlb:tlb_flush: this kernel has no tracefs (CONFIG_TRACING)"
+    tracefs.mkdir()
+    assert why() == "this kernel has no tracepoint tlb:tlb_flush"
+    number = tracefs / "tlb" / "tlb_flush" / "id"
+    number.mkdir(parents=True)  # who is root may read any file, and no directory
+    assert why() == f"tracepoint tlb:tlb_flush: {tracefs}: Is a directory: run as root"
+    machine["sys/kernel/security/lockdown"] = "none integrity [confidentiality]"
+    assert str(why()).endswith(": lockdown=confidentiality")
+    number.rmdir()
+    number.write_text("7\n")
+    assert why() is None

@@ -25,7 +25,7 @@ from typing import IO, Self
 
 from copyscope.asking import SAID_MAX_BYTES
 from copyscope.machine.cpu import read_cpuinfo
-from copyscope.machine.files import ROOT
+from copyscope.machine.files import ROOT, chosen, read_text
 from copyscope.run.counters import (
     EVENTS,
     Counter,
@@ -46,9 +46,9 @@ READY_TIMEOUT_S = 10.0
 ACK_TIMEOUT_S = 2.0
 FINISH_TIMEOUT_S = 5.0  # perf looks at its signal flag at least once a second
 
-# What of root's capabilities perf has, by their numbers in linux/capability.h (not every setpriv knows the newer names):
-# CAP_PERFMON to count another process, CAP_SYS_RESOURCE to hold an event of each kind for each of many threads. Some
-# distributions want CAP_SYS_ADMIN for any event.
+# What perf has of root's capabilities, by their numbers in linux/capability.h (not every setpriv knows the
+# newer names): CAP_PERFMON to count another process, CAP_SYS_RESOURCE to hold all events of many threads.
+# Some distributions want CAP_SYS_ADMIN for any event.
 LEAST = "-all,+cap_38,+cap_24"
 RIGHTS = (LEAST, f"{LEAST},+cap_21")
 
@@ -88,14 +88,22 @@ def find_other_build() -> str | None:
     return str(max(usable, key=lambda path: path.stat().st_mtime)) if usable else None
 
 
-def has_tracepoint(name: str) -> bool:
-    """Whether the kernel has it, where tracefs can be read (root)."""
-    return any((tracefs / name.replace(":", "/") / "id").exists() for tracefs in TRACEFS)
-
-
-def why_no_tracepoint(name: str) -> str:
+def why_no_tracepoint(name: str) -> str | None:
+    """Why perf cannot count it; None where it can: perf reads its number, too (root)."""
+    for tracefs in TRACEFS:
+        try:
+            (tracefs / name.replace(":", "/") / "id").read_bytes()
+            return None
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            locked = chosen(read_text(ROOT, "sys/kernel/security/lockdown"))
+            why = f"lockdown={locked}" if locked == "confidentiality" else "run as root"
+            return f"tracepoint {name}: {tracefs}: {error.strerror}: {why}"
     if any(tracefs.exists() for tracefs in TRACEFS):
         return f"this kernel has no tracepoint {name}"
+    if "tracefs" not in (read_text(ROOT, "proc/filesystems") or "").split():
+        return f"tracepoint {name}: this kernel has no tracefs (CONFIG_TRACING)"
     return f"tracepoint {name}: tracefs is not mounted: mount -t tracefs tracefs /sys/kernel/tracing"
 
 
@@ -169,13 +177,12 @@ class PerfStat:
         if self.failure is not None:
             return all_unsupported(self.failure, self.events)
         counters = combine(readings, self.events)
-        for event in set(self.events) - set(self._wanted()):
-            counters[event.name] = unsupported(event, why_no_tracepoint(str(event.tracepoint)))
-        return counters
+        return counters | {event.name: unsupported(event, why) for event, why in self._absent().items()}
 
-    def _wanted(self) -> list[Event]:
-        """Without tracepoints that this kernel does not have: perf would refuse to start for one of them."""
-        return [one for one in self.events if one.tracepoint is None or has_tracepoint(one.tracepoint)]
+    def _absent(self) -> dict[Event, str]:
+        """Events whose tracepoint is not there, and why: perf would refuse to start for one of them."""
+        found = {event: why_no_tracepoint(event.tracepoint) for event in self.events if event.tracepoint}
+        return {event: why for event, why in found.items() if why is not None}
 
     def __enter__(self) -> Self:
         return self
@@ -195,7 +202,10 @@ class PerfStat:
         argv += ["--no-new-privs", "--", self._perf, "stat", *self._formats[0], "--no-scale"]
         argv += ["-D", "-1", "--control", f"fd:{control_read},{ack_write}", "--log-fd", str(log)]
         # One -e each, never a group: an event that this machine lacks must not take the others with it.
-        for event in self._wanted():
+        absent = self._absent()
+        for event in self.events:
+            if event in absent:
+                continue
             argv += ["-e", event.asked]
             argv += ["--filter", event.only] if event.only else []
         try:
