@@ -1,6 +1,7 @@
 /* Machines of other kinds: what sysfs says of them, what perf_event_open(2) answers there, and what is sampled then. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ static struct {
 	/* Opens, counts, and never interrupts. */
 	bool dead;
 	char root[64];
+	/* What was asked for last of each event on each CPU: samples in a second. */
+	double rates[SAMPLE_CNT][CPUS];
 } machine;
 
 static bool has(const struct posed_pmu *pmu, unsigned int type, __u64 config)
@@ -74,10 +77,21 @@ static int answer(const struct perf_event_attr *attr, int cpu)
 	return -ENOENT;
 }
 
+/* As perf_swevent_init_hrtimer() has it, of a timer; of others a rate is one. */
+static void note_rate(const struct perf_event_attr *attr, int cpu)
+{
+	bool timer = attr->type == PERF_TYPE_SOFTWARE;
+	double rate = attr->freq ? attr->sample_freq : 1e9 / attr->sample_period;
+
+	machine.rates[timer ? SAMPLE_CPU_CLOCK : SAMPLE_CYCLES][cpu] = rate;
+}
+
 int perf_open(struct perf_event_attr *attr, int cpu)
 {
 	int err = -ENODEV;
 
+	if (attr->sample_period)
+		note_rate(attr, cpu);
 	if (attr->type != PERF_TYPE_SOFTWARE)
 		err = answer(attr, cpu);
 	else if (machine.online & 1U << cpu)
@@ -155,6 +169,7 @@ static void leave(void)
 	snprintf(command, sizeof(command), "rm -r %s", machine.root);
 	CHECK_EQUAL(system(command), 0);
 	core_pmus_root = "";
+	core_pmus__forget();
 	memset(&machine, 0, sizeof(machine));
 }
 
@@ -324,6 +339,44 @@ TEST("sampler: without a PMU a timer is sampled, and that is the reason")
 	CHECK_SAID(SAMPLE_CPU_CLOCK, "sampled");
 	CHECK_SAID(SAMPLE_CYCLES, "unsupported: this machine has no PMU");
 	CHECK_SAID(SAMPLE_L1D_LOAD_MISSES, "unsupported: this machine has no PMU");
+	leave();
+}
+
+TEST("sampler: no two CPUs have a timer of one rate, and none is far from what was asked for")
+{
+	machine.online = 0xff;
+	pose(false);
+	CHECK_EQUAL(sample(), CPUS);
+	for (int cpu = 0; cpu < CPUS; cpu++) {
+		double rate = machine.rates[SAMPLE_CPU_CLOCK][cpu];
+
+		CHECK(rate >= 0.95 * 199 && rate <= 1.00001 * 199);
+		/* In a minute they are apart by a tenth of a period at least. */
+		for (int other = 0; other < cpu; other++)
+			CHECK(fabs(rate - machine.rates[SAMPLE_CPU_CLOCK][other]) > 0.1 / 60);
+	}
+	leave();
+}
+
+TEST("sampler: the rates of a PMU's events are near what was asked for, too")
+{
+	pose_as_amd();
+	CHECK_EQUAL(sample(), 3 * CPUS);
+	for (int cpu = 0; cpu < CPUS; cpu++)
+		CHECK(machine.rates[SAMPLE_CYCLES][cpu] >= 0.95 * 199 && machine.rates[SAMPLE_CYCLES][cpu] <= 199);
+	leave();
+}
+
+TEST("sampler: what sysfs says of PMUs is read once")
+{
+	char command[128];
+
+	pose_as_hybrid(0xff);
+	CHECK_EQUAL(sample(), 3 * 8 + 4);
+	snprintf(command, sizeof(command), "rm -r %s/*", machine.root);
+	CHECK_EQUAL(system(command), 0);
+	CHECK_EQUAL(sample(), 3 * 8 + 4);
+	CHECK_SAID(SAMPLE_L1D_LOAD_MISSES, "partial: only on CPUs 0-3: cpu_atom has no such event");
 	leave();
 }
 

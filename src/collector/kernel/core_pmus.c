@@ -12,6 +12,9 @@
 
 const char *core_pmus_root = "";
 
+static struct core_pmus here;
+static bool here_is_read;
+
 /* Its first line, which the caller frees; NULL: no such file. */
 static char *read_line(const char *directory, const char *name)
 {
@@ -100,12 +103,15 @@ static void read_processor(struct core_pmus *pmus)
 		fclose(file);
 }
 
-void core_pmus__read(struct core_pmus *pmus)
+const struct core_pmus *core_pmus__here(void)
 {
-	memset(pmus, 0, sizeof(*pmus));
-	pmus->online = read_line("/sys/devices/system/cpu", "online");
-	read_pmus(pmus);
-	read_processor(pmus);
+	if (here_is_read)
+		return &here;
+	here.online = read_line("/sys/devices/system/cpu", "online");
+	read_pmus(&here);
+	read_processor(&here);
+	here_is_read = true;
+	return &here;
 }
 
 bool core_pmus__is_online(const struct core_pmus *pmus, int cpu)
@@ -136,9 +142,11 @@ bool core_pmus__zen(const struct core_pmus *pmus)
 	       (pmus->family > 0x17 || (pmus->family == 0x17 && pmus->model >= 0x30));
 }
 
-void core_pmus__free(struct core_pmus *pmus)
+void core_pmus__forget(void)
 {
-	for (int i = 0; i < pmus->count; i++)
-		free(pmus->all[i].cpus);
-	free(pmus->online);
+	for (int i = 0; i < here.count; i++)
+		free(here.all[i].cpus);
+	free(here.online);
+	here = (struct core_pmus){};
+	here_is_read = false;
 }

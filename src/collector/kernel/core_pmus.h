@@ -33,7 +33,8 @@ struct core_pmus {
 /* In front of /sys and /proc: tests make machines of their own. */
 extern const char *core_pmus_root;
 
-void core_pmus__read(struct core_pmus *pmus);
+/* Of this machine: read when it is asked for the first time. */
+const struct core_pmus *core_pmus__here(void);
 /* Also true where nobody says. */
 bool core_pmus__is_online(const struct core_pmus *pmus, int cpu);
 /* NULL: none that says so. */
@@ -42,6 +43,7 @@ const struct core_pmu *core_pmus__of(const struct core_pmus *pmus, int cpu);
 int core_pmus__types(const struct core_pmus *pmus);
 /* AMD's Zen 2 and later. */
 bool core_pmus__zen(const struct core_pmus *pmus);
-void core_pmus__free(struct core_pmus *pmus);
+/* It is read again when it is asked for: tests change machines. */
+void core_pmus__forget(void);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
 #include "core_pmus.h"
 #include "perf_open.h"
 
@@ -55,20 +56,9 @@ static bool find_raw(const char *name, struct event_row *row)
 	return true;
 }
 
-static bool is_zen(void)
-{
-	struct core_pmus pmus;
-	bool zen;
-
-	core_pmus__read(&pmus);
-	zen = core_pmus__zen(&pmus);
-	core_pmus__free(&pmus);
-	return zen;
-}
-
 bool pmu__find(const char *name, struct event_row *row)
 {
-	if (!strcmp(name, LLC_LOAD_MISSES) && is_zen()) {
+	if (!strcmp(name, LLC_LOAD_MISSES) && core_pmus__zen(core_pmus__here())) {
 		*row = zen_llc_load_misses;
 		return true;
 	}
@@ -161,28 +151,34 @@ static void list_open(const int *fds, int cpus, char *list, size_t size)
  * never, when it is sampled: a receiver was seen for 0.3 to 0.6 of its time in one run of seventy, whose timer fired while the
  * sender was in its own. So each CPU has a rate of its own, at most 5 % lower, and the phases go through all there are.
  */
-static __u64 rate_of(__u64 sample_freq, int cpu)
+static void set_rate(struct perf_event_attr *attr, const struct event_row *row, __u64 rate_hz, int cpu)
 {
 	/* The golden ratio keeps any number of CPUs apart. */
-	return sample_freq - sample_freq * (cpu * 618ULL % 1000) / 20000;
+	const __u64 slower = cpu * 618ULL % 1000;
+
+	attr->sample_freq = rate_hz - rate_hz * slower / 20000;
+	if (row->type != PERF_TYPE_SOFTWARE)
+		return;
+	/* Within 5 % of 199 Hz there are ten rates; a timer takes nanoseconds, which is all that the kernel makes of a rate. */
+	attr->freq = 0;
+	attr->sample_period = NSEC_PER_SEC * 20000 / (rate_hz * (20000 - slower));
 }
 
 enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr, int *fds, int cpus, struct covered *covered)
 {
-	const __u64 sample_freq = attr.sample_freq;
+	const struct core_pmus *pmus = core_pmus__here();
+	const __u64 rate_hz = attr.freq ? attr.sample_freq : 0;
 	const struct core_pmu *lacking = NULL;
-	struct core_pmus pmus;
 	int opened = 0;
 	char why[128];
 
 	*covered = (struct covered){};
-	core_pmus__read(&pmus);
 	for (int cpu = 0; cpu < cpus; cpu++) {
-		const struct core_pmu *owner = core_pmus__of(&pmus, cpu);
+		const struct core_pmu *owner = core_pmus__of(pmus, cpu);
 
-		if (attr.freq)
-			attr.sample_freq = rate_of(sample_freq, cpu);
-		fds[cpu] = core_pmus__is_online(&pmus, cpu) ? open_one(row, &attr, owner, cpu) : -ENODEV;
+		if (rate_hz)
+			set_rate(&attr, row, rate_hz, cpu);
+		fds[cpu] = core_pmus__is_online(pmus, cpu) ? open_one(row, &attr, owner, cpu) : -ENODEV;
 		opened += fds[cpu] >= 0;
 		/* ENODEV: it is offline. */
 		if (fds[cpu] >= 0 || fds[cpu] == -ENODEV || covered->err)
@@ -192,8 +188,7 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 	}
 	if (!opened && !covered->err)
 		covered->err = -ENODEV;
-	explain(row, &pmus, lacking, opened, covered->err, why, sizeof(why));
-	core_pmus__free(&pmus);
+	explain(row, pmus, lacking, opened, covered->err, why, sizeof(why));
 	list_open(fds, cpus, covered->cpus, sizeof(covered->cpus));
 	if (!opened)
 		snprintf(covered->reason, sizeof(covered->reason), "%s", why);
@@ -204,11 +199,5 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 
 bool pmu__types_differ(void)
 {
-	struct core_pmus pmus;
-	bool differ;
-
-	core_pmus__read(&pmus);
-	differ = core_pmus__types(&pmus) > 1;
-	core_pmus__free(&pmus);
-	return differ;
+	return core_pmus__types(core_pmus__here()) > 1;
 }
