@@ -25,7 +25,7 @@ long syscall(long number, ...)
 	va_end(list);
 	if (number == SYS_perf_event_open) {
 		memcpy(&attr, (void *)words[0], sizeof(attr));
-		if (attr.type == PERF_TYPE_HARDWARE || attr.type == PERF_TYPE_HW_CACHE) {
+		if (attr.type == PERF_TYPE_HARDWARE || attr.type == PERF_TYPE_HW_CACHE || attr.type == PERF_TYPE_RAW) {
 			if (!strcmp(posed, "first") && words[2] != 0) {
 				errno = ENOENT;
 				return -1;
