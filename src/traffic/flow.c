@@ -13,6 +13,8 @@ const char *const issue_names[] = {
 const char *const push_names[] = { [PUSH_NONE] = "none", [PUSH_MORE] = "more", [PUSH_CORK] = "cork" };
 const char *const vectored_names[] = { [VECTORED_SENDMSG] = "sendmsg", [VECTORED_WRITEV] = "writev" };
 const char *const via_names[] = { [VIA_SENDFILE] = "sendfile", [VIA_SPLICE] = "splice" };
+const char *const notices_names[] = { [NOTICES_BATCH] = "batch", [NOTICES_EACH] = "each", [NOTICES_NEVER] = "never" };
+_Static_assert(sizeof(notices_names) / sizeof(*notices_names) == NOTICES_CNT, "a name each");
 _Static_assert(sizeof(push_names) / sizeof(*push_names) == PUSH_CNT, "a name each");
 _Static_assert(sizeof(vectored_names) / sizeof(*vectored_names) == VECTORED_CNT, "a name each");
 _Static_assert(sizeof(via_names) / sizeof(*via_names) == VIA_CNT, "a name each");
@@ -157,7 +159,8 @@ int flow__sendfile(struct flow *flow, off_t from)
 
 int flow__sent_zerocopy(struct flow *flow, uint32_t *pending, size_t bytes)
 {
-	int err = zerocopy__sent(&flow->zerocopy, pending, bytes, flow->timed ? clock__now_ns() : 0);
+	uint32_t *waiting = flow->wait == NOTICES_NEVER ? NULL : pending;
+	int err = zerocopy__sent(&flow->zerocopy, waiting, bytes, flow->timed ? clock__now_ns() : 0);
 
 	if (!err)
 		return 0;
@@ -177,11 +180,15 @@ struct flow *flow__in_flight(struct flow *flow)
 
 int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow))
 {
+	uint64_t begin_ns = clock__now_ns();
 	int err = 0;
 
-	if (!drain)
-		return wait(flow);
-	while (!err && flow->zerocopy.counts.in_flight)
+	if (!drain) {
+		err = wait(flow);
+		flow->zerocopy.counts.waits++;
+		flow->zerocopy.counts.wait_ns += clock__now_ns() - begin_ns;
+	}
+	while (drain && !err && flow->zerocopy.counts.in_flight)
 		err = wait(flow);
 	return err;
 }

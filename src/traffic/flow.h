@@ -60,6 +60,14 @@ enum via { VIA_SENDFILE, VIA_SPLICE, VIA_CNT };
 
 extern const char *const via_names[VIA_CNT];
 
+/*
+ * When a zero-copy sender reads the kernel's notices that a buffer is its own again: after a quarter of the ring, after each
+ * message, or never while it sends, as programs do that forget about them (in a pause it does, so that the books close).
+ */
+enum notices { NOTICES_BATCH, NOTICES_EACH, NOTICES_NEVER, NOTICES_CNT };
+
+extern const char *const notices_names[NOTICES_CNT];
+
 /* One connection, and all that a strategy may use. */
 struct flow {
 	int fd;
@@ -72,6 +80,7 @@ struct flow {
 	enum push push;
 	enum vectored call;
 	enum via via;
+	enum notices wait;
 	unsigned int batch;		/* fields in one call, of those that are sent one by one */
 	void *arena;			/* that all messages lie in, if the shape says so */
 	size_t arena_bytes;
@@ -109,7 +118,7 @@ bool flow__advance(struct flow *flow, const struct iovec *fields, size_t *done, 
 /* After a failed send call: 0 when it may be repeated, else -errno with the reason. */
 int flow__send_failed(struct flow *flow, const char *call);
 
-/* A zero-copy call took `bytes`: `pending` is raised until its completion. */
+/* A zero-copy call took `bytes`: `pending` is raised until its completion, if anybody waits for that. */
 int flow__sent_zerocopy(struct flow *flow, uint32_t *pending, size_t bytes);
 
 /* A flow of this thread with zero-copy sends in flight: this one before its siblings, which nobody else reaps; NULL: none. */

@@ -32,20 +32,24 @@ static size_t align_bytes(enum alignment align)
 
 size_t message_shape__field_bytes(const struct message_shape *shape, unsigned int index)
 {
-	size_t share = shape->size_bytes / shape->fields;
+	unsigned int headers = shape->header_bytes > 0, equal = shape->fields - headers;
+	size_t left = shape->size_bytes - shape->header_bytes, share = left / equal;
 
-	return index + 1 < shape->fields ? share : shape->size_bytes - share * (shape->fields - 1);
+	if (index < headers)
+		return shape->header_bytes;
+	return index + 1 < shape->fields ? share : left - share * (equal - 1);
 }
 
 size_t message_shape__bytes(const struct message_shape *shape)
 {
 	size_t align = align_bytes(shape->align);
-	size_t share = round_up(message_shape__field_bytes(shape, 0), align);
-	size_t last = round_up(message_shape__field_bytes(shape, shape->fields - 1), align);
-	size_t bytes = (share * (shape->fields - 1) + last) * shape->slots;
+	size_t bytes = 0;
 
 	if (shape->in_file)
 		return round_up(shape->size_bytes, align) * shape->slots;
+	for (unsigned int i = 0; i < shape->fields; i++)
+		bytes += round_up(message_shape__field_bytes(shape, i), align);
+	bytes *= shape->slots;
 	return shape->pages == PAGES_4K ? bytes : round_up(bytes, memory__huge_page_bytes());
 }
 

@@ -33,6 +33,7 @@ struct message {
 struct message_shape {
 	size_t size_bytes;
 	unsigned int fields;
+	size_t header_bytes;	/* of the first field; the others share the rest. 0: all share alike */
 	unsigned int slots;	/* messages in the ring: the working set */
 	enum alignment align;
 	enum page_kind pages;
@@ -54,7 +55,7 @@ struct ring {
 
 /* Memory of one ring in bytes, a huge page at the end filled up. */
 size_t message_shape__bytes(const struct message_shape *shape);
-/* The share of field `index`: divided evenly, the remainder goes to the last. */
+/* The share of field `index`: but for a header divided evenly, the remainder goes to the last. */
 size_t message_shape__field_bytes(const struct message_shape *shape, unsigned int index);
 /* Can this machine give that memory `rings` times? 0 or -errno with the next step. */
 int message_shape__check(const struct message_shape *shape, unsigned int rings,

@@ -15,6 +15,7 @@ static const struct {
 	{ SEND, { "impl", OPT_IMPL, "NAME", 0, "strategy: see `traffic list`", 1 } },
 	{ BOTH, { "size", OPT_SIZE, "BYTES", 0, "message size, up to 1G (sender: 64K)", 1 } },
 	{ SEND, { "fields", OPT_FIELDS, "N", 0, "buffers a message is made of (8), 1 to 1024", 1 } },
+	{ SEND, { "header", OPT_HEADER, "BYTES", 0, "of the first of these buffers, the others share the rest (all alike)", 1 } },
 	{ RECV, { "fields", OPT_FIELDS, "N", 0, "buffers that --receiver recvmsg reads into (8)", 1 } },
 	{ BOTH, { "threads", OPT_THREADS, "N", 0, "connections, one thread each unless it is told otherwise (1), up to 1024", 1 } },
 	{ BOTH, { "mode", OPT_MODE, "stream|rr", 0,
@@ -58,6 +59,9 @@ static const struct {
 	{ SEND, { "call", OPT_CALL, "sendmsg|writev", 0, "with one_copy: the call that takes all fields (sendmsg)", 3 } },
 	{ SEND, { "via", OPT_VIA, "sendfile|splice", 0,
 		  "with sendfile: by sendfile() (default), or by splice() through a pipe of its own", 3 } },
+	{ SEND, { "wait", OPT_WAIT, "batch|each|never", 0,
+		  "with zero_copy and uring_zc: read the kernel's notices a quarter of the ring at a time (default), wait for "
+		  "that of each message, or (zero_copy only) never read one while it sends", 3 } },
 	{ SEND, { "registered", OPT_REGISTERED, NULL, 0, "with uring_zc: the messages' memory is registered", 3 } },
 	{ RECV, { "receiver", OPT_READING, "NAME", 0,
 		  "read (recv(), default), recvmsg (into fields), trunc (dropped without a copy), poll (one thread that "

@@ -86,6 +86,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__count("fields", arg, 1, MESSAGE_FIELDS_MAX, &number, failure);
 		o->shape.fields = number;
 		return err;
+	case OPT_HEADER:
+		err = quantity__size("header", arg, 1, MESSAGE_BYTES_MAX, &number, failure);
+		o->shape.header_bytes = number;
+		return err;
 	case OPT_THREADS:
 		err = quantity__count("threads", arg, 1, THREADS_MAX, &number, failure);
 		o->threads = number;
@@ -171,6 +175,10 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 		err = quantity__choice("via", arg, via_names, VIA_CNT, &index, failure);
 		o->via = index;
 		return err;
+	case OPT_WAIT:
+		err = quantity__choice("wait", arg, notices_names, NOTICES_CNT, &index, failure);
+		o->wait = index;
+		return err;
 	case OPT_BATCH:
 		err = quantity__count("batch", arg, 1, BATCH_MAX, &number, failure);
 		o->batch = number;
@@ -208,7 +216,14 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 static int check_together(const struct options *o, struct failure *failure)
 {
 	const struct message_shape *shape = &o->shape;
+	const size_t size_bytes = shape->size_bytes ?: DEFAULT_SIZE_BYTES;
 
+	if (shape->header_bytes && shape->fields < 2)
+		return failure__set(failure, -EINVAL, "header: %zu: a message of one field has nothing behind it: use --fields 2",
+				    shape->header_bytes);
+	if (shape->header_bytes && size_bytes < shape->header_bytes + shape->fields - 1)
+		return failure__set(failure, -EINVAL, "header: %zu: leaves less than a byte for each of the other %u fields: raise "
+				    "--size or lower --header", shape->header_bytes, shape->fields - 1);
 	if (shape->size_bytes && shape->size_bytes < shape->fields)
 		return failure__set(failure, -EINVAL, "size: %zu: smaller than %u fields of one byte: raise "
 				    "--size or lower --fields", shape->size_bytes, shape->fields);
@@ -237,6 +252,15 @@ static int check_together(const struct options *o, struct failure *failure)
 		if (o->via != VIA_SENDFILE && !o->strategy->in_file)
 			return failure__set(failure, -EINVAL, "via: %s: %s does not send from a file: leave --via out, or "
 					    "use --impl sendfile", via_names[o->via], o->strategy->name);
+		if (o->wait != NOTICES_BATCH && !o->strategy->reap)
+			return failure__set(failure, -EINVAL, "wait: %s: %s gets no notices: leave --wait out, or use --impl "
+					    "zero_copy", notices_names[o->wait], o->strategy->name);
+		if (o->wait == NOTICES_NEVER && o->strategy->in_ring)
+			return failure__set(failure, -EINVAL, "wait: never: %s reads its notices with its results: use each, or "
+					    "--impl zero_copy", o->strategy->name);
+		if (o->wait == NOTICES_NEVER && (o->touch || o->verify))
+			return failure__set(failure, -EINVAL, "wait: never: with --%s: who reads no notice does not know when a "
+					    "buffer may be rewritten: leave one of them out", o->touch ? "touch" : "verify");
 		if (shape->in_arena && !o->strategy->registers)
 			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
 					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",

@@ -42,6 +42,7 @@ struct options {
 	enum tls tls;
 	enum vectored call;
 	enum via via;
+	enum notices wait;
 	unsigned int batch;
 	uint64_t coalesce_us;		/* how long a polling receiver sleeps; 0: until it is woken */
 	uint64_t buffer_bytes;

@@ -21,6 +21,7 @@ static void add_send_options(json_t *object, const struct options *o)
 	json_object_set_new(object, "impl", json_string(o->strategy->name));
 	json_object_set_new(object, "duration_s", o->duration_s ? json_real(o->duration_s) : json_null());
 	json_object_set_new(object, "messages", count_or_null(o->messages));
+	json_object_set_new(object, "header_bytes", count_or_null(o->shape.header_bytes));
 	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
 	json_object_set_new(object, "pages", json_string(page_kind_names[o->shape.pages]));
 	json_object_set_new(object, "file", o->shape.directory ? json_string(o->shape.directory)
@@ -32,6 +33,7 @@ static void add_send_options(json_t *object, const struct options *o)
 	json_object_set_new(object, "call", json_string(vectored_names[o->call]));
 	json_object_set_new(object, "via", json_string(via_names[o->via]));
 	report__set(object, "batch_sends", o->batch);
+	json_object_set_new(object, "wait", json_string(notices_names[o->wait]));
 	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena && o->strategy->registers));
 	/* A call may pass the socket several times, or in another than the four calls that a hook there knows (bpf/calls.bpf.c). */
 	json_object_set_new(object, "in_pieces",

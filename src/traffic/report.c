@@ -41,6 +41,8 @@ static json_t *zerocopy_json(const struct zerocopy_counts *counts)
 	report__set(object, "in_flight", counts->in_flight);
 	report__set(object, "max_in_flight", counts->max_in_flight);
 	report__set(object, "errqueue_reads", counts->errqueue_reads);
+	report__set(object, "waits", counts->waits);
+	report__set(object, "wait_ns", counts->wait_ns);
 	return object;
 }
 

@@ -38,6 +38,8 @@ static void add_zerocopy(struct zerocopy_counts *sum, const struct zerocopy_coun
 	sum->notifications += counts->notifications;
 	sum->enobufs += counts->enobufs;
 	sum->errqueue_reads += counts->errqueue_reads;
+	sum->waits += counts->waits;
+	sum->wait_ns += counts->wait_ns;
 	sum->in_flight += counts->in_flight;
 	/* Of one connection: each has its own numbers and its own ring. */
 	if (counts->max_in_flight > sum->max_in_flight)

@@ -132,7 +132,9 @@ static int send_next(struct sender_thread *thread)
 		return err;
 	thread->flow.counts.messages++;
 	thread->messages_left--;
-	return 0;
+	while (options->wait == NOTICES_EACH && message->pending && !err)
+		err = options->strategy->reap(&thread->flow, false);
+	return err;
 }
 
 void sender_thread__send_next(struct sender_thread *thread)
@@ -348,6 +350,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 		.push = options->push,
 		.call = options->call,
 		.via = options->via,
+		.wait = options->wait,
 		.batch = options->batch,
 		.shape = options->shape,
 		.completion_time = &thread->completion_time,

@@ -37,6 +37,8 @@ struct zerocopy_counts {
 	uint64_t notifications;
 	uint64_t enobufs;
 	uint64_t errqueue_reads;
+	uint64_t waits;		/* for a notice, before the next message could be sent */
+	uint64_t wait_ns;
 	uint32_t in_flight;
 	uint32_t max_in_flight;
 };

@@ -218,7 +218,7 @@ int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_
 		if (!flow__advance(flow, fields, &done, sent, &header))
 			break;
 	}
-	if (flow->counts.messages % ((flow->shape.slots + 3) / 4) == 0) {
+	if (flow->wait != NOTICES_NEVER && flow->counts.messages % ((flow->shape.slots + 3) / 4) == 0) {
 		err = read_notifications(flow);
 		return err < 0 ? err : 0;
 	}

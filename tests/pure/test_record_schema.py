@@ -38,7 +38,7 @@ PLAIN = frozenset((
     "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
     "bytes_zero_copy", "processes", "unseen", "untold", "forks", "exits", "status", "packets",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
-    "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles",
+    "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles", "waits",
 ))  # fmt: skip
 
 

@@ -200,3 +200,16 @@ def test_short_lived_processes_are_valid_and_it_is_said_that_their_clocks_were_m
     said = sentence(raw)
     assert "; 20 of its processes ended between two looks at their clocks: its CPU time is more than" in said
     assert "the copy into the kernel takes 22 to 29 % of its CPU time" in said
+
+
+def test_a_sender_that_waits_for_each_notice_is_told_so() -> None:
+    """Of each measured segment it waited for a quarter."""
+    raw = raw_record(impl="zero_copy", kind="veth")
+    for segment in raw["run"]["segments"]:
+        wait_ns = (segment["end_ns"] - segment["begin_ns"]) // 4
+        segment["sender"]["zerocopy"] |= {"waits": 100, "wait_ns": wait_ns}
+    full = derive(raw)
+    threads = raw["workload"]["threads"]
+    assert full["zerocopy"]["waiting_share"] == pytest.approx(0.25 / threads)
+    said = f"; {round(25 / threads)} % of its time the sender waited until the kernel gave a buffer back"
+    assert said in full["verdict"]["sentence"]

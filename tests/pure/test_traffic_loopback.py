@@ -155,6 +155,9 @@ def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     assert sent["histograms"]["round_trip_ns"] is None
 
 
+ZERO_COPY = ["zero_copy", "uring_zc"]
+
+
 @pytest.mark.parametrize("threads", [1, 4])
 def test_zero_copy_completes_every_send_and_loopback_copies_them_all(threads: int) -> None:
     """Also where one thread sends on several connections, each with completions of its own."""
@@ -171,6 +174,35 @@ def test_zero_copy_completes_every_send_and_loopback_copies_them_all(threads: in
     assert 1 <= account["max_in_flight"] <= sent["options"]["working_set_messages"]
     assert sent["calls"] == account["sends"] + account["enobufs"]
     assert sent["histograms"]["completion_time_ns"]["count"] == sends
+
+
+@pytest.mark.parametrize("words", [*(f"{impl} --wait each" for impl in ZERO_COPY), "zero_copy --wait never"])
+def test_when_notices_are_read(words: str) -> None:
+    """Each: one send in flight, and its notice. Never: all are in flight until they are read at the end."""
+    sent, _ = reports_of(["--impl", *words.split(), "--messages", "400", "--size", "16K"], [])
+    account = sent["zerocopy"]
+    assert account["sends"] == account["completions"] == account["copied"] == 400
+    assert account["in_flight"] == account["enobufs"] == 0
+    if words.endswith("never"):
+        assert account["max_in_flight"] == 400 and account["waits"] == account["wait_ns"] == 0
+        assert account["errqueue_reads"] < 40
+    else:
+        assert account["max_in_flight"] == 1 and account["notifications"] == 400
+        # At a quarter of the ring it looks before it waits, and may find the notice there.
+        assert 300 <= account["waits"] <= 400
+        assert 0 < account["wait_ns"] < sent["histograms"]["completion_time_ns"]["max"] * 400
+
+
+def test_a_header_is_as_long_as_it_was_asked_for() -> None:
+    """What arrives begins with its letter, the bodies behind it share the rest."""
+    options = ["--impl", "one_copy", "--messages", "2", "--size", "1000", "--fields", "4", "--header", "200"]
+    with (
+        running("send", *options) as sender,
+        socket.create_connection(("127.0.0.1", int(listening_port(sender)))) as receiver,
+    ):
+        got = b"".join(iter(lambda: receiver.recv(1 << 20), b""))
+        assert end(sender).report["bytes"] == 2000
+    assert got == (b"A" * 200 + b"B" * 266 + b"C" * 266 + b"D" * 268) * 2
 
 
 @pytest.mark.parametrize("impl", IN_RING)
@@ -761,6 +793,12 @@ WRONG = [
     ([*SEND, "--via", "splice"], "one_copy does not send from a file"),
     (["send", "--impl", "sendfile", "--pages", "thp"], "--pages 4k"),
     ([*SEND, "--size", "0"], "out of range"),
+    ([*SEND, "--wait", "each"], "one_copy gets no notices"),
+    (["send", "--impl", "zero_copy", "--wait", "all"], "batch, each, never"),
+    (["send", "--impl", "zero_copy", "--wait", "never", "--touch"], "when a buffer may be rewritten"),
+    (["send", "--impl", "uring_zc", "--wait", "never"], "reads its notices with its results"),
+    ([*SEND, "--header", "64K"], "less than a byte for each of the other 7 fields"),
+    ([*SEND, "--header", "5", "--fields", "1"], "use --fields 2"),
     ([*SEND, "--size", "7"], "smaller than 8 fields"),
     ([*SEND, "--size", "2G"], "out of range"),
     ([*SEND, "--size", "64KX"], "unknown suffix 'KX'"),

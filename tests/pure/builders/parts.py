@@ -143,7 +143,7 @@ def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
         **{"sends": calls, "bytes_sent": calls * size, "completions": calls},
         **{"copied": copied, "bytes_copied": copied * size},
         **dict.fromkeys(("notifications", "errqueue_reads"), calls // 4),
-        **{"enobufs": 0, "in_flight": 0, "max_in_flight": 14},
+        **{"enobufs": 0, "in_flight": 0, "max_in_flight": 14, "waits": 0, "wait_ns": 0},
     }
 
 

@@ -33,6 +33,8 @@ LATER: dict[str, tuple[str, Scalar]] = {
     "call": ("call", "sendmsg"),
     "via": ("via", "sendfile"),
     "batch": ("batch_sends", 1),
+    "header": ("header_bytes", None),
+    "wait": ("wait", "batch"),
     "touch_received": ("touch_received", False),
     "tls": ("tls", "off"),
 }

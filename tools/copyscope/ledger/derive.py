@@ -7,7 +7,7 @@ a rule has changed, and the raw data are never touched.
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import structs, to_builtins
+from msgspec import UNSET, structs, to_builtins
 
 from copyscope.ledger import flows, headline
 from copyscope.ledger.attribution import SideTime, clocked, side_times, softirq_beside
@@ -50,7 +50,7 @@ from copyscope.record.program.derived import (
     ProgramZerocopy,
 )
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import RawRun
+from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     PROCESSES,
     Record,
@@ -260,7 +260,18 @@ def own_zerocopy(raw: RawRun, ledger: Sequence[AccountRow]) -> Zerocopy | None:
         bytes_silent=None if absent else silent,
         bytes_zero_copy=None if absent else flows.zero_copy_bytes(raw, silent),
         cause=find_cause(raw.topology, totals["copied"], silent),
+        **_waiting(raw, segments),
     )
+
+
+def _waiting(raw: RawRun, segments: Sequence[Segment]) -> dict[str, Any]:
+    """How often the sender waited for a notice, and for which part of its threads' time."""
+    made = [s.sender.zerocopy for s in segments if s.sender.zerocopy]
+    if any(one.wait_ns is UNSET for one in made):
+        return {}
+    waits, waited_ns = (sum(getattr(one, key) for one in made) for key in ("waits", "wait_ns"))
+    threads = 1 if raw.workload.sender == "loop" else raw.workload.threads
+    return {"waits": waits, "waiting_share": waited_ns / (wall_ns(segments) * threads)}
 
 
 def program_zerocopy(raw: RawProgramRun, ledger: Sequence[AccountRow]) -> ProgramZerocopy | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from copyscope.grouping import gathered
 from copyscope.ledger import overhead
 from copyscope.ledger.attribution import tied
@@ -46,7 +48,8 @@ def find_sentence(story: Story, cost: Overhead) -> str:
     if absent:
         return f"{opening}: what its copies cost is not known: {absent}"
     text, share = _finding(story)
-    return f"{opening}: {text}{_few(story)}{_refused(story.raw)}{_caution(cost, share)}"
+    told = f"{_few(story)}{_waiting(story.zerocopy)}{_refused(story.raw)}{_caution(cost, share)}"
+    return f"{opening}: {text}{told}"
 
 
 def _probed(raw: RawRun) -> list[Segment]:
@@ -168,6 +171,14 @@ def spoken(share: Share | None) -> str:
 def samples_of(sides: Sides) -> int:
     """All that were taken of the run."""
     return sum(side.samples or 0 for side in (sides.sender, sides.receiver, sides.other))
+
+
+def _waiting(zerocopy: Zerocopy | None) -> str:
+    """A sender that waits for each notice does little else."""
+    share = zerocopy.waiting_share if zerocopy else UNSET
+    if share is UNSET or share < WORTH_A_WARNING:
+        return ""
+    return f"; {percent(share)} of its time the sender waited until the kernel gave a buffer back"
 
 
 def _refused(raw: RawRun) -> str:

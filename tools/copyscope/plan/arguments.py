@@ -44,6 +44,7 @@ SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "
 WORKLOAD = """
 --size BYTES =64K       message size, suffixes K M G; default 64K
 --fields N =8           buffers per message, 1..1024; default 8
+--header BYTES          of the first buffer, the others share the rest; default all alike
 --threads N =1          connections, mostly a thread each on both sides; default 1
 --duration S            measuring time: 5 (default), 90s, 10m
 --messages N            a fixed count per thread instead (no control segments then)
@@ -62,6 +63,9 @@ WORKLOAD = """
 --batch N =1            of per_field, so many fields in one sendmmsg(); default 1, a send() each
 --call CALL =sendmsg    of one_copy, the call that takes all fields: sendmsg (default) or writev
 --via VIA =sendfile     of sendfile: by sendfile() (default), or by splice through a pipe of its own
+--wait WHEN             of zero_copy and uring_zc, when it reads the kernel's notices: batch (default, a
+                        quarter of the ring at a time), each (waits for that of each message) or never (while
+                        it sends)
 --registered            with uring_zc: the messages' memory is registered
 --align ALIGN =heap     heap (default) or page
 --pages PAGES =4k       4k (default), thp or hugetlb

@@ -23,7 +23,7 @@ TRAFFIC_REFUSALS: dict[int, type[Exception]] = {2: UsageError, 3: MachineError}
 # The keys of the record's workload that the traffic program resolves.
 FROM_TRAFFIC = (
     *("impl", "size_bytes", "fields", "threads", "mode", "align", "pages", "working_set_messages", "touch"),
-    *("sender", "file", "issue", "registered", "push", "call", "via", "batch_sends"),
+    *("sender", "file", "issue", "registered", "push", "call", "via", "batch_sends", "wait", "header_bytes"),
     *("verify", "tls", "nodelay", "congestion_control", "sndbuf_bytes", "time_every"),
 )
 FROM_RECEIVER = ("receiver", "coalesce_us", "touch_received", "rcvbuf_bytes")
@@ -31,7 +31,7 @@ FROM_RECEIVER = ("receiver", "coalesce_us", "touch_received", "rcvbuf_bytes")
 TO_BOTH = ("size", "fields", "threads", "mode", "nodelay", "tls", "working_set", "verify", "touch")
 TO_SENDER = (
     *("impl", "align", "pages", "sender", "file", "issue", "push", "batch", "call", "via", "registered"),
-    *("sndbuf", "time_every", "messages"),
+    *("wait", "header", "sndbuf", "time_every", "messages"),
 )
 TO_RECEIVER = ("receiver", "coalesce", "buffer", "rcvbuf", "touch_received")
 # Those that are numbers once they have been read -> what the traffic program calls them then.

@@ -276,6 +276,8 @@ class Zerocopy(Section):
     copied: of these, with the flag
     bytes_silent: copied without the flag, in the `ledger` segments
     bytes_zero_copy: sent without a copy, as far as can be seen, in the `ledger` segments
+    waits: times that the sender waited for a notice before it could go on
+    waiting_share: of the time of its threads
     """
 
     sends: int
@@ -289,6 +291,8 @@ class Zerocopy(Section):
     notifications: int
     max_in_flight: int
     cause: Cause | None
+    waits: int | UnsetType = UNSET
+    waiting_share: float | UnsetType = UNSET
 
 
 class Identity(Reasoned):

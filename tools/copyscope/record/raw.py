@@ -138,6 +138,9 @@ class Workload(WorkloadBase, kw_only=True):
     call: of `one_copy`: `sendmsg` or `writev`
     via: of `sendfile`: `sendfile` or `splice`
     batch_sends: of `per_field`: fields in one sendmmsg(2)
+    header_bytes: of the first field, the others share the rest; null: all are alike
+    wait: when notices of zero-copy sends are read: `batch` (a quarter of the ring at a time), `each`
+        (before the sender goes on) or `never` (while it sends)
     touch_received: the receiver touches every cache line
     tls: `off`, or the kernel encrypts (kTLS): `1.2`, `1.3`
     """
@@ -168,6 +171,8 @@ class Workload(WorkloadBase, kw_only=True):
     call: str | UnsetType = UNSET
     via: str | UnsetType = UNSET
     batch_sends: int | UnsetType = UNSET
+    header_bytes: int | UnsetType | None = UNSET
+    wait: str | UnsetType = UNSET
     touch_received: bool | UnsetType = UNSET
     tls: str | UnsetType = UNSET
 

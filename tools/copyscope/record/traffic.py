@@ -35,6 +35,7 @@ class ZerocopyTotals(Section):
     enobufs: sends refused: optmem or memlock limit
     notifications: each may cover a range of sends
     in_flight: not complete yet; 0 when drained
+    waits: times that the sender had to wait for a notice before it could go on, and for how long in all
     """
 
     sends: int
@@ -47,6 +48,8 @@ class ZerocopyTotals(Section):
     in_flight: int
     max_in_flight: int
     errqueue_reads: int
+    waits: int | UnsetType = UNSET
+    wait_ns: int | UnsetType = UNSET
 
 
 class Spliced(Section):

@@ -93,7 +93,7 @@ def judged_lines(record: Record, title: str, labels: Sequence[tuple[str, str]], 
 def _workload_text(record: Record) -> str:
     workload, topology = record["workload"], record["topology"]
     parts = [
-        f"{units.format_bytes(workload['size_bytes'])} in {workload['fields']} fields",
+        f"{units.format_bytes(workload['size_bytes'])} in {_fields_text(workload)}",
         # `threads` are connections: each with a thread of its own, or all in one.
         f"{units.counted(workload['threads'], 'connection')} in one sending thread"
         if workload.get("sender") == "loop"
@@ -104,6 +104,9 @@ def _workload_text(record: Record) -> str:
     ]
     if workload["mode"] != "stream":
         parts.insert(2, workload["mode"])
+    if workload.get("wait", "batch") != "batch":
+        waits = {"each": "waits for each notice", "never": "reads no notice while it sends"}
+        parts.insert(1, waits[workload["wait"]])
     if workload["receiver"] != "read":
         coalesced = workload.get("coalesce_us")
         every = f" every {coalesced} us" if coalesced else ""
@@ -113,6 +116,12 @@ def _workload_text(record: Record) -> str:
     if workload.get("file"):
         parts.insert(2, f"file in {workload['file']}")
     return f"{workload['impl']}: {', '.join(parts)}"
+
+
+def _fields_text(workload: Record) -> str:
+    header_bytes = workload.get("header_bytes")
+    header = f", the first of {units.format_bytes(header_bytes)}" if header_bytes else ""
+    return f"{workload['fields']} fields{header}"
 
 
 def _machines_text(record: Record) -> str:
@@ -154,6 +163,9 @@ def zerocopy_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
         f"at most {units.format_count(zerocopy['max_in_flight'])} in flight",
         f"ENOBUFS {units.format_count(zerocopy['enobufs'])}",
     ]
+    if zerocopy.get("waits"):
+        share = units.format_percent(zerocopy["waiting_share"])
+        facts.append(f"waited for one {units.format_count(zerocopy['waits'])} times, {share} of the time")
     if zerocopy["sends"] != zerocopy["completions"]:
         facts.append(f"only {units.format_count(zerocopy['completions'])} completed")
     lines += labelled("", ", ".join(facts), width)

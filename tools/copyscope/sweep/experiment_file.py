@@ -39,7 +39,7 @@ NOT_MEASURED = ("out", "json", "explain", "verbose", "quiet", "keep")
 # Of a simulated machine the repeats are boots with other seeds.
 AT_THE_TOP = {"duration": "duration_s", "repeat": "repeats", "seed": "seed", "seeds": "repeats"}
 # Others are texts, or switches where the option takes no value.
-BYTES = ("size", "buffer", "sndbuf", "rcvbuf")
+BYTES = ("size", "header", "buffer", "sndbuf", "rcvbuf")
 COUNTS = (
     *("fields", "threads", "working_set", "time_every", "mtu", "messages", "frequency", "gate", "coalesce"),
 )
