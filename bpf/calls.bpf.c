@@ -47,6 +47,21 @@ static __always_inline void count_call(struct call_cell *cell, __u32 call, long 
 		cell->largest_bytes = ret;
 }
 
+/*
+ * Ends the clock of this task, if one runs: whatever becomes of this call, the next one has a clock of its own. The call that it
+ * is of, or CALL_NONE. The time is read after that: an interrupt between the two gives it no softirq time from beyond its end.
+ */
+static __always_inline __u32 stop_clock(struct task_clock *clock)
+{
+	__u32 call = clock ? clock->call : CALL_NONE;
+
+	if (call != CALL_NONE) {
+		clock->call = CALL_NONE;
+		add_atomic(&open_clocks, -1);
+	}
+	return call;
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 {
@@ -78,31 +93,17 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 		if (!clock)
 			return 0;
 	}
+	stop_clock(clock); /* open still: the end of that call was not seen */
 	clock->off_cpu_since_ns = 0;
 	clock->softirq_since_ns = 0;
 	clock->spent_ns[TIME_SOFTIRQ] = 0;
 	clock->spent_ns[TIME_BLOCKED] = 0;
-	/* One that is open still: the end of that call was not seen. */
-	if (clock->call == CALL_NONE)
-		add_atomic(&open_clocks, 1);
-	clock->call = call;
+	add_atomic(&open_clocks, 1);
 	clock->enter_ns = bpf_ktime_get_ns();
+	/* It runs from here on, so that an interrupt gives it no softirq time from before its begin. */
+	barrier();
+	clock->call = call;
 	return 0;
-}
-
-/*
- * Ends the clock of this task, if one runs: whatever becomes of this call, the next one has a clock of its own. The call that it
- * is of, or CALL_NONE.
- */
-static __always_inline __u32 stop_clock(struct task_clock *clock)
-{
-	__u32 call = clock ? clock->call : CALL_NONE;
-
-	if (call != CALL_NONE) {
-		clock->call = CALL_NONE;
-		add_atomic(&open_clocks, -1);
-	}
-	return call;
 }
 
 /* Splice(2) has two names, by its direction (watched_call()). */
@@ -143,13 +144,12 @@ SEC("?tp_btf")
 int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	__u64 now = open_clocks ? bpf_ktime_get_ns() : 0;
 	__u32 side = side_of(pid_tgid >> 32);
 	struct task_clock *clock;
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
 	__u32 call, timed;
-	__u64 elapsed;
+	__u64 now, elapsed;
 
 	if (side == SIDE_OTHER)
 		return 0;
@@ -157,8 +157,9 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	if (call == CALL_NONE)
 		return 0;
 	/* Entered before the programs were attached: counted, not timed. */
-	clock = now ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
+	clock = open_clocks ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
 	timed = stop_clock(clock);
+	now = bpf_ktime_get_ns();
 	if (is_call(timed, call)) {
 		/* As it was found at the entry: another thread may have closed the file meanwhile, or opened another in its place. */
 		call = timed;

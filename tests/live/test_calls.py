@@ -66,3 +66,11 @@ def test_every_call_that_passes_a_socket_is_counted_there_even_in_vain() -> None
     reads = sum(segment["sender"]["zerocopy"]["errqueue_reads"] for segment in made)
     assert counted["sender", "recvmsg"] == reads > 0
     assert counted["receiver", "recvfrom"] == sum(segment["receiver"]["calls"] for segment in made) > 0
+
+
+def test_no_call_takes_less_time_than_its_softirq_work() -> None:
+    """What an interrupt ran at the begin or end of a call was taken off: the rest was below 0, or minutes."""
+    options = ("--impl", "one_copy", "--topology", "loopback", "--size", "64", "--threads", "8")
+    record = record_of(*options, "--instruments", "calls", "--duration", "3")
+    longest = [row["histogram"]["buckets"][-1][0] for row in record["calls"] if row["calls"]]
+    assert longest and max(longest) < 10e9 * SLOW
