@@ -98,7 +98,7 @@ TAP = {"side": "sender", "device": "eth0", "protocol": "ETH_P_ALL", "pid": 812, 
             "every device (owner not visible)",
         ),
         ({"kind": "veth", "packet_sockets": [{**TAP, "protocol": "ETH_P_ARP"}]}, "local_delivery", "local"),
-        ({"kind": "veth", "scatter_gather": False}, "no_scatter_gather", "cs-s0 cannot gather"),
+        ({"kind": "veth", "scatter_gather": False}, "no_offload", "likely cs-s0 cannot gather"),
     ],
 )
 def test_names_the_cause(options: dict[str, Any], code: str, words: str) -> None:
@@ -134,7 +134,7 @@ def test_a_tap_on_the_far_end_of_a_wire_is_not_to_blame() -> None:
             "completions say zero-copy, yet the bytes were copied on the way (skb_pp_",
         ),
         ("zero_copy", {"kind": "nics"}, "no copy on the way"),
-        ("zero_copy", {"scatter_gather": False}, "the copy was made anyway, at the send call"),
+        ("zero_copy", {"scatter_gather": False}, "the copy was made anyway, later and in softirq"),
         ("sendfile", {}, "no copy into the kernel: pages of a file by reference, "),
         (
             "null",

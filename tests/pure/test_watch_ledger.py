@@ -129,11 +129,15 @@ def test_a_packet_socket_on_another_device_is_not_to_blame() -> None:
     assert derive(raw)["zerocopy"]["cause"]["code"] == "unknown"
 
 
-def test_a_device_that_cannot_gather_makes_the_send_call_copy() -> None:
+@pytest.mark.parametrize(
+    ("feature", "words"),
+    [("scatter_gather", "cannot gather"), ("tx_checksum", "does not work out checksums")],
+)
+def test_a_device_that_lacks_an_offload_is_likely_to_make_the_kernel_copy(feature: str, words: str) -> None:
     raw = watched_record(zerocopy=True, copied=100)
-    raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
+    raw["topology"]["devices"][0]["features"][feature] = False
     cause = derive(raw)["zerocopy"]["cause"]
-    assert cause["code"] == "no_scatter_gather" and "eth0 cannot gather" in cause["sentence"]
+    assert cause["code"] == "no_offload" and f"likely eth0 {words}" in cause["sentence"]
 
 
 def test_xdp_copies_without_saying_so() -> None:

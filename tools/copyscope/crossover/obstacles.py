@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from copyscope.ledger.zerocopy_cause import device_without_gather, is_tap
+from copyscope.ledger.zerocopy_cause import device_without_offload, is_tap, what_it_lacks
 from copyscope.record.check import WatchedRun
 from copyscope.units import format_size
 
@@ -48,10 +48,10 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
 def of_pages(run: WatchedRun) -> list[Obstacle]:
     """What makes pages that go by reference a copy, those of files as well."""
     found = []
-    device = device_without_gather(run.raw.topology)
+    device = device_without_offload(run.raw.topology)
     if device is not None:
-        text = f"{device} has no scatter-gather: the kernel copies at the call"
-        found.append(Obstacle(f"{device} has no scatter-gather: a copy", text))
+        text = f"{device.name} {what_it_lacks(device)}: the kernel copies packets before they leave"
+        found.append(Obstacle(f"{device.name} {what_it_lacks(device)}: a copy", text))
     xdp = run.raw.topology.xdp
     where = f"XDP ({xdp}) on its device"
     return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])

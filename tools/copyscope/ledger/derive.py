@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET, structs, to_builtins
 
-from copyscope.ledger import flows, headline
+from copyscope.ledger import flows, headline, late_copies
 from copyscope.ledger.attribution import SideTime, clocked, side_times, softirq_beside
 from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.ledger.functions import exact_rows, zerocopy_life
@@ -90,6 +90,7 @@ def derive(record: Record, *, effects: bool = True) -> Record:
 
 def derive_own(raw: RawRun) -> Derived:
     """What follows from a run of our own traffic, step by step."""
+    raw = late_copies.decided(raw, zerocopy_total(measured(raw.run.segments), "copied") or 0)
     times = side_times(raw)
     moved = flows.flows(raw, silent_high_ns(times))
     ledger = ledger_rows(raw, times, moved)
@@ -122,6 +123,7 @@ def derive_own(raw: RawRun) -> Derived:
 
 def derive_program(raw: RawProgramRun, *, effects: bool) -> DerivedProgram:
     """What follows from a run beside a program, in the same steps."""
+    raw = late_copies.decided(raw, program_flows.zerocopy_totals(raw)["copied"])
     measured_raw, raw = raw, user_copies.decided(raw)
     times = side_times(raw)
     own_copies = user_copies.bounds(measured_raw, times["target"])
@@ -259,7 +261,7 @@ def own_zerocopy(raw: RawRun, ledger: Sequence[AccountRow]) -> Zerocopy | None:
         max_in_flight=max(s.sender.zerocopy.max_in_flight for s in segments if s.sender.zerocopy),
         bytes_silent=None if absent else silent,
         bytes_zero_copy=None if absent else flows.zero_copy_bytes(raw, silent),
-        cause=find_cause(raw.topology, totals["copied"], silent),
+        cause=find_cause(raw, totals["copied"], silent),
         **_waiting(raw, segments),
     )
 
@@ -280,7 +282,7 @@ def program_zerocopy(raw: RawProgramRun, ledger: Sequence[AccountRow]) -> Progra
     if not totals["sends"]:
         return None
     silent = cell(ledger, "silent") or 0
-    cause = find_cause(raw.topology, totals["copied"], silent)
+    cause = find_cause(raw, totals["copied"], silent)
     blind = None if totals["completions"] else program_flows.why_no_completions(raw.hooks)
     if blind:
         totals |= dict.fromkeys(("completions", "copied", "notifications", "unseen"))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields, replace
 
 from msgspec import UNSET
 
-from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.hooks import WORKS, hooks_of, why_absent
 from copyscope.record.raw import RawRun, Run, Segment, Topology
 from copyscope.record.segments import (
@@ -149,27 +148,20 @@ def gathers(raw: RawRun) -> bool | None:
     return True if total(select(raw.run.segments, "ledger"), "sender", "gather_timed_messages") else None
 
 
-def referenced_bytes(path: Topology, segments: Sequence[Segment]) -> int:
-    """Bytes that the program sent with zero-copy or as pages, and that the kernel took by reference."""
-    sent = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
-    return sent - copied_at_call(path, segments)
+def referenced_bytes(segments: Sequence[Segment]) -> int:
+    """Bytes that the program sent with zero-copy or as pages. Of TCP the kernel takes them by reference
+    whatever the device can do (sk_setup_caps(), net/core/sock.c)."""
+    return (zerocopy_total(segments, "bytes_sent") or 0) + (spliced_total(segments, "bytes") or 0)
 
 
-def copied_at_call(path: Topology, segments: Sequence[Segment]) -> int:
-    """Bytes that were to go by reference and that the send call copied: the device cannot gather."""
-    if device_without_gather(path) is None:
-        return 0
-    return (zerocopy_total(segments, "bytes_copied") or 0) + (spliced_total(segments, "bytes") or 0)
-
-
-def deferred_bytes(path: Topology, segments: Sequence[Segment]) -> int:
+def deferred_bytes(segments: Sequence[Segment]) -> int:
     """Bytes of zero-copy sends that the kernel reported as copied later than the call."""
-    return zerocopy_total(segments, "bytes_copied") or 0 if device_without_gather(path) is None else 0
+    return zerocopy_total(segments, "bytes_copied") or 0
 
 
-def uncopied_bytes(path: Topology, segments: Sequence[Segment]) -> int:
+def uncopied_bytes(segments: Sequence[Segment]) -> int:
     """Bytes that were referenced and that no completion reports as copied: silent copies, and none at all."""
-    return max(0, referenced_bytes(path, segments) - deferred_bytes(path, segments))
+    return max(0, referenced_bytes(segments) - deferred_bytes(segments))
 
 
 def silent_bytes(path: Topology, segments: Sequence[Segment], silent_high_ns: float) -> int:
@@ -178,27 +170,26 @@ def silent_bytes(path: Topology, segments: Sequence[Segment], silent_high_ns: fl
     Certain on a path with native XDP (the driver moves every packet into its own page); elsewhere only when
     the time sampled in silent copies, at most `silent_high_ns`, could have moved that many bytes.
     """
-    uncopied = uncopied_bytes(path, segments)
+    uncopied = uncopied_bytes(segments)
     plausible = silent_high_ns * FASTEST_COPY_BYTES_PER_NS >= uncopied
     return uncopied if path.xdp == "native" or plausible else 0
 
 
 def zero_copy_bytes(raw: RawRun, silent: int) -> int:
     """Bytes that were referenced and never copied on the way that this record sees."""
-    return max(0, uncopied_bytes(raw.topology, select(raw.run.segments, "ledger")) - silent)
+    return max(0, uncopied_bytes(select(raw.run.segments, "ledger")) - silent)
 
 
-def copied_in(path: Topology, segments: Sequence[Segment]) -> int:
+def copied_in(segments: Sequence[Segment]) -> int:
     """Bytes that the send calls copied, as the program added up what they returned."""
-    return total(segments, "sender", "bytes") - referenced_bytes(path, segments)
+    return total(segments, "sender", "bytes") - referenced_bytes(segments)
 
 
-def kernel_copied_in(raw: RawRun, kernel: Counted) -> int | None:
+def kernel_copied_in(kernel: Counted) -> int | None:
     """The same by the kernel's count, of its own segments; None where it does not know which were copied."""
     if kernel.zerocopy_bytes is None:
         return None
-    at_call = copied_at_call(raw.topology, byte_segments(raw.run))
-    return kernel.bytes - kernel.zerocopy_bytes - kernel.spliced_bytes + at_call
+    return kernel.bytes - kernel.zerocopy_bytes - kernel.spliced_bytes
 
 
 def accepted_sends(segments: Sequence[Segment]) -> int:
@@ -215,7 +206,7 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
         accounts = ("gather", "copy_in", "pin", "deferred", "silent", "completion", "copy_out")
         found = dict.fromkeys(accounts, unknown(absent))
         return found | ({"gather": NOTHING} if gathers(raw) is False else {})
-    copied = 0 if device_without_gather(path) else zerocopy_total(segments, "copied") or 0
+    copied = zerocopy_total(segments, "copied") or 0
     referenced = (zerocopy_total(segments, "sends") or 0) + (spliced_total(segments, "calls") or 0)
     if encrypts(raw):
         return _encrypted(raw, segments, silent_high_ns)
@@ -224,8 +215,8 @@ def flows(raw: RawRun, silent_high_ns: float) -> dict[str, Flow]:
     return pages | {
         "gather": _gather(raw, segments),
         "copy_in": _copy_in(raw, segments),
-        "pin": Flow(referenced_bytes(path, segments), "exact", referenced),
-        "deferred": Flow(deferred_bytes(path, segments), "reported", copied),
+        "pin": Flow(referenced_bytes(segments), "exact", referenced),
+        "deferred": Flow(deferred_bytes(segments), "reported", copied),
         "silent": _silent(path, segments, silent_high_ns),
         # completions move no payload; their number is what they cost
         "completion": Flow(0, "exact", zerocopy_total(segments, "completions") or 0),
@@ -304,20 +295,19 @@ def _gather(raw: RawRun, segments: Sequence[Segment]) -> Flow:
 
 def _copy_in(raw: RawRun, segments: Sequence[Segment]) -> Flow:
     kernel = counted(raw, "sender", SEND_HOOK)
-    copied = copied_in(raw.topology, segments)
+    copied = copied_in(segments)
     if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
         blind = "the hook does not see which calls are zero-copy"
         why = why_uncounted(raw, SEND_HOOK) if kernel is None else blind
         return Flow(copied, "derived", calls_reason=why)
-    method = "reported" if copied_at_call(raw.topology, segments) else "exact"
     if counted_apart(raw.run):
-        return Flow(copied, method, accepted_sends(segments) - (zerocopy_total(segments, "sends") or 0))
+        return Flow(copied, "exact", accepted_sends(segments) - (zerocopy_total(segments, "sends") or 0))
     calls = kernel.calls - kernel.zerocopy_calls - kernel.spliced_calls
-    return Flow(kernel_copied_in(raw, kernel), method, calls, bytes_by=KERNEL)
+    return Flow(kernel_copied_in(kernel), "exact", calls, bytes_by=KERNEL)
 
 
 def _silent(path: Topology, segments: Sequence[Segment], silent_high_ns: float) -> Flow:
-    if referenced_bytes(path, segments):
+    if referenced_bytes(segments):
         return Flow(silent_bytes(path, segments, silent_high_ns), "derived", calls_reason=NO_SILENT_CALLS)
     return _none_referred(silent_high_ns)
 

@@ -13,7 +13,6 @@ from copyscope.ledger.flows import encrypts
 from copyscope.ledger.identities.own import Books
 from copyscope.ledger.rows import cell
 from copyscope.ledger.share import FEWEST_SAMPLES, WORTH_A_WARNING, Share, percent
-from copyscope.ledger.zerocopy_cause import device_without_gather
 from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
 from copyscope.record.instruments import Sample
 from copyscope.record.raw import RawRun, Segment
@@ -65,8 +64,6 @@ def _finding(story: Story) -> tuple[str, Share | None]:
         return _spliced(story) if spliced_total(_probed(story.raw), "bytes") else _plain(story)
     copied = zerocopy.copied / zerocopy.completions if zerocopy.completions else 0.0
     why = zerocopy.cause.sentence if zerocopy.cause else "cause not known"
-    if zerocopy.cause and device_without_gather(story.raw.topology) is not None and copied >= MOST_SENDS:
-        return f"the copy was made anyway, at the send call: {why}", account_share(story, "copy_in")
     if copied > 0:
         opening = "the copy was made anyway, later and "
         if copied < MOST_SENDS:
@@ -101,10 +98,6 @@ def _encrypted(story: Story) -> tuple[str, Share | None]:
 
 
 def _spliced(story: Story) -> tuple[str, Share | None]:
-    if cell(story.ledger, "copy_in"):
-        device = device_without_gather(story.raw.topology)
-        text = f"the copy was made anyway, at the send call: {device} has no scatter-gather"
-        return text, account_share(story, "copy_in")
     memory = any(s.sender.send_syscalls.get("vmsplice") for s in story.raw.run.segments)
     pages = "pages of the program's memory" if memory else "pages of a file"
     if cell(story.ledger, "silent"):

@@ -1,12 +1,18 @@
-"""Why zero-copy sends were copied after all, as far as the record of the path can tell."""
+"""Why zero-copy sends were copied after all: the caller of the copy says it, the path on whose device."""
 
+from collections import Counter
+
+from copyscope.ledger import late_copies
+from copyscope.ledger.share import percent
 from copyscope.record.derived import Cause
 from copyscope.record.program.raw import ProgramTopology
-from copyscope.record.raw import PacketSocket, TopologyBase
+from copyscope.record.raw import Device, Measured, PacketSocket, RawRun, TopologyBase
+from copyscope.taxonomy.callers import CAUSES
 
 # a socket of this protocol sees every outgoing packet (net/core/dev.c, dev_queue_xmit_nit)
 ETH_P_ALL = frozenset(("all", "*", "eth_p_all", "3", "0x3", "0003", "0x0003"))
-
+# Of the samples of a copy; fewer are strays.
+WORTH_A_WORD = 0.05
 
 OTHER_FORM = Cause(
     "silent_copy",
@@ -17,38 +23,106 @@ NATIVE_XDP = Cause(
     "native XDP on the receiver's device: the driver copies every packet into a page of its own, and the "
     "completion flag does not tell",
 )
-NO_GATHER = (
-    "{} cannot gather from several pages (scatter-gather is off), so the bytes were copied at the send call; "
-    "turn it on with ethtool -K"
+AT_CALL = Cause(
+    "at_call",
+    "copied at the send call: of UDP the kernel refers to pages only where the device gathers from several "
+    "and works out checksums, and a message is one packet",
 )
 NO_DEVICE = (
     "cause not known: its device was not seen; a UDP socket that is not connected names its receiver in each "
     "message only: connect(2) it, or see what `ip route get RECEIVER` says"
 )
 NOTHING_FOUND = (
-    "cause not known: no XDP, packet socket, local delivery or device without scatter-gather was found on "
-    "this path"
+    "cause not known: no XDP, packet socket, local delivery or device that cannot gather or work out "
+    "checksums was found on this path, and no sample says who had it made"
 )
+# What needs no name of this path.
+SENTENCES = {
+    "vhost": "the packets go to a virtual machine (vhost), which gets a copy",
+    "xdp": "an XDP program on a device that receives them: each packet is copied for it",
+    "bridge": "a bridge on the way copies what it forwards",
+    "rewritten": "something on the way writes into the packets (IPsec, WireGuard, netfilter or tc): for that "
+    "the kernel makes them its own",
+    "timestamps": "each packet is given back for its time stamp (SO_TIMESTAMPING), as a copy",
+}
 
 
-def find_cause(path: TopologyBase, copied: int, silent_bytes: int) -> Cause | None:
-    """The first cause that explains it; None when nothing was copied.
-
-    A silent copy first (its completions say nothing, so nothing else explains it), then what nothing else
-    could change: a device that has the send call itself copy, local delivery, and of what may go away a
-    packet socket (which costs a copy even towards a real device).
-    """
+def find_cause(raw: Measured, copied: int, silent_bytes: int) -> Cause | None:
+    """What explains it; None when nothing was copied. The configuration only where no sample says who had
+    the copy made, and then as what is likely."""
+    if copied <= 0 and silent_bytes <= 0:
+        return None
+    accounts = [name for name, much in (("deferred", copied), ("silent", silent_bytes)) if much > 0]
+    path, seen = raw.topology, late_copies.callers(raw, accounts)
+    found = _by_callers(path, seen)
+    if found is not None:
+        return found
     if silent_bytes > 0:
         return NATIVE_XDP if path.xdp == "native" else OTHER_FORM
-    if copied <= 0:
+    if late_copies.at_call(raw):
+        return AT_CALL
+    if seen:
+        function = seen.most_common(1)[0][0]
+        return Cause("unknown", f"cause not known: the kernel copied them for {function}()")
+    return _suggested(path, certain=isinstance(raw, RawRun))
+
+
+def _by_callers(path: TopologyBase, seen: Counter[str]) -> Cause | None:
+    """What most of the samples say. Packets that others get as well are copied without a tap, too."""
+    codes: Counter[str] = Counter()
+    for function, samples in seen.items():
+        codes[CAUSES.get(function, "unknown")] += samples
+    least = WORTH_A_WORD * codes.total()
+    known = {code: n for code, n in codes.most_common() if code != "unknown" and n >= least}
+    if not known:
         return None
-    device, listener, local = device_without_gather(path), _listener(path), _local(path)
+    main = next((code for code in known if code != "packet_socket"), "packet_socket")
+    cause = _cause(main, path)
+    if main != "packet_socket" and "packet_socket" in known:
+        return _beside(cause, _listener(path) or "a packet socket")
+    other = next((code for code in known if code != main), None)
+    if other is None:
+        return cause
+    share = percent(known[other] / codes.total())
+    return Cause(cause.code, f"{cause.sentence}; {share} of it: {_cause(other, path).sentence}")
+
+
+def _cause(code: str, path: TopologyBase) -> Cause:
+    """In words, with what the path says of it."""
+    if code in ("local_delivery", "received"):
+        return Cause("local_delivery", _local(path) or _not_seen_as_local(code, path))
+    if code == "no_offload":
+        return Cause(code, _cannot(device_without_offload(path)))
+    if code == "packet_socket":
+        listener = _listener(path) or "a packet socket whose owner was not found (`ss -0p` lists them)"
+        return Cause(code, f"{listener}: each packet is copied for it; stop it and run again")
+    if code == "xdp" and path.xdp == "native":
+        return NATIVE_XDP
+    if code == "tun":
+        names = [device.name for device in path.devices if device.driver in ("tun", "tap", "macvtap")]
+        where = f" ({', '.join(names)})" if names else ""
+        text = f"a program or a virtual machine takes the packets from a tun or tap device{where}, as a copy"
+        return Cause(code, text)
+    return Cause(code, SENTENCES[code])
+
+
+def _beside(cause: Cause, listener: str) -> Cause:
+    """To stop the packet socket would change nothing."""
+    alone = cause.sentence.endswith("cannot show a gain")
+    joined = f", with or without {listener}" if alone else f", and {listener}, which gets a copy"
+    return Cause(cause.code, cause.sentence + joined)
+
+
+def _suggested(path: TopologyBase, *, certain: bool) -> Cause:
+    """By the configuration alone. certain: both ends are our own, and so is what is between them."""
+    device, local, listener = device_without_offload(path), _local(path), _listener(path)
     if device is not None:
-        return Cause("no_scatter_gather", NO_GATHER.format(device))
+        return Cause("no_offload", f"likely {_cannot(device)}")
     if local is not None:
-        return Cause("local_delivery", local)
+        cause = Cause("local_delivery", local if certain else f"likely {local}")
+        return cause if listener is None else _beside(cause, listener)
     if listener is not None:
-        return Cause("packet_socket", f"{listener}: each packet is copied for it; stop it and run again")
+        return Cause("packet_socket", f"likely {_cause('packet_socket', path).sentence}")
     return Cause("unknown", NOTHING_FOUND if path.devices else NO_DEVICE)
 
 
@@ -64,24 +138,52 @@ def is_tap(socket: PacketSocket, path: TopologyBase) -> bool:
     return near and str(socket.protocol).lower() in ETH_P_ALL
 
 
-def device_without_gather(path: TopologyBase) -> str | None:
-    """The sender's device that has no scatter-gather: there MSG_ZEROCOPY copies inside the send call."""
+def device_without_offload(path: TopologyBase) -> Device | None:
+    """The sender's device for which the kernel makes packets that refer to pages into packets that do not."""
     for device in path.devices:
-        if device.side in ("sender", "target") and device.features.get("scatter_gather") is False:
-            return device.name
+        lacks = False in (device.features.get("scatter_gather"), device.features.get("tx_checksum"))
+        if device.side in ("sender", "target") and lacks:
+            return device
     return None
 
 
+def what_it_lacks(device: Device) -> str:
+    """In words."""
+    if device.features.get("scatter_gather") is False:
+        return "cannot gather from several pages"
+    return "does not work out checksums"
+
+
+def _cannot(device: Device | None) -> str:
+    """Why packets are cut and copied before they leave."""
+    if device is None:
+        return (
+            "a device on the way cannot gather from several pages or does not work out checksums, so the "
+            "kernel copies packets before they leave"
+        )
+    does = f"{device.name} {what_it_lacks(device)}, so the kernel copies packets before they leave"
+    if device.driver == "tun":
+        return f"{does}; its program can change that (TUNSETOFFLOAD)"
+    return f"{does}; turn it on with ethtool -K {device.name} sg on tx on"
+
+
 def _local(path: TopologyBase) -> str | None:
-    """A packet socket on such a path is named, but to stop it would change nothing."""
-    listener = _listener(path)
+    """Where the path says who of the peers is here."""
     if path.local_delivery:
-        text = f"local delivery over {path.kind}; this path cannot show a gain"
-        return text if listener is None else f"{text}, with or without {listener}"
+        return f"local delivery over {path.kind}; this path cannot show a gain"
     peers = path.peers if isinstance(path, ProgramTopology) else []
     near = sum(bool(peer.local) for peer in peers)
-    text = f"local delivery to {near} of its {len(peers)} peers"
-    return (text if listener is None else f"{text}, and {listener}, which gets a copy") if near else None
+    return f"local delivery to {near} of its {len(peers)} peers" if near else None
+
+
+def _not_seen_as_local(code: str, path: TopologyBase) -> str:
+    """Of a path on which nobody was found on this machine."""
+    if code == "received":
+        return (
+            f"a device of this machine received what went out over {path.kind}: before 6.17 the kernel "
+            "copies there even what it forwards, from then on for a packet socket"
+        )
+    return f"local delivery: a socket of this machine received what went out over {path.kind}"
 
 
 def _listener(path: TopologyBase) -> str | None:

@@ -266,9 +266,11 @@ class Sample(Sampled, kw_only=True):
     """Stacks with the same deciding symbol.
 
     symbol: the function that decided it
+    caller: of a copy after the send call: the function for which it was made, where one was seen
     """
 
     symbol: str
+    caller: str | UnsetType = UNSET
 
 
 class Stack(Sampled, kw_only=True):

@@ -42,7 +42,7 @@ KINDS = {
 }
 OWNERS = {"sender": "the sender's", "receiver": "the receiver's", "target": "the program's"}
 # Causes of a late copy that the kernel makes before the packet reaches the device.
-BEFORE_DEVICE = ("no_scatter_gather", "packet_socket")
+BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
 STYLE = """\
 text{font:13px system-ui,sans-serif;fill:#1f2328}
 .head{font-size:16px;font-weight:600} .name{font-weight:600} .soft{fill:#59636e}

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from copyscope.taxonomy.callers import late_copy
 from copyscope.taxonomy.events import event_name, time_names
 from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
@@ -27,13 +28,17 @@ AROUND_PACKETS = frozenset(
 
 
 def to_record(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
-    """The record's `samples`: added up per side, context, event and deciding symbol, without the stacks.
+    """The record's `samples`: added up by side, context, event, deciding symbol and caller, without stacks.
 
     Of the side `other` only softirq work is kept: there ksoftirqd and interrupts do protocol work for
     whoever has traffic. Its `tie` says how it is known to be of this run. Anything else that ran on the
     machine is not part of this run.
     """
-    return _added(samples, taxonomy, lambda _, found: found.symbol, "symbol")
+
+    def told(sample: Sample, found: Classification) -> tuple[str, str]:
+        return late_copy(sample["frames"], found, taxonomy)
+
+    return _added(samples, taxonomy, told, ("symbol", "caller"))
 
 
 def to_stacks(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
@@ -42,25 +47,28 @@ def to_stacks(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, A
     Without work that nothing shows to be of this run.
     """
     own = (sample for sample in samples if tie_of(sample) is not None)
-    return _added(own, taxonomy, lambda sample, _: _folded(sample), "frames")
+    return _added(own, taxonomy, lambda sample, _: (_folded(sample),), ("frames",))
 
 
 def _added(
-    samples: Iterable[Sample], taxonomy: Taxonomy, last: Callable[[Sample, Classification], str], name: str
+    samples: Iterable[Sample],
+    taxonomy: Taxonomy,
+    told: Callable[[Sample, Classification], tuple[str, ...]],
+    names: tuple[str, ...],
 ) -> list[dict[str, Any]]:
-    """Samples and weights of what is alike in all keys, of which the last is given."""
+    """Samples and weights of what is alike in all keys, of which the last are given; none is empty."""
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0, 0.0])
     for sample in samples:
         found = user_copy(sample) or taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
-        decided = (found.kind, found.category, last(sample, found))
+        decided = (found.kind, found.category, *told(sample, found))
         key = (sample["side"], found.context, sample["event"], *decided, tie_of(sample) or "")
         for at, name_of_sum in enumerate(SUMS):
             sums[key][at] += sample[name_of_sum]
-    names = ("side", "context", "event", "kind", "category", name)
+    names = ("side", "context", "event", "kind", "category", *names)
     return [
-        dict(zip(names, key[:-1], strict=True))
+        {name: value for name, value in zip(names, key[:-1], strict=True) if value}
         | {"tie": key[-1] or None}
         | dict(zip(SUMS, added, strict=True))
         for key, added in sorted(sums.items())

@@ -124,10 +124,8 @@ def tcp_infos(b: Books, side: str, key: str) -> list[Mapping[str, Any]]:
 
 
 def referenced_seen(b: Books) -> int:
-    """What the kernel saw sent by reference, and did not copy at the call."""
-    seen = b.sent
-    at_call = flows.copied_at_call(b.raw.topology, b.counting)
-    return known(seen.zerocopy_bytes) + seen.spliced_bytes - at_call
+    """What the kernel saw sent by reference."""
+    return known(b.sent.zerocopy_bytes) + b.sent.spliced_bytes
 
 
 def overhead(b: Books) -> int:
@@ -175,7 +173,7 @@ BALANCES: tuple[Balance[Books], ...] = (
     ),
     Balance(
         *("referenced_bytes", "bytes sent by reference = bytes by reference into the socket", "bytes"),
-        lambda b: flows.referenced_bytes(b.raw.topology, b.counting),
+        lambda b: flows.referenced_bytes(b.counting),
         referenced_seen,
         applies=lambda b: not flows.encrypts(b.raw),
     ),

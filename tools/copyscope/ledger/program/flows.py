@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
 
+from copyscope.ledger import late_copies
 from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, NOTHING, Flow, unknown
 from copyscope.record.hooks import ABSENT, find
 from copyscope.record.instruments import Hook
@@ -38,10 +39,13 @@ def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     references = added(pages, "calls") + zerocopy["sends"]
     # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
     copied = max(0, added(sent, "bytes") - referenced)
+    late = _deferred(zerocopy, blind)
+    if late.bytes and late_copies.at_call(raw):
+        copied, referenced, late = copied + late.bytes, referenced - late.bytes, NOTHING
     return gather | {
         "copy_in": Flow(copied, "exact", max(0, added(sent, "calls") - references)),
         "pin": Flow(referenced, "exact", references),
-        "deferred": _deferred(zerocopy, blind),
+        "deferred": late,
         "silent": _silent(zerocopy, silent_high_ns),
         "completion": Flow(0, "exact", None if blind else zerocopy["completions"], calls_reason=blind),
         "copy_out": _copied_out(raw.volume),
