@@ -268,6 +268,24 @@ def test_headers_do_not_speak_for_the_bytes() -> None:
     assert "100 % of its bytes are in messages that begin" in said(derive(raw))
 
 
+def test_what_the_kernel_does_with_a_veth_depends_on_its_version() -> None:
+    """A container whose peers are elsewhere: forwarded packets are copied before 6.17 only."""
+    for kernel, copies in (("6.12.107+deb13-amd64", True), ("6.18.0", False), ("7.2.13", False)):
+        raw = watched_record()
+        raw["topology"]["packet_sockets"] = []
+        raw["topology"]["devices"][0]["driver"] = "veth"
+        raw["machine"]["kernel"] = kernel
+        stoppers = advice.advise(derive(raw), None)["stoppers"]
+        assert ("eth0, a veth: before 6.17" in " ".join(stoppers)) == copies
+        assert "on this machine" not in " ".join(stoppers)
+
+
+def test_what_was_not_copied_has_nothing_in_its_way() -> None:
+    raw = watched_record(zerocopy=True, copied=0)
+    raw["topology"]["peers"][0]["local"] = True
+    assert advice.advise(derive(raw), None)["stoppers"] == []
+
+
 def test_a_device_or_xdp_that_copies_is_named() -> None:
     raw = watched_record(call="sendfile")
     raw["topology"]["devices"][0]["features"]["scatter_gather"] = False

@@ -178,6 +178,7 @@ def seen_of(
         ended="the time was over",
         tier=choose_tier("functions" in arms, ()),
         pids={4711: "server"},
+        uncounted=set(),
         topology=path(),
         machine=machine(False),
         connections=connections(receives + (MAPPED + BESIDE) * maps),

@@ -1,9 +1,11 @@
 """What on its path, or in a program itself, would take the gain of zero-copy or sendfile away. Pure."""
 
+import re
 from dataclasses import dataclass
 
 from copyscope.ledger.zerocopy_cause import device_without_offload, is_tap, what_it_lacks
 from copyscope.record.check import WatchedRun
+from copyscope.record.raw import TopologyBase
 from copyscope.units import format_size
 
 # The part of the bytes from which on something is said of the program.
@@ -32,17 +34,41 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
     """What on the path makes a zero-copy send a copy."""
     found = []
     path, local = run.raw.topology, run.derived.portrait.local_share
+    if _goes_by_reference(run):
+        return of_pages(run)
     if local is not None and local > MOSTLY:
         text = (
             f"its peers are on this machine ({path.kind}): a zero-copy send is copied there after all "
             "(sendfile is not)"
         )
         found.append(Obstacle("peers are on this machine, the kernel copies anyway", text))
+    elif _copies_what_it_forwards(run.raw.machine.kernel) and (veth := _first_veth(path)):
+        text = (
+            f"its packets pass {veth}, a veth: before 6.17 the kernel copies a zero-copy send where a device "
+            "of its own receives it, also to forward it"
+        )
+        found.append(Obstacle(f"{veth} is a veth: before 6.17 a copy", text))
     for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
         owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
         text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
         found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
     return found + of_pages(run)
+
+
+def _goes_by_reference(run: WatchedRun) -> bool:
+    """Whether it uses zero-copy here, and most of that was not copied after all."""
+    seen = run.derived.zerocopy
+    return seen is not None and (seen.copied or 0) < (1 - MOSTLY) * (seen.completions or 0)
+
+
+def _copies_what_it_forwards(kernel: str) -> bool:
+    """Since 6.17 it is the delivery to a socket that copies (ip_local_deliver_finish())."""
+    numbers = re.match(r"(\d+)\.(\d+)", kernel)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < (6, 17)
+
+
+def _first_veth(path: TopologyBase) -> str | None:
+    return next((device.name for device in path.devices if device.driver == "veth"), None)
 
 
 def of_pages(run: WatchedRun) -> list[Obstacle]:

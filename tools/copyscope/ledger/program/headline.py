@@ -135,6 +135,8 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
         ),
     )
     said = "".join(f"; {percent(share)} {what}" for share, what in ways if share)
+    if raw.target.uncounted:
+        said += f"; what goes through its {', '.join(raw.target.uncounted)} sockets is not counted"
     refused = refused_share(raw)
     if refused >= WORTH_A_WARNING:
         said += f"; {percent(refused)} of its send calls were refused (EAGAIN, ENOBUFS or another error)"

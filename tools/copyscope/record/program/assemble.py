@@ -20,6 +20,7 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
             "exits": last["totals"]["exits"],
             **whole(last),
             "page_bytes": last.get("page_bytes"),
+            "uncounted": sorted(raw.uncounted),
             "ended": raw.ended,
             "status": raw.status,
         },

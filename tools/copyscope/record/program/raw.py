@@ -80,6 +80,8 @@ class Target(Section):
     netns: null: all namespaces
     status: 128 + number: killed by a signal
     sent_bytes: from the first moment to the last reading
+    uncounted: kinds of sockets that it had and that are not counted: `vsock`, `AF_XDP`, `AF_PACKET`,
+        `SCTP`, `SMC`, `TIPC`, `RDS`
     """
 
     how: str
@@ -98,6 +100,7 @@ class Target(Section):
     received_bytes: int
     receive_calls: int
     page_bytes: int | None
+    uncounted: list[str] | UnsetType = UNSET
 
 
 class Peer(Section):
@@ -105,7 +108,7 @@ class Peer(Section):
 
     address: of a connection that it used
     device: null: no route
-    local: the device leads to this machine
+    local: packets reach it inside this kernel; null: not known
     """
 
     address: str

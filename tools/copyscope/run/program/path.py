@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from copyscope.asking import LimitError, ask
 from copyscope.run.program.connections import Connection, host_of, unmapped
+from copyscope.run.program.neighbours import whereabouts
 from copyscope.topology.inspection import (
     Link,
     device_row,
@@ -20,8 +21,6 @@ from copyscope.topology.shell import TopologyError
 
 PEERS_MAX = 16
 OWN_NAMESPACE = Path("/proc/self/ns/net")
-# Packets over these never leave the machine.
-LOCAL_DRIVERS = ("loopback", "veth")
 FEATURES = ("tso", "gso", "gro")
 
 
@@ -84,28 +83,20 @@ def describe(
     used = [name for name in dict.fromkeys(device_of.values()) if name in links]
     features = {name: parse_features(namespace.run("ethtool", "-k", name)) for name in used}
     first = used[0] if used else None
-    local = [
-        peer for peer, name in device_of.items() if name in links and links[name].driver in LOCAL_DRIVERS
-    ]
+    kinds = {peer: links[name].driver if name in links else None for peer, name in device_of.items()}
+    local = whereabouts(namespace.path, connections, kinds)
     return {
         "kind": ", ".join(used) or "no path seen",
         "what": "the network of the program, as it was found",
         "mtu_bytes": links[first].mtu_bytes if first else None,
         "offloads": {name: features[first][name] if first else None for name in FEATURES},
-        "local_delivery": bool(local) and len(local) == len(device_of),
+        "local_delivery": bool(local) and all(local.values()),
         "xdp": next((links[name].xdp for name in used if links[name].xdp), None),
         "devices": [device_row("target", links[name], features[name]) for name in used],
         "packet_sockets": packet_sockets(namespace, links),
         "route_congestion_control": None,
         "notes": [],
-        "peers": [
-            {
-                "address": peer,
-                "device": device_of[peer],
-                "local": peer in local if device_of[peer] in links else None,
-            }
-            for peer in peers
-        ],
+        "peers": [{"address": peer, "device": device_of[peer], "local": local[peer]} for peer in peers],
     }
 
 

@@ -25,6 +25,7 @@ from copyscope.run.program.command import Command, Output
 from copyscope.run.program.connections import Connection, Snapshots
 from copyscope.run.program.counted_part import COUNTED_S, CPU_LEAST_NS, CountedPart
 from copyscope.run.program.followed import Followed
+from copyscope.run.program.other_sockets import uncounted
 from copyscope.run.program.seldom import Seldom
 from copyscope.run.program.stop import Stop
 from copyscope.run.program.target import Target
@@ -49,6 +50,7 @@ class RawProgram(Raw):
     sums: Sums = field(default_factory=dict)
     ended: str = "the time was over"
     pids: dict[int, str] = field(default_factory=dict)
+    uncounted: set[str] = field(default_factory=set)
     connections: Connections = field(default_factory=Connections)
     status: int | None = None
 
@@ -331,6 +333,7 @@ class WatchedProgram(Subject):
             earlier = self._look()
             told = self.session.collector.ask("sockets", "sockets", ASK_S)
             later = self._look()
+            self.raw.uncounted |= uncounted(self._followed.pids)
         ours = told["sockets"]
         if earlier is not None and later is not None:
             self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])

@@ -1,0 +1,286 @@
+"""Why zero-copy sends were copied, over paths that look alike: what the kernel did is known of each."""
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiling import SLOW, is_root
+from programs import bytes_of, running, watch
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+]
+Record = dict[str, Any]
+
+SENDER = """
+import errno, select, socket, sys
+peer = socket.create_connection((sys.argv[1], 7000))
+SO_ZEROCOPY, MSG_ZEROCOPY, MSG_ERRQUEUE = 60, 0x4000000, 0x2000
+peer.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+block = bytes(1 << 16)
+while True:
+    try:
+        peer.send(block, MSG_ZEROCOPY)
+    except OSError as error:
+        assert error.errno == errno.ENOBUFS
+        select.select([], [], [peer], 1)
+    with __import__("contextlib").suppress(BlockingIOError):
+        peer.recvmsg(1, 512, MSG_ERRQUEUE | socket.MSG_DONTWAIT)
+"""
+SINK = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+peer, _ = socket.create_server((sys.argv[1], 7000), family=family).accept()
+block = bytearray(1 << 18)
+while peer.recv_into(block):
+    pass
+"""
+TAP = """
+import socket
+tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+while True:
+    tap.recv(64)
+"""
+# A tun device in each of two namespaces; what comes out of one goes into the other, as a VPN has it.
+RELAY = """
+import ctypes, fcntl, os, select, struct, sys
+ends = []
+for pid in sys.argv[1:]:
+    with open(f"/proc/{pid}/ns/net") as space:
+        assert ctypes.CDLL(None).setns(space.fileno(), 0x40000000) == 0
+    end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(end, 0x400454CA, struct.pack("16sH22x", b"tun0", 0x1001))
+    ends.append(end)
+other = dict(zip(ends, reversed(ends)))
+while True:
+    for end in select.select(ends, [], [])[0]:
+        try:
+            for _ in range(64):
+                os.write(other[end], os.read(end, 65536))
+        except OSError:  # nothing more, or the other end is not up yet
+            pass
+"""
+
+
+class Hosts:
+    """Network namespaces that end with the test, by name."""
+
+    def __init__(self, held: contextlib.ExitStack) -> None:
+        self._held = held
+        self.pids: dict[str, int] = {}
+        own = Path("/proc/self/ns/net").stat().st_ino
+        for name in ("near", "far", "hub"):
+            holder = held.enter_context(running(["unshare", "--net", "sleep", str(120 * SLOW)]))
+            self.pids[name] = holder.pid
+            wait_until(partial(is_apart, Path(f"/proc/{holder.pid}/ns/net"), own))
+            self.ip(name, "link set lo up")
+
+    def inside(self, name: str) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self.pids[name]}/ns/net", "--"]
+
+    def ip(self, name: str, line: str) -> None:
+        named = re.sub(r"netns (\w+)", lambda found: f"netns {self.pids[found[1]]}", line)
+        done = subprocess.run(
+            [*self.inside(name), "ip", *named.split()], capture_output=True, text=True, check=False
+        )
+        if "Unknown device type" in done.stderr:
+            pytest.skip(f"this kernel has no such device: ip {line}")
+        assert done.returncode == 0, (line, done.stderr)
+
+    def start(self, name: str, script: str, *arguments: str) -> int:
+        argv = [*self.inside(name), sys.executable, "-c", script, *arguments]
+        return self._held.enter_context(running(argv)).pid
+
+    def up(self, name: str, device: str, address: str) -> None:
+        self.ip(name, f"address add {address} dev {device}")
+        self.ip(name, f"link set {device} up")
+
+    def relay(self, first: str, second: str) -> None:
+        self.start("hub", RELAY, *(str(self.pids[name]) for name in (first, second)))
+        for name in (first, second):
+            wait_until(partial(succeeds, [*self.inside(name), "ip", "link", "show", "tun0"]))
+
+
+def is_apart(namespace: Path, own: int) -> bool:
+    return namespace.stat().st_ino != own
+
+
+def succeeds(argv: list[str]) -> bool:
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10 * SLOW
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def veth(hosts: Hosts) -> str:
+    hosts.ip("near", "link add va type veth peer name vb netns far")
+    hosts.up("near", "va", "10.77.0.1/24")
+    hosts.up("far", "vb", "10.77.0.2/24")
+    return "10.77.0.2"
+
+
+def veth6(hosts: Hosts) -> str:
+    veth(hosts)
+    hosts.ip("near", "address add fd77::1/64 dev va nodad")
+    hosts.ip("far", "address add fd77::2/64 dev vb nodad")
+    return "fd77::2"
+
+
+def vxlan(hosts: Hosts) -> str:
+    veth(hosts)
+    for name, device, mine, its in (("near", "va", 1, 2), ("far", "vb", 2, 1)):
+        ends = f"local 10.77.0.{mine} remote 10.77.0.{its}"
+        hosts.ip(name, f"link add vx type vxlan id 7 {ends} dstport 4789 dev {device}")
+        hosts.up(name, "vx", f"10.79.0.{mine}/24")
+    return "10.79.0.2"
+
+
+def geneve(hosts: Hosts) -> str:
+    veth(hosts)
+    for name, mine, its in (("near", 1, 2), ("far", 2, 1)):
+        hosts.ip(name, f"link add gv type geneve id 7 remote 10.77.0.{its}")
+        hosts.up(name, "gv", f"10.79.0.{mine}/24")
+    return "10.79.0.2"
+
+
+def bridge(hosts: Hosts) -> str:
+    hosts.ip("hub", "link add br0 type bridge")
+    hosts.ip("hub", "link set br0 up")
+    for name, letter, number in (("near", "a", 1), ("far", "b", 2)):
+        hosts.ip("hub", f"link add h{letter} type veth peer name v{letter} netns {name}")
+        hosts.ip("hub", f"link set h{letter} master br0 up")
+        hosts.up(name, f"v{letter}", f"10.77.0.{number}/24")
+    return "10.77.0.2"
+
+
+def stacked(kind: str) -> Callable[[Hosts], str]:
+    def make(hosts: Hosts) -> str:
+        hosts.ip("hub", "link add mp type veth peer name mq")
+        hosts.ip("hub", "link set mp up")
+        hosts.ip("hub", "link set mq up")
+        for name, letter, number in (("near", "a", 1), ("far", "b", 2)):
+            mode = "mode bridge" if kind == "macvlan" else "mode l2"
+            hosts.ip("hub", f"link add link mp name v{letter} netns {name} type {kind} {mode}")
+            hosts.up(name, f"v{letter}", f"10.77.0.{number}/24")
+        return "10.77.0.2"
+
+    return make
+
+
+def route(hosts: Hosts) -> str:
+    forward = [*hosts.inside("hub"), "sysctl", "-qw", "net.ipv4.ip_forward=1"]
+    subprocess.run(forward, check=True)
+    for name, letter, net in (("near", "a", 77), ("far", "b", 78)):
+        hosts.ip(name, f"link add v{letter} type veth peer name r{letter} netns hub")
+        hosts.up(name, f"v{letter}", f"10.{net}.0.2/24")
+        hosts.up("hub", f"r{letter}", f"10.{net}.0.254/24")
+        hosts.ip(name, f"route add default via 10.{net}.0.254")
+    return "10.78.0.2"
+
+
+def tun(hosts: Hosts) -> str:
+    hosts.relay("near", "far")
+    hosts.up("near", "tun0", "10.77.0.1/24")
+    hosts.up("far", "tun0", "10.77.0.2/24")
+    return "10.77.0.2"
+
+
+def elsewhere(hosts: Hosts) -> str:
+    """A container behind a veth and a router, whose peer is at the far end of a process."""
+    subprocess.run([*hosts.inside("hub"), "sysctl", "-qw", "net.ipv4.ip_forward=1"], check=True)
+    hosts.ip("near", "link add va type veth peer name ra netns hub")
+    hosts.up("near", "va", "10.77.0.2/24")
+    hosts.up("hub", "ra", "10.77.0.254/24")
+    hosts.ip("near", "route add default via 10.77.0.254")
+    hosts.relay("hub", "far")
+    hosts.up("hub", "tun0", "10.78.0.254/24")
+    hosts.up("far", "tun0", "10.78.0.2/24")
+    hosts.ip("far", "route add default via 10.78.0.254")
+    return "10.78.0.2"
+
+
+@contextlib.contextmanager
+def watched(path: Callable[[Hosts], str], tapped: str | None = None) -> Iterator[Record]:
+    """The record of a sender in `near`, to a sink in `far`."""
+    with contextlib.ExitStack() as held:
+        hosts = Hosts(held)
+        address = path(hosts)
+        hosts.start("far", SINK, address)
+        listening = [*hosts.inside("far"), "ss", "-Hltn"]
+        wait_until(lambda: bool(subprocess.run(listening, capture_output=True, check=True).stdout))
+        if tapped is not None:
+            hosts.start(tapped, TAP)
+        pid = hosts.start("near", SENDER, address)
+        yield watch(str(pid), "--duration", "2", "--frequency", "997", check=None)
+
+
+def late(record: Record) -> tuple[Record, str]:
+    """The cause; bytes and time of the copy stand in one row."""
+    zerocopy = record["zerocopy"]
+    assert zerocopy["copied"] == zerocopy["completions"] > 0
+    assert bytes_of(record, "deferred") > 0 and bytes_of(record, "silent") == 0
+    spent = {row["account"]: 0 for row in record["ledger"]}
+    for row in record["ledger"]:
+        spent[row["account"]] += row["samples"] or 0
+    # A packet socket copies the beginning of each packet for itself, a tunnel makes room for its header.
+    assert spent["deferred"] > 4 * spent.get("silent", 0), spent
+    return zerocopy["cause"], zerocopy["cause"]["sentence"]
+
+
+PATHS: dict[str, Callable[[Hosts], str]] = {
+    "macvlan": stacked("macvlan"),
+    "veth": veth,
+    "veth6": veth6,
+    "vxlan": vxlan,
+    "geneve": geneve,
+    "bridge": bridge,
+    "ipvlan": stacked("ipvlan"),
+    "route": route,
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [name if name == "macvlan" else pytest.param(name, marks=pytest.mark.all) for name in PATHS]
+)
+@pytest.mark.parametrize("tapped", [None, "near"])
+def test_a_peer_on_this_machine_has_local_delivery(kind: str, tapped: str | None) -> None:
+    with watched(PATHS[kind], tapped) as record:
+        cause, said = late(record)
+    assert cause["code"] == "local_delivery" and "likely" not in said
+    assert record["topology"]["local_delivery"] and record["portrait"]["local_share"] == 1
+    assert "this path cannot show a gain" in said
+    # Before 6.17 the copy for the receiver may come first, and the one for the tap is none then.
+    if tapped:
+        assert "a packet socket on any (" in said
+    else:
+        assert "packet socket" not in said
+
+
+@pytest.mark.parametrize("path", [tun, elsewhere])
+def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> None:
+    """A tun device works out no checksums: skb_segment() makes packets linear, which flags their sends."""
+    with watched(path) as record:
+        cause, said = late(record)
+    assert cause["code"] == "no_offload", said
+    assert ("tun0 does not work out checksums" if path is tun else "a device on the way") in said
+    assert not record["topology"]["local_delivery"] and record["portrait"]["local_share"] == 0
+    assert "on this machine" not in record["verdict"]["sentence"]
+
+
+@pytest.mark.all
+def test_a_packet_socket_of_the_receiver_has_the_copy_made() -> None:
+    with watched(veth, "far") as record:
+        cause, said = late(record)
+    assert cause["code"] == "local_delivery" and "this path cannot show a gain" in said

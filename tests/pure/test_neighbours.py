@@ -1,0 +1,77 @@
+"""Which peers are on this machine: by their own end, in whichever network namespace it is."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from copyscope.run.program import neighbours
+from copyscope.run.program.connections import Connection, Snapshots
+from copyscope.run.program.neighbours import addresses_of, namespaces, whereabouts
+from copyscope.run.program.other_sockets import uncounted
+
+OWN = Path("/proc/self/ns/net")
+
+
+@contextlib.contextmanager
+def connected(family: socket.AddressFamily, host: str) -> Iterator[Connection]:
+    """A connection to ourselves, as TCP shows it."""
+    with contextlib.ExitStack() as held:
+        server = held.enter_context(socket.create_server((host, 0), family=family))
+        near = held.enter_context(socket.create_connection(server.getsockname()[:2]))
+        held.enter_context(server.accept()[0])
+        seen = Snapshots()
+        found = seen.take(OWN) or {}
+        seen.close()
+        yield found[os.fstat(near.fileno()).st_ino]
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to enter a namespace")
+def test_a_peer_whose_own_end_is_found_is_local_whatever_the_device(
+    family: socket.AddressFamily, host: str
+) -> None:
+    with connected(family, host) as mine:
+        for kind in ("ether", "veth", "macvlan", "bridge"):
+            assert whereabouts(OWN, [mine], {host: kind}) == {host: True}
+        # The socket that listens there answers for every peer, and is none.
+        other = mine._replace(local_port=mine.local_port ^ 1)
+        assert whereabouts(OWN, [other], {host: "ether"}) == {host: False}
+
+
+def test_who_is_found_nowhere_is_elsewhere_if_all_places_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert whereabouts(OWN, [], {"192.0.2.9": "veth", "192.0.2.8": None, "127.0.0.1": "loopback"}) == {
+        "192.0.2.9": False,
+        "192.0.2.8": None,
+        "127.0.0.1": True,
+    }
+    monkeypatch.setattr(neighbours, "NAMESPACES_MAX", 0)
+    assert whereabouts(OWN, [], {"192.0.2.9": "veth"}) == {"192.0.2.9": None}
+
+
+def test_an_address_of_this_machine_says_it_too_but_not_behind_hardware() -> None:
+    addresses = sorted(addresses_of(OWN))
+    if not addresses:
+        pytest.skip("this machine has no address but its loopback")
+    assert whereabouts(OWN, [], {addresses[0]: "bridge"}) == {addresses[0]: True}
+    assert whereabouts(OWN, [], {addresses[0]: "ether"}) == {addresses[0]: False}
+
+
+def test_our_own_namespace_is_among_those_of_this_machine() -> None:
+    found, complete = namespaces()
+    assert OWN.stat().st_ino in found and complete
+
+
+def test_sockets_that_no_hook_counts_are_named() -> None:
+    opened = []
+    for family, kind in ((socket.AF_VSOCK, socket.SOCK_STREAM), (44, socket.SOCK_RAW), (socket.AF_INET, 1)):
+        # A kernel without them, a user who may not.
+        with contextlib.suppress(OSError):
+            opened.append(socket.socket(family, kind))
+    names = {socket.AF_VSOCK: "vsock", 44: "AF_XDP"}
+    assert uncounted([os.getpid()]) == {names[one.family] for one in opened if one.family in names}
+    for one in opened:
+        one.close()
+    assert uncounted([os.getpid(), 2**22 + 1]) == set()

@@ -1,0 +1,183 @@
+"""Which peers are on this machine, and reached inside its kernel: whose own end is found in a namespace here.
+
+By exact questions to sock_diag(7) in each network namespace, not by the device: behind a veth may be a router
+and another machine, behind a macvlan or a bridge the next container.
+"""
+
+import re
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from copyscope.run.program.connections import Connection, host_of
+from copyscope.run.program.tcp_diag import HEADER, NETLINK_SOCK_DIAG, NLM_F_REQUEST, socket_in
+
+PROC = Path("/proc")
+NAMED = Path("/run/netns")
+# More are not looked at: then who was not found is not known.
+NAMESPACES_MAX = 256
+PAIRS_MAX = 4096
+CONNECTIONS_MAX = 4
+SOCK_DIAG_BY_FAMILY = 20
+# struct inet_diag_req_v2 and, in it, struct inet_diag_sockid (linux/inet_diag.h)
+QUESTION = struct.Struct("=BBBxI 2s2s16s16sI8s")
+NO_COOKIE = b"\xff" * 8
+ANY_STATE = 0xFFFFFFFF
+RTM_GETNSID, NETNSA_NSID, NETNSA_FD = 90, 1, 3
+LOCAL_ADDRESS = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
+
+
+def whereabouts(
+    namespace: Path, connections: Sequence[Connection], kinds: Mapping[str, str | None]
+) -> dict[str, bool | None]:
+    """Peer -> whether packets reach it inside this kernel; None: not known.
+
+    namespace: of the program; kinds: peer -> the kind of device to it (`ether`: hardware, None: not known).
+    Behind hardware only a socket that is found here is here; behind others its address says it, too.
+    """
+    places, complete = namespaces()
+    with Namespaces(namespace, places) as here:
+        return {peer: _where(peer, kind, connections, here, complete) for peer, kind in kinds.items()}
+
+
+def _where(
+    peer: str, kind: str | None, connections: Sequence[Connection], here: "Namespaces", complete: bool
+) -> bool | None:
+    if kind == "loopback":
+        return True
+    mine = [one for one in connections if host_of(one.peer) == peer][:CONNECTIONS_MAX]
+    found = [place for one in mine for place in here.holding(one)]
+    if not found and kind != "ether" and kind is not None:
+        found = here.with_address(peer)
+    if found:
+        return any(here.are_linked(place) for place in found)
+    return False if complete and kind is not None else None
+
+
+def namespaces() -> tuple[dict[int, Path], bool]:
+    """Inode -> a file of each network namespace of this machine; whether these are all."""
+    found: dict[int, Path] = {}
+    pids = sorted(int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
+    named = sorted(NAMED.iterdir()) if NAMED.is_dir() else []
+    for path in (*(PROC / str(pid) / "ns/net" for pid in pids), *named):
+        if len(found) >= NAMESPACES_MAX:
+            return found, False
+        # One that ended meanwhile.
+        with suppress(OSError):
+            found.setdefault(path.stat().st_ino, path)
+    return found, True
+
+
+@dataclass
+class Namespaces:
+    """The network namespaces of this machine, as they are asked."""
+
+    own: Path
+    places: Mapping[int, Path]
+    _open: ExitStack = field(default_factory=ExitStack)
+    _diag: dict[int, socket.socket] = field(default_factory=dict)
+    _route: dict[int, socket.socket] = field(default_factory=dict)
+    _reached: set[int] | None = None
+
+    def __enter__(self) -> "Namespaces":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def holding(self, mine: Connection) -> list[int]:
+        """Where the other end of a connection is."""
+        return [place for place in self.places if self._answers(place, mine)]
+
+    def with_address(self, address: str) -> list[int]:
+        return [place for place, path in self.places.items() if address in addresses_of(path)]
+
+    def are_linked(self, place: int) -> bool:
+        """Whether devices lead from the program's namespace to that one, through others or not."""
+        if self._reached is None:
+            self._reached = self._reach()
+        return place in self._reached
+
+    def _reach(self) -> set[int]:
+        try:
+            start = self.own.stat().st_ino
+        except OSError:  # the program is gone: nothing speaks against it
+            return set(self.places)
+        reached, edge, asked = {start}, [start], 0
+        while edge and asked < PAIRS_MAX:
+            place = edge.pop()
+            for other in self.places.keys() - reached:
+                asked += 1
+                if self._knows(place, other) or self._knows(other, place):
+                    reached.add(other)
+                    edge.append(other)
+        return reached
+
+    def _knows(self, place: int, other: int) -> bool:
+        """Whether a device of one namespace has its other end, or what it stands on, in the other: only
+        then the first has a number for it (peernet2id_alloc(), net/core/net_namespace.c)."""
+        try:
+            with self.places[other].open("rb") as handle:
+                attribute = struct.pack("=HHI", 8, NETNSA_FD, handle.fileno())
+                body = struct.pack("=B3x", socket.AF_UNSPEC) + attribute
+                answer = _asked(self._socket(self._route, place, socket.NETLINK_ROUTE), RTM_GETNSID, body)
+        except (OSError, KeyError):
+            return False
+        at = HEADER.size + 4
+        length, kind, number = struct.unpack_from("=HHi", answer, at) if len(answer) >= at + 8 else (0, 0, -1)
+        return bool(kind == NETNSA_NSID and length >= 8 and number >= 0)
+
+    def _answers(self, place: int, mine: Connection) -> bool:
+        """Without an exact one the kernel answers with a socket that listens there: of no peer."""
+        question = question_of(mine)
+        try:
+            answer = _asked(self._socket(self._diag, place, NETLINK_SOCK_DIAG), SOCK_DIAG_BY_FAMILY, question)
+        except OSError:
+            return False
+        kind = struct.unpack_from("=IH", answer)[1] if len(answer) >= HEADER.size + 8 else 0
+        # struct inet_diag_msg: four bytes, then the ports
+        ports = answer[HEADER.size + 4 : HEADER.size + 8]
+        return kind == SOCK_DIAG_BY_FAMILY and ports == question[8:12]
+
+    def _socket(self, kept: dict[int, socket.socket], place: int, protocol: int) -> socket.socket:
+        if place not in kept:
+            made = self._open.enter_context(socket_in(self.places[place], protocol))
+            made.settimeout(1.0)
+            kept[place] = made
+        return kept[place]
+
+
+def question_of(mine: Connection) -> bytes:
+    """For the socket at the other end: what is the peer here is its own address."""
+    hosts = [socket.inet_pton(_family(host_of(name)), host_of(name)) for name in (mine.peer, mine.local)]
+    ports = [struct.pack("=H", port) for port in (mine.peer_port, mine.local_port)]
+    family = _family(host_of(mine.peer))
+    return QUESTION.pack(
+        *(family, socket.IPPROTO_TCP, 0, ANY_STATE, *ports),
+        *(host.ljust(16, b"\0") for host in hosts),
+        *(0, NO_COOKIE),
+    )
+
+
+def addresses_of(namespace: Path) -> frozenset[str]:
+    """Of the namespace of a process: its own addresses, without those of loopback."""
+    net = namespace.parent.parent / "net"
+    found: set[str] = set()
+    with suppress(OSError):
+        found |= set(LOCAL_ADDRESS.findall((net / "fib_trie").read_text(encoding="ascii")))
+    with suppress(OSError):
+        for line in (net / "if_inet6").read_text(encoding="ascii").splitlines():
+            found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])))
+    return frozenset(one for one in found if not one.startswith("127.") and one != "::1")
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _asked(asked: socket.socket, kind: int, body: bytes) -> bytes:
+    asked.send(HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST, 0, 0) + body)
+    return asked.recv(1 << 14)
