@@ -303,7 +303,7 @@ static json_t *samples_json(struct collector *collector, bool news)
 	drain_samples(collector, 0);
 	if (!collector->ksyms)
 		return json_array();
-	return stacks__json(collector->stacks, collector->ksyms, news);
+	return stacks__json(collector->stacks, collector->ksyms, collector->sampler, news);
 }
 
 /* After all else was read: a count that could not be is a loss. */

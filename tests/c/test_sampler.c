@@ -42,6 +42,8 @@ static struct {
 	bool extended_types;
 	/* Opens, counts, and never interrupts. */
 	bool dead;
+	/* The kernel does not convert the time stamp counter. */
+	bool no_tsc;
 	char root[64];
 	/* What was asked for last of each event on each CPU: samples in a second. */
 	double rates[SAMPLE_CNT][CPUS];
@@ -97,6 +99,11 @@ int perf_open(struct perf_event_attr *attr, int cpu)
 	else if (machine.online & 1U << cpu)
 		err = 0;
 	return err ?: open("/dev/null", O_RDONLY);
+}
+
+double perf_tsc_cycle_ns(int fd)
+{
+	return fd < 0 || machine.no_tsc ? 0 : 0.4;
 }
 
 struct bpf_link *bpf_program__attach_perf_event(const struct bpf_program *program, int fd)
@@ -302,6 +309,38 @@ TEST("sampler: where cores are alike cycles show time")
 	pose(false);
 	CHECK_EQUAL(sample(), 3 * 8);
 	CHECK_SAID(SAMPLE_CPU_CLOCK, "unsupported: cycles are sampled instead");
+	leave();
+}
+
+/* Fixed counters have ref-cycles and one event of cycles and instructions each; two threads of a core have four others each. */
+static void pose_as_xeon(void)
+{
+	machine.pmus[0] = (struct posed_pmu){ "cpu", 4, 0xff, true, true, true };
+	machine.online = 0xff;
+	pose(true);
+}
+
+TEST("sampler: beside ref-cycles cycles are not sampled where cores are alike, so that perf stat's events find counters")
+{
+	const json_t *row;
+
+	pose_as_xeon();
+	CHECK_EQUAL(sample(), 3 * 8);
+	row = json_array_get(json_object_get(sampled, "events"), SAMPLE_REF_CYCLES);
+	CHECK(!strcmp(json_string_value(json_object_get(row, "unit")), "ns"));
+	CHECK_SAID(SAMPLE_REF_CYCLES, "sampled");
+	CHECK_SAID(SAMPLE_CYCLES, "unsupported: ref-cycles are sampled instead");
+	CHECK_SAID(SAMPLE_LLC_LOAD_MISSES, "sampled");
+	CHECK_SAID(SAMPLE_L1D_LOAD_MISSES, "sampled");
+	leave();
+}
+
+TEST("sampler: where the kernel does not say how long a ref-cycle is, cycles are sampled to be checked")
+{
+	machine.no_tsc = true;
+	pose_as_xeon();
+	CHECK_EQUAL(sample(), 4 * 8);
+	CHECK_SAID(SAMPLE_CYCLES, "sampled");
 	leave();
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from copyscope.run.counters import (
     EVENTS,
+    SENDER_EVENTS,
     TLB_FLUSHES,
     Counter,
     Event,
@@ -142,9 +143,21 @@ def test_what_ran_on_the_pmu_that_counts_needs_no_other() -> None:
 
 
 def test_hardware_is_asked_only_for_what_has_a_column() -> None:
-    """Intel's Skylake has four counters beside the fixed ones, and the sampler needs two of them."""
     hardware = {event.name for event in EVENTS if not event.software}
     assert hardware == {names[0] for names in EVENT_COLUMNS.values()}
+
+
+def test_on_a_xeon_with_two_threads_a_core_all_events_find_a_counter() -> None:
+    """Four counters beside the fixed ones, which have an event each: intel_skl_event_constraints[] in
+    arch/x86/events/intel/core.c."""
+    counted = [event.name for event in SENDER_EVENTS if not event.software]
+    # Those of the sampler on a Xeon: tests/c/test_sampler.c.
+    sampled = ["ref-cycles", "LLC-load-misses", "L1-dcache-load-misses"]
+    fixed = ["instructions", "cycles", "ref-cycles"]
+    general = sorted((*counted, *sampled))
+    for event in fixed:
+        general.remove(event)
+    assert len(general) <= 4, general
 
 
 ZEN = {"vendor_id": "AuthenticAMD", "cpu family": "25", "model": "1"}

@@ -284,6 +284,35 @@ def test_ref_cycles_show_time_and_cycles_stay_a_column() -> None:
     assert check["holds"] and check["unit"] == "cycles" and "cycle counter" in check["what"]
 
 
+def test_where_ref_cycles_are_sampled_instead_of_cycles_they_divide_both() -> None:
+    """All cores are alike there. Their weights are ns, so they are held against the CPU clock."""
+    expected = derived("one_copy", pmu=True)
+    raw = builders.raw_record("one_copy", pmu=True)
+    for row in raw["samples"]:
+        if row["event"] == "cycles":
+            # Three cycles in a ns.
+            row |= {
+                "event": "ref-cycles",
+                "weight": row["weight"] / 3,
+                "weight_squared": row["weight_squared"] / 9,
+            }
+    raw["sampler"]["events"] += [{"name": "ref-cycles", "unit": "ns", "status": "sampled", "reason": None}]
+    event_of(raw, "cycles").update(status="unsupported", reason="ref-cycles are sampled instead")
+    full = derive(raw)
+    for account in ("copy_in", "copy_out"):
+        row, usual = home(full, account), home(expected, account)
+        assert row["cycles"] == pytest.approx(usual["cycles"], rel=1e-3) and row["cpu_ns"] == usual["cpu_ns"]
+        assert row["events"]["cycles"]["samples"] == usual["events"]["cycles"]["samples"]
+    check = next(one for one in full["identities"] if one["name"] == "sender_time")
+    assert check["holds"] and check["unit"] == "ns" and "cycle counter" not in check["what"]
+    # That most of the samples are lost is seen, in a guest too.
+    for row in raw["samples"]:
+        if row["event"] == "ref-cycles" and row["side"] == "sender":
+            row["weight"] *= 0.4
+    check = next(one for one in derive(raw)["identities"] if one["name"] == "sender_time")
+    assert check["holds"] is False
+
+
 def test_time_comes_from_events_that_were_sampled_on_all_cpus() -> None:
     """A few samples of an event that opened on some CPUs do not win over the timer."""
     expected = home(derived("one_copy"), "copy_out")

@@ -7,5 +7,7 @@
 
 /* The descriptor, or -errno. */
 int perf_open(struct perf_event_attr *attr, int cpu);
+/* How long a cycle of the time stamp counter is, as the kernel converts it for an event that is open; 0: it does not say. */
+double perf_tsc_cycle_ns(int fd);
 
 #endif

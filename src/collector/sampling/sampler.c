@@ -12,6 +12,7 @@
 
 #include "events.h"
 #include "kernel/clock.h"
+#include "kernel/perf_open.h"
 #include "kernel/pmu.h"
 #include "report/message.h"
 #include "report/names.h"
@@ -30,6 +31,8 @@ struct sampler {
 	struct sampling *skel;
 	unsigned int frequency_hz;
 	struct sampled sampled[SAMPLE_CNT];
+	/* Where they are sampled instead of cycles; else 0. */
+	double ref_cycle_ns;
 	/* Of this segment, 0 between two; then of all so far. */
 	uint64_t since_ns;
 	uint64_t enabled_ns;
@@ -122,6 +125,24 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 /*
+ * Where all cores are alike the share of a row in cycles is that in ref-cycles, which go at the rate of the time stamp counter.
+ * Without cycles what is sampled and what perf stat counts beside it fit a PMU of four counters (Intel, two threads a core).
+ */
+static bool cycles_are_spared(struct sampler *sampler)
+{
+	struct sampled *ref_cycles = &sampler->sampled[SAMPLE_REF_CYCLES];
+
+	if (ref_cycles->coverage != COVERS_ALL || pmu__types_differ())
+		return false;
+	sampler->ref_cycle_ns = perf_tsc_cycle_ns(ref_cycles->events.first->fd);
+	if (!sampler->ref_cycle_ns)
+		return false;
+	ref_cycles->row.unit = "ns";
+	give_reason(&sampler->sampled[SAMPLE_CYCLES], "ref-cycles are sampled instead");
+	return true;
+}
+
+/*
  * What shows time: ref-cycles, which go at one rate on all cores; cycles where the cores are alike; else a timer, which does
  * not interrupt code that has interrupts off. Cycles are a column of their own, too.
  */
@@ -133,7 +154,7 @@ static int open_time(struct sampler *sampler)
 	/* Not for the stacks. */
 	sampler->skel->bss->trying = 1;
 	ref_cycles = open_whole(sampler, SAMPLE_REF_CYCLES);
-	cycles = open_whole(sampler, SAMPLE_CYCLES);
+	cycles = !cycles_are_spared(sampler) && open_whole(sampler, SAMPLE_CYCLES);
 	sampler->skel->bss->trying = 0;
 	if (ref_cycles || (cycles && !pmu__types_differ())) {
 		give_reason(cpu_clock, ref_cycles ? "ref-cycles are sampled instead" : "cycles are sampled instead");
@@ -152,7 +173,7 @@ static void open_misses(struct sampler *sampler)
 	const struct sampled *cycles = &sampler->sampled[SAMPLE_CYCLES];
 
 	for (size_t i = 0; i < sizeof(misses) / sizeof(*misses); i++) {
-		if (cycles->coverage == COVERS_NOTHING)
+		if (cycles->coverage == COVERS_NOTHING && !sampler->ref_cycle_ns)
 			give_reason(&sampler->sampled[misses[i]], cycles->covered.reason);
 		else
 			open_event(sampler, misses[i]);
@@ -218,6 +239,11 @@ static json_t *sampled_json(const struct sampled *sampled)
 	if (sampled->row.counts)
 		json_object_set_new(event, "counts", json_string(sampled->row.counts));
 	return event;
+}
+
+double sampler__weight_unit(const struct sampler *sampler, enum sample_event event)
+{
+	return sampler && event == SAMPLE_REF_CYCLES && sampler->ref_cycle_ns ? sampler->ref_cycle_ns : 1;
 }
 
 json_t *sampler__json(const struct sampler *sampler)

@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 
+#include "abi.h"
+
 struct sampling;
 struct sampler;
 struct watch;
@@ -26,6 +28,8 @@ int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
 /* {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts}]} */
 json_t *sampler__json(const struct sampler *sampler);
+/* What a weight of 1 is in the unit that sampler__json() says. */
+double sampler__weight_unit(const struct sampler *sampler, enum sample_event event);
 void sampler__close(struct sampler *sampler);
 
 #endif

@@ -8,6 +8,7 @@
 #include <bpf/bpf.h>
 
 #include "report/names.h"
+#include "sampler.h"
 
 /* One batch of the map: 256 KiB of values. */
 #define BATCH 256
@@ -153,7 +154,7 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return 0;
 }
 
-static json_t *row_json(const struct row *row, const struct tally *tally, const struct ksyms *ksyms)
+static json_t *row_json(const struct row *row, const struct tally *tally, double unit, const struct ksyms *ksyms)
 {
 	json_t *frames = json_array(), *made;
 
@@ -164,8 +165,8 @@ static json_t *row_json(const struct row *row, const struct tally *tally, const 
 			 "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)tally->samples,
-			 "weight", (json_int_t)tally->weight,
-			 "weight_squared", tally->weight_squared);
+			 "weight", (json_int_t)(tally->weight * unit),
+			 "weight_squared", tally->weight_squared * unit * unit);
 	if (made && row->key[USER_PID]) {
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
@@ -173,7 +174,7 @@ static json_t *row_json(const struct row *row, const struct tally *tally, const 
 	return made;
 }
 
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, bool news)
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const struct sampler *sampler, bool news)
 {
 	json_t *array = json_array();
 
@@ -187,7 +188,7 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, bool news
 			row->told = row->taken;
 		}
 		if (tally.samples || !news)
-			json_array_append_new(array, row_json(row, &tally, ksyms));
+			json_array_append_new(array, row_json(row, &tally, sampler__weight_unit(sampler, row->key[EVENT]), ksyms));
 	}
 	return array;
 }

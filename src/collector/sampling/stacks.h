@@ -9,6 +9,7 @@
 
 #include "kernel/ksyms.h"
 
+struct sampler;
 struct stacks;
 
 int stacks__new(struct stacks **stacks);
@@ -23,7 +24,7 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
  * `frames` is empty, and `pid` and `address` say in which process and where. NULL: out of memory. `news`: only of what came since
  * this was asked last, because on a busy machine thousands of stacks do not come again.
  */
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, bool news);
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const struct sampler *sampler, bool news);
 void stacks__free(struct stacks *stacks);
 
 #endif

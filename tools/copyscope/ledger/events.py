@@ -13,7 +13,7 @@ from copyscope.record.derived import EventEstimate
 from copyscope.record.instruments import Counter, Event
 from copyscope.record.raw import Measured
 from copyscope.record.segments import processes
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, divided_by, event_name
 
 METHOD = "sampled"
 
@@ -56,7 +56,7 @@ def events_of(raw: Measured) -> Events:
 
 
 def _of_process(raw: Measured, side: str, names: Sequence[str]) -> SideEvent:
-    weights = weights_of(raw.samples, side, names)
+    weights = _weights(raw, side, names)
     counter = counter_of(raw, side, names)
     if counter is None:
         reason = f"{names[0]}: not counted in this run"
@@ -67,6 +67,11 @@ def _of_process(raw: Measured, side: str, names: Sequence[str]) -> SideEvent:
     else:
         return SideEvent(weights, counter.value / weights.all_weight, None)
     return SideEvent(weights, None, reason)
+
+
+def _weights(raw: Measured, side: str, names: Sequence[str]) -> Weights:
+    units = {event.name: event.unit for event in raw.sampler.events}
+    return weights_of(raw.samples, side, divided_by(names, units))
 
 
 def counter_of(raw: Measured, side: str, names: Sequence[str]) -> Counter | None:
@@ -86,7 +91,7 @@ def why_not_divided(events: Iterable[Event], side: str, names: Sequence[str]) ->
 
 
 def _of_others(raw: Measured, names: Sequence[str], known: Iterable[SideEvent]) -> SideEvent:
-    weights = weights_of(raw.samples, "other", names)
+    weights = _weights(raw, "other", names)
     scaled = [event for event in known if event.scale is not None]
     covered = sum(event.weights.all_weight for event in scaled)
     if not covered:

@@ -1,7 +1,7 @@
 """The events that are sampled and counted, and the columns of a row that come from them. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 # the columns of a row that come from hardware events: key of the row -> names that perf gives the event
 EVENT_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -24,6 +24,18 @@ def time_names(sampled: Iterable[str], statuses: Mapping[str, str]) -> tuple[str
     """
     usable = {name for name in map(event_name, sampled) if statuses.get(name, "sampled") == "sampled"}
     return next((names for names in TIME_EVENTS if usable & set(names)), None)
+
+
+def in_time(event: str, units: Mapping[str, str]) -> bool:
+    """Whether the weights of an event are time. units: of events, as they were sampled."""
+    return units.get(event) == "ns"
+
+
+def divided_by(names: Sequence[str], units: Mapping[str, str]) -> Sequence[str]:
+    """The names of the event whose samples divide a counted one: of cycles those of ref-cycles where they are
+    sampled instead, which is where all cores are alike (cycles_are_spared() of the sampler)."""
+    spared = tuple(names) == EVENT_COLUMNS["cycles"] and in_time("ref-cycles", units)
+    return TIME_EVENTS[0] if spared else names
 
 
 def event_name(name: str) -> str:

@@ -20,7 +20,7 @@ from copyscope.record.instruments import Counter
 from copyscope.record.program.raw import RawProgramRun
 from copyscope.record.raw import Measured
 from copyscope.record.segments import machine_of, machines, processes, select, wall_ns
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, in_time
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
@@ -94,8 +94,8 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
 
 
 def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
-    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter. Where ref-cycles
-    show time, cycles are sampled beside them, and checked.
+    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter. Where nothing says
+    how long a ref-cycle is, cycles are sampled beside them, and checked.
 
     The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
     switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole, plus
@@ -163,16 +163,21 @@ def cycles_of(raw: Measured, side: str) -> Counter | None:
 
 def _checked_weights(raw: Measured, side: str, time: SideTime) -> Weights:
     """The samples of a side that an exact reading can be held against."""
-    if time.event != "ref-cycles":
+    if time.event != "ref-cycles" or _is_in_time(raw, time):
         return time.weights
     return weights_of(raw.samples, side, EVENT_COLUMNS["cycles"])
+
+
+def _is_in_time(raw: Measured, time: SideTime) -> bool:
+    units = {event.name: event.unit for event in raw.sampler.events}
+    return time.event not in ("cycles", "ref-cycles") or in_time(time.event, units)
 
 
 def _readings(
     raw: Measured, side: str, time: SideTime, weights: Weights
 ) -> tuple[float | None, float, str, str]:
     """(exact, seen, unit, which clock) of a side."""
-    if time.event in ("cycles", "ref-cycles"):
+    if not _is_in_time(raw, time):
         # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
         cycles = cycles_of(raw, side)
         exact = cycles.value if cycles and (time.event == "cycles" or weights.all_samples) else None
