@@ -3,6 +3,7 @@
  * refusing.c - a kernel that refuses one BPF program, for whoever runs with it in LD_PRELOAD.
  *
  * REFUSE_LOAD=NAME: to load it. REFUSE_ATTACH=NAME: to attach it. Names as bpf(2) is told them, so at most 15 bytes.
+ * REFUSE_FENTRY: as a policy that allows none, and kprobes.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,6 +19,12 @@ static int is_named(const union bpf_attr *attr, const char *variable)
 	const char *name = getenv(variable);
 
 	return name && !strncmp(attr->prog_name, name, BPF_OBJ_NAME_LEN);
+}
+
+static int is_fentry(int cmd, const union bpf_attr *attr)
+{
+	return cmd == BPF_PROG_LOAD && getenv("REFUSE_FENTRY") &&
+	       (attr->expected_attach_type == BPF_TRACE_FENTRY || attr->expected_attach_type == BPF_TRACE_FEXIT);
 }
 
 static int is_refused(int cmd, const union bpf_attr *attr)
@@ -54,6 +61,10 @@ long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		arguments[i] = va_arg(list, long);
 	va_end(list);
+	if (number == SYS_bpf && is_fentry(arguments[0], (const union bpf_attr *)arguments[1])) {
+		errno = EPERM;
+		return -1;
+	}
 	if (number == SYS_bpf && is_refused(arguments[0], (const union bpf_attr *)arguments[1])) {
 		errno = EACCES;
 		return -1;

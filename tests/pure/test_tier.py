@@ -46,6 +46,11 @@ def test_roots_that_attach_make_it_exact_and_what_is_missing_is_named() -> None:
     assert tier.reason == "function hooks: 2 by fentry, 1 by kprobe; not hooked: pin, reap"
 
 
+def test_where_fentry_is_refused_auto_takes_kprobe_multi() -> None:
+    tier = choose_tier(True, [hook("send", how="kprobe.multi"), hook("receive", how="kprobe.multi")])
+    assert tier.exact and tier.reason == "function hooks: 2 by kprobe.multi"
+
+
 @pytest.mark.parametrize("root", ["send", "receive"])
 def test_kprobes_are_taken_only_by_name(root: str) -> None:
     rows = [hook(name, how="kprobe" if name == root else "fentry") for name in ("send", "receive")]

@@ -31,8 +31,8 @@ class Tier:
 def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bool = False) -> Tier:
     """What the collector could hook decides, never the version of the kernel.
 
-    Kprobes are taken only when functions were asked for `by_name`: each waits for a grace period when it is
-    detached, 1.5 s for all of them (docs/dev/decisions/004-function-hooks.md).
+    Kprobes are taken only when functions were asked for `by_name`: to attach them takes seconds (decision
+    004), and one that fires while another is at work on its CPU is a loss (bpf_prog_active).
     """
     if not wanted:
         return Tier(False, "function hooks: not asked for")
@@ -47,8 +47,8 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
         if row["how"] == "kprobe" and not by_name:
             return Tier(
                 False,
-                f"function hooks: {row['symbol']} by kprobe only: too slow to switch between segments; "
-                "--instruments sampler,functions takes them all the same",
+                f"function hooks: {row['symbol']} by kprobe only: slow to attach, and misses calls of "
+                "softirqs; --instruments sampler,functions takes them all the same",
             )
     ways = Counter(row["how"] for row in rows if row["how"] in HOW)
     counts = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))
