@@ -1,6 +1,7 @@
 """Why zero-copy sends were copied, over paths that look alike: what the kernel did is known of each."""
 
 import contextlib
+import platform
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 Record = dict[str, Any]
+KERNEL = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 
 SENDER = """
 import errno, select, socket, sys
@@ -273,8 +275,11 @@ def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> N
     """A tun device works out no checksums: skb_segment() makes packets linear, which flags their sends."""
     with watched(path) as record:
         cause, said = late(record)
-    assert cause["code"] == "no_offload", said
-    assert ("tun0 does not work out checksums" if path is tun else "a device on the way") in said
+    if path is elsewhere and "before 6.17" in said:  # where the router receives them
+        assert cause["code"] == "received" and KERNEL < (6, 17)
+    else:
+        assert cause["code"] == "no_offload", said
+        assert ("tun0 does not work out checksums" if path is tun else "a device on the way") in said
     assert not record["topology"]["local_delivery"] and record["portrait"]["local_share"] == 0
     assert "on this machine" not in record["verdict"]["sentence"]
 

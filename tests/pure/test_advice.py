@@ -280,6 +280,15 @@ def test_what_the_kernel_does_with_a_veth_depends_on_its_version() -> None:
         assert "on this machine" not in " ".join(stoppers)
 
 
+@pytest.mark.parametrize(
+    ("driver", "words"), [("wireguard", "eth0 encrypts"), ("tun", "from eth0, as a copy")]
+)
+def test_a_device_behind_which_nothing_stays_by_reference_is_named(driver: str, words: str) -> None:
+    raw = watched_record()
+    raw["topology"]["devices"][0]["driver"] = driver
+    assert words in advice.advise(derive(raw), None)["text"]
+
+
 def test_what_was_not_copied_has_nothing_in_its_way() -> None:
     raw = watched_record(zerocopy=True, copied=0)
     raw["topology"]["peers"][0]["local"] = True

@@ -30,7 +30,7 @@ STACKS = {
     ),
     # before 6.17: __netif_receive_skb_core(), for the last handler of a packet (net/core/dev.c)
     "received": (
-        ("local_delivery", "deferred", "__netif_receive_skb_core"),
+        ("received", "deferred", "__netif_receive_skb_core"),
         f"memcpy skb_copy_ubufs __netif_receive_skb_core.constprop.0 {RECEIVED} do_softirq.part.0 {SENT}",
     ),
     # deliver_skb() is inline in dev_queue_xmit_nit() or is not (net/core/dev.c)
@@ -135,9 +135,7 @@ def test_the_caller_decides_whatever_the_configuration_suggests(
 
 
 def test_every_cause_has_a_stack_and_its_words() -> None:
-    assert {code if code != "received" else "local_delivery" for code in CAUSES.values()} == {
-        said[0] for said, _ in STACKS.values()
-    } - {"unknown"}
+    assert set(CAUSES.values()) == {said[0] for said, _ in STACKS.values()} - {"unknown"}
 
 
 LOCAL, TAP = STACKS["local"][1], STACKS["tap"][1]
@@ -182,11 +180,23 @@ def test_a_stray_sample_is_no_cause() -> None:
     assert "packet socket" not in derive(raw)["zerocopy"]["cause"]["sentence"]
 
 
+def test_few_samples_of_a_tap_do_not_rule_out_local_delivery() -> None:
+    raw = watched_record(zerocopy=True, copied=100)
+    raw["topology"] |= {"packet_sockets": [SOCKET], "local_delivery": True}
+    for samples, words in ((5, "likely local delivery over eth0"), (50, "a packet socket on any (tcpdump")):
+        raw["samples"] = to_record([sample(TAP, samples)], Taxonomy.load())
+        assert derive(raw)["zerocopy"]["cause"]["sentence"].startswith(words)
+
+
 def test_without_a_sample_the_configuration_suggests() -> None:
     for topology, words in (
         ({"local_delivery": True}, "likely local delivery over eth0"),
         ({"packet_sockets": [SOCKET]}, "likely a packet socket on any"),
         ({"devices": OFF}, "likely tun0 does not work out checksums"),
+        (
+            {"devices": [{**OFF[0], "name": "wg0", "driver": "wireguard", "features": {}}]},
+            "likely wg0 encrypts",
+        ),
     ):
         assert copied(**topology)["zerocopy"]["cause"]["sentence"].startswith(words)
     # Of traffic of our own both ends are known.

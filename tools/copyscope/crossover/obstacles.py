@@ -3,7 +3,13 @@
 import re
 from dataclasses import dataclass
 
-from copyscope.ledger.zerocopy_cause import device_without_offload, is_tap, what_it_lacks
+from copyscope.ledger.zerocopy_cause import (
+    ENCRYPTS,
+    device_that_encrypts,
+    device_without_offload,
+    is_tap,
+    what_it_lacks,
+)
 from copyscope.record.check import WatchedRun
 from copyscope.record.raw import TopologyBase
 from copyscope.units import format_size
@@ -48,6 +54,9 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
             "of its own receives it, also to forward it"
         )
         found.append(Obstacle(f"{veth} is a veth: before 6.17 a copy", text))
+    for device in (device for device in path.devices if device.driver == "tun"):
+        text = f"a program or a virtual machine takes the packets from {device.name}, as a copy"
+        found.append(Obstacle(f"{device.name}: a program takes the packets, a copy", text))
     for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
         owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
         text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
@@ -78,6 +87,8 @@ def of_pages(run: WatchedRun) -> list[Obstacle]:
     if device is not None:
         text = f"{device.name} {what_it_lacks(device)}: the kernel copies packets before they leave"
         found.append(Obstacle(f"{device.name} {what_it_lacks(device)}: a copy", text))
+    if (cipher := device_that_encrypts(run.raw.topology)) is not None:
+        found.append(Obstacle(f"{cipher.name} encrypts: a copy", f"{cipher.name} {ENCRYPTS}"))
     xdp = run.raw.topology.xdp
     where = f"XDP ({xdp}) on its device"
     return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from copyscope.ledger import late_copies
-from copyscope.ledger.share import percent
+from copyscope.ledger.share import FEWEST_SAMPLES, percent
 from copyscope.record.derived import Cause
 from copyscope.record.program.raw import ProgramTopology
 from copyscope.record.raw import Device, Measured, PacketSocket, RawRun, TopologyBase
@@ -14,6 +14,7 @@ ETH_P_ALL = frozenset(("all", "*", "eth_p_all", "3", "0x3", "0003", "0x0003"))
 # Of the samples of a copy; fewer are strays.
 WORTH_A_WORD = 0.05
 
+LOCAL = "local_delivery"
 OTHER_FORM = Cause(
     "silent_copy",
     "the kernel copied packets into another form on the way, and the completion flag does not tell",
@@ -36,6 +37,9 @@ NOTHING_FOUND = (
     "cause not known: no XDP, packet socket, local delivery or device that cannot gather or work out "
     "checksums was found on this path, and no sample says who had it made"
 )
+# Drivers that encrypt in place, after skb_cow_data() (drivers/net/wireguard/send.c, drivers/net/macsec.c).
+ENCRYPTING = ("wireguard", "macsec")
+ENCRYPTS = "encrypts packets where they are: for that the kernel makes them its own"
 # What needs no name of this path.
 SENTENCES = {
     "vhost": "the packets go to a virtual machine (vhost), which gets a copy",
@@ -61,8 +65,8 @@ def find_cause(raw: Measured, copied: int, silent_bytes: int) -> Cause | None:
         return NATIVE_XDP if path.xdp == "native" else OTHER_FORM
     if late_copies.at_call(raw):
         return AT_CALL
-    if seen:
-        function = seen.most_common(1)[0][0]
+    function = next((name for name, _ in seen.most_common(1)), None)
+    if function is not None and function not in CAUSES:
         return Cause("unknown", f"cause not known: the kernel copied them for {function}()")
     return _suggested(path, certain=isinstance(raw, RawRun))
 
@@ -77,6 +81,9 @@ def _by_callers(path: TopologyBase, seen: Counter[str]) -> Cause | None:
     if not known:
         return None
     main = next((code for code in known if code != "packet_socket"), "packet_socket")
+    # Few of the sender's own samples may miss what is done for the receiver.
+    if main == "packet_socket" and codes.total() < FEWEST_SAMPLES and _local(path) is not None:
+        return None
     cause = _cause(main, path)
     if main != "packet_socket" and "packet_socket" in known:
         return _beside(cause, _listener(path) or "a packet socket")
@@ -90,7 +97,8 @@ def _by_callers(path: TopologyBase, seen: Counter[str]) -> Cause | None:
 def _cause(code: str, path: TopologyBase) -> Cause:
     """In words, with what the path says of it."""
     if code in ("local_delivery", "received"):
-        return Cause("local_delivery", _local(path) or _not_seen_as_local(code, path))
+        local = _local(path)
+        return Cause(code, _not_seen_as_local(code, path)) if local is None else Cause(LOCAL, local)
     if code == "no_offload":
         return Cause(code, _cannot(device_without_offload(path)))
     if code == "packet_socket":
@@ -118,6 +126,8 @@ def _suggested(path: TopologyBase, *, certain: bool) -> Cause:
     device, local, listener = device_without_offload(path), _local(path), _listener(path)
     if device is not None:
         return Cause("no_offload", f"likely {_cannot(device)}")
+    if (cipher := device_that_encrypts(path)) is not None:
+        return Cause("rewritten", f"likely {cipher.name} {ENCRYPTS}")
     if local is not None:
         cause = Cause("local_delivery", local if certain else f"likely {local}")
         return cause if listener is None else _beside(cause, listener)
@@ -145,6 +155,11 @@ def device_without_offload(path: TopologyBase) -> Device | None:
         if device.side in ("sender", "target") and lacks:
             return device
     return None
+
+
+def device_that_encrypts(path: TopologyBase) -> Device | None:
+    """It works on the time of the kernel's own threads, of which no sample is of this run."""
+    return next((device for device in path.devices if device.driver in ENCRYPTING), None)
 
 
 def what_it_lacks(device: Device) -> str:

@@ -130,7 +130,7 @@ def _hops(record: Record, steps: Mapping[str, Step]) -> list[Step]:
     code = ((record.get("zerocopy") or {}).get("cause") or {}).get("code")
     ways: list[list[Step]] = [[], []]
     if "deferred" in steps:
-        behind = code not in BEFORE_DEVICE and (local or code == "local_delivery")
+        behind = code not in BEFORE_DEVICE and (local or code in ("local_delivery", "received"))
         ways[int(behind)].append(steps["deferred"])
     if "silent" in steps:
         ways[int(local)].append(steps["silent"])
