@@ -128,7 +128,7 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 }
 
 /* kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can. */
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+#define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
 	SEC("?kprobe") \
 	int enter_##id(void *ctx) \
 	{ \

@@ -56,7 +56,7 @@
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)
 
 /*
- * FUNCTION(id, symbols, category, kind, bytes, need, arguments) - one row per kernel function, hooked at its entry and its
+ * FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) - one row per kernel function, hooked at its entry and its
  * exit: with fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
  *
  * symbols   candidates in order, separated by |: the first that this kernel has is used
@@ -69,6 +69,8 @@
  *           INSERTED_PAGES (whole pages, as many as the fourth argument points at, if it returned 0) |
  *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
  * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two no copy is looked for
+ * moves     ALWAYS, or which bytes alone pass it: ZEROCOPY (MSG_ZEROCOPY and io_uring's) | PAGES (sendfile, splice) | TLS (kTLS) |
+ *           PAGES_OR_TLS | MAP (TCP_ZEROCOPY_RECEIVE). Of our own traffic that has none the function is left alone
  * arguments those that the programs read, as the prototype has them: *NAME a pointer, NAME an integer, _ one that is not read.
  *           Where BTF has others the row is missing, and says so (prototype.c): they would be read wrongly
  *
@@ -92,28 +94,28 @@
  * map: with what it takes out of the address space, and the flush of the TLBs.
  */
 #define FUNCTIONS(FUNCTION) \
-	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED, "*sk") \
-	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE, REQUIRED, "*sk") \
-	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT, OPTIONAL, "_, bytes") \
-	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL, "_, _, _, _, copy") \
-	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED, OPTIONAL, "") \
-	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED, OPTIONAL, "_, n, to_user") \
-	FUNCTION(copy_in_record, "sk_msg_memcopy_from_iter", COPY_IN, OWN_ROOT, TAKEN, OPTIONAL, "_, _, _, bytes") \
-	FUNCTION(pin_record, "sk_msg_zerocopy_from_iter", PIN, OWN_ROOT, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, bytes") \
-	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
-	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL, "") \
-	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE, OPTIONAL, "*sk") \
-	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED, OPTIONAL, "") \
-	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN, OPTIONAL, "*skb") \
-	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT, OPTIONAL, "_, _, _, len") \
-	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, "") \
-	FUNCTION(map, "tcp_zerocopy_receive", MAPPED, ROOT, NONE, OPTIONAL, "*sk") \
-	FUNCTION(map_pages, "vm_insert_pages", MAPPED, SPAN, INSERTED_PAGES, OPTIONAL, "_, _, _, *num") \
-	FUNCTION(page_frag, "sk_page_frag_refill", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(push, "tcp_push", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL, "") \
-	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, "")
+	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED, ALWAYS, "*sk") \
+	FUNCTION(receive, "tcp_recvmsg", RECEIVE, ROOT, NONE, REQUIRED, ALWAYS, "*sk") \
+	FUNCTION(copy_in_call, "_copy_from_iter|_copy_from_iter_nocache", COPY_IN, CALL, SECOND_ARGUMENT, OPTIONAL, ALWAYS, "_, bytes") \
+	FUNCTION(copy_in_call_around, "skb_do_copy_data_nocache", COPY_IN, CALL, FIFTH_ARGUMENT, OPTIONAL, ALWAYS, "_, _, _, _, copy") \
+	FUNCTION(copy_in, "tcp_wmem_schedule", COPY_IN, BRACKET, RETURNED, OPTIONAL, ALWAYS, "") \
+	FUNCTION(copy_in_check, "__check_object_size", COPY_IN, BRACKET, CHECKED, OPTIONAL, ALWAYS, "_, n, to_user") \
+	FUNCTION(copy_in_record, "sk_msg_memcopy_from_iter", COPY_IN, OWN_ROOT, TAKEN, OPTIONAL, TLS, "_, _, _, bytes") \
+	FUNCTION(pin_record, "sk_msg_zerocopy_from_iter", PIN, OWN_ROOT, FOURTH_ARGUMENT, OPTIONAL, TLS, "_, _, _, bytes") \
+	FUNCTION(pin, "skb_zerocopy_iter_stream", PIN, REFERENCE, RETURNED, OPTIONAL, ZEROCOPY, "") \
+	FUNCTION(splice, "skb_splice_from_iter", PIN, REFERENCE, RETURNED, OPTIONAL, PAGES_OR_TLS, "") \
+	FUNCTION(send_page, "tcp_sendpage", SEND, ROOT, NONE, OPTIONAL, PAGES, "*sk") \
+	FUNCTION(send_pages, "do_tcp_sendpages", PIN, SPAN, RETURNED, OPTIONAL, PAGES_OR_TLS, "") \
+	FUNCTION(deferred, "skb_copy_ubufs", DEFERRED, SPAN, SKB_DATA_LEN, OPTIONAL, ZEROCOPY, "*skb") \
+	FUNCTION(copy_bits, "skb_copy_bits", SILENT, PART, FOURTH_ARGUMENT, OPTIONAL, ALWAYS, "_, _, _, len") \
+	FUNCTION(copy_out, "simple_copy_to_iter", COPY_OUT, OWN_ROOT, RETURNED, OPTIONAL, ALWAYS, "") \
+	FUNCTION(map, "tcp_zerocopy_receive", MAPPED, ROOT, NONE, OPTIONAL, MAP, "*sk") \
+	FUNCTION(map_pages, "vm_insert_pages", MAPPED, SPAN, INSERTED_PAGES, OPTIONAL, MAP, "_, _, _, *num") \
+	FUNCTION(page_frag, "sk_page_frag_refill", NONE, MARK, NONE, OPTIONAL, ALWAYS, "") \
+	FUNCTION(memory_free, "tcp_stream_memory_free", NONE, MARK, NONE, OPTIONAL, ALWAYS, "") \
+	FUNCTION(push, "tcp_push", NONE, MARK, NONE, OPTIONAL, ALWAYS, "") \
+	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL, ALWAYS, "") \
+	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, ALWAYS, "")
 
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
@@ -121,9 +123,20 @@
 /* Of the kernel's own tests of fentry (net/bpf/test_run.c): called by whoever runs a program at it, and by nobody else. */
 #define NOTHING "bpf_fentry_test1"
 
+/* How the bytes move of whoever is measured, one bit each. */
+enum moves {
+	MOVES_ALWAYS = 1,
+	MOVES_ZEROCOPY = 2,
+	MOVES_PAGES = 4,
+	MOVES_TLS = 8,
+	MOVES_PAGES_OR_TLS = MOVES_PAGES | MOVES_TLS,
+	MOVES_MAP = 16,
+	MOVES_ALL = 31,
+};
+
 /* Which row a frame of a call stack belongs to; the last two have no function. */
 enum function_row {
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) ROW_##id,
+#define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) ROW_##id,
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 	ROW_CNT,

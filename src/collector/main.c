@@ -22,6 +22,7 @@
 #include "commands.h"
 #include "functions/counters.h"
 #include "functions/functions.h"
+#include "hooks.h"
 #include "instruments/probes.h"
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
@@ -49,13 +50,13 @@ static struct {
 	bool load;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
-	.functions_options = { .attach = ATTACH_ANY, .gate_one_in = DEFAULT_GATE },
+	.functions_options = { .attach = ATTACH_ANY, .moves = MOVES_ALL, .gate_one_in = DEFAULT_GATE },
 	.watch.follow = true,
 };
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD };
+       OPTION_MOVES, OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second of each CPU (default 199)", 0 },
@@ -71,6 +72,8 @@ static const struct argp_option options[] = {
 	{ "attach", 'a', "KIND", 0, "Hook functions by fentry, kprobe.multi or kprobe only (default any: the first that the kernel takes)", 0 },
 	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
 	  "where that is fentry; bracket where the call cannot be found)", 0 },
+	{ "moves", OPTION_MOVES, "LIST", 0, "Hook no function that only other bytes pass: zerocopy, pages, tls, map, or nothing of these "
+	  "(default all)", 0 },
 	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
 	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
 	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: every process in this cgroup (v2) or below", 0 },
@@ -132,6 +135,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 						!strcmp(arg, "call-site") ? COPY_IN_CALL_SITE : COPY_IN_ANY;
 		if (env.functions_options.copy_in == COPY_IN_ANY && strcmp(arg, "any"))
 			argp_error(state, "--copy-in: %s: one of any, bracket, call-site", arg);
+		return 0;
+	case OPTION_MOVES:
+		if (!functions__read_moves(arg, &env.functions_options.moves))
+			argp_error(state, "--moves: %s: not a list of zerocopy, pages, tls, map", arg);
 		return 0;
 	case 'w':
 		if (env.watch.mode == WATCH_NOBODY)

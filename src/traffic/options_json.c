@@ -16,6 +16,27 @@ static json_t *cpus_json(const struct placement *placement)
 	return cpus;
 }
 
+/* Which of the kernel's ways are taken beside plain copies: its other functions need no hook (collector --moves). */
+static json_t *moves_json(const struct options *o)
+{
+	bool sends = o->role == ROLE_SEND;
+	const struct {
+		const char *name;
+		bool taken;
+	} moves[] = {
+		{ "zerocopy", sends && strategy__lends_memory(o->strategy) },
+		{ "pages", sends && strategy__gives_pages(o->strategy) },
+		{ "tls", o->tls },
+		{ "map", !sends && o->reading->way == WAY_MAPPED },
+	};
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < sizeof(moves) / sizeof(*moves); i++)
+		if (moves[i].taken)
+			json_array_append_new(array, json_string(moves[i].name));
+	return array;
+}
+
 static void add_send_options(json_t *object, const struct options *o)
 {
 	json_object_set_new(object, "impl", json_string(o->strategy->name));
@@ -73,6 +94,7 @@ json_t *options__json(const struct options *o)
 	json_object_set_new(object, "verify", json_boolean(o->verify));
 	json_object_set_new(object, "cpus", cpus_json(&o->placement));
 	json_object_set_new(object, "control", json_boolean(o->control));
+	json_object_set_new(object, "moves", moves_json(o));
 	if (o->role == ROLE_SEND)
 		add_send_options(object, o);
 	else

@@ -46,6 +46,12 @@ static inline bool strategy__gives_pages(const struct strategy *strategy)
 	return strategy->in_file || strategy->gives_memory;
 }
 
+/* Whether what it sends is its memory by reference, and a completion gives it back. */
+static inline bool strategy__lends_memory(const struct strategy *strategy)
+{
+	return strategy->reap;
+}
+
 /* All strategies in the order of their names, NULL-terminated. */
 extern const struct strategy *const strategies[];
 

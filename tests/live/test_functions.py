@@ -90,7 +90,13 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     assert late <= cells(record, "deferred", "bytes") <= late + sent_again(record)
     assert cells(record, "copy_out", "bytes") == expected
     names = {row["name"] for row in record["identities"] if row["holds"]}
-    assert {"functions_copy_in", "functions_deferred", "functions_copy_out"} <= names
+    assert {"functions_copy_in", "functions_copy_out"} <= names
+    assert ("functions_deferred" in names) == (impl == "zero_copy")
+    assert ("functions_pin" in names) == bool(referenced)
+    # Nothing is hooked that these bytes do not pass.
+    states = {row["id"]: row["state"] for row in record["hooks"]}
+    assert states["copy_in_record"] == states["map"] == "unused"
+    assert (states["deferred"] == states["zerocopy_use"] == "attached") == (impl == "zero_copy")
 
 
 @pytest.mark.all

@@ -95,6 +95,19 @@ def test_a_hook_that_is_missing_is_unchecked_with_its_reason() -> None:
     assert found["holds"] is None and "inlined or absent" in found["reason"]
 
 
+def test_a_copy_that_this_traffic_cannot_make_is_checked_only_if_it_was_made() -> None:
+    raw = exact_record("one_copy")
+    hook = next(row for row in raw["hooks"] if row["id"] == "deferred")
+    hook |= {"state": "unused", "reason": "none of this traffic's bytes pass it"}
+    assert "functions_deferred" not in identities(raw)
+    hook["state"] = "missing"
+    assert identities(raw)["functions_deferred"]["holds"] is None
+    zerocopy = exact_record("zero_copy")
+    hook = next(row for row in zerocopy["hooks"] if row["id"] == "deferred")
+    hook |= {"state": "unused", "reason": "none of this traffic's bytes pass it"}
+    assert identities(zerocopy)["functions_deferred"]["holds"] is None
+
+
 @pytest.mark.parametrize("other", ["copy_in_check", "copy_in_call", "copy_in_call_around"])
 def test_any_way_to_see_the_copy_is_enough(other: str) -> None:
     raw = exact_record()

@@ -301,6 +301,8 @@ def test_both_subjects_are_measured_by_one_kind_of_plan() -> None:
     assert set(watched.probes) == {"unprobed", "ledger", "calls"}
     exact = watch_plan(options(exact=True), 1)
     assert set(exact.probes) == {*watched.probes, "functions", "unarmed"}
+    # Of a program nobody knows which functions its bytes pass.
+    assert "--functions" in exact.collector() and "--moves" not in exact.collector()
     assert watched.always == ("watch", "volume")
     assert own.collector()[1:] == ["--frequency", "199"]
     assert watched.collector()[1:] == ["--frequency", "199"]

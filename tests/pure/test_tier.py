@@ -107,6 +107,16 @@ def test_the_collector_knows_of_calls_that_pass_the_socket_in_pieces(in_pieces: 
     assert plan.sends_in_pieces is in_pieces
 
 
+def test_only_functions_that_this_traffic_can_pass_are_hooked() -> None:
+    traffic = Traffic((), (), {"moves": ["zerocopy", "map"]})
+    args = parser().parse_args([])
+    plan = traffic_plan(args, parse_instruments("auto"), 1, in_pieces=False, moves=traffic.moves)
+    argv = plan.collector()
+    assert argv[argv.index("--moves") + 1] == "zerocopy,map"
+    # Where none is hooked there is nothing to leave out.
+    assert plan.otherwise is not None and "--moves" not in plan.otherwise.collector()
+
+
 def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
     rows = [hook("send"), hook("receive"), hook("switch", required=True, **REFUSED)]
     assert "tcp_switch: fentry: load" in choose_tier(True, rows).reason

@@ -264,6 +264,22 @@ def test_it_says_whether_a_call_passes_the_socket_once(words: str) -> None:
     assert json.loads(done.stdout)["in_pieces"] is not once
 
 
+@pytest.mark.parametrize(
+    ("words", "moves"),
+    [
+        ("send --impl one_copy", []),
+        ("send --impl zero_copy", ["zerocopy"]),
+        ("send --impl sendfile", ["pages"]),
+        ("send --impl vmsplice", ["pages"]),
+        ("recv --port 1", []),
+        ("recv --port 1 --receiver map", ["map"]),
+    ],
+)
+def test_it_says_how_its_bytes_move_beside_plain_copies(words: str, moves: list[str]) -> None:
+    done = subprocess.run([str(TRAFFIC), *words.split(), "--check"], capture_output=True, check=True)
+    assert json.loads(done.stdout)["moves"] == moves
+
+
 @pytest.mark.parametrize("words", ["vmsplice", "sendfile --via splice"])
 def test_a_message_larger_than_a_pipe_goes_in_parts(words: str) -> None:
     """A pipe holds 1 MiB at most without privileges, and less where its user has many."""

@@ -24,7 +24,8 @@ def categories(hooks: str = "") -> dict[str, str]:
     """Hook -> category, of those whose calls the exact tier counts (bpf/hooks.h)."""
     text = re.sub(r"\\\n\s*", "", hooks or HOOKS.read_text())
     rows = re.findall(
-        r'FUNCTION\((\w+), .*?, ([A-Z_]+), ([A-Z_]+), [A-Z_]+, (?:REQUIRED|OPTIONAL|FALLBACK), "', text
+        r'FUNCTION\((\w+), .*?, ([A-Z_]+), ([A-Z_]+), [A-Z_]+, (?:REQUIRED|OPTIONAL|FALLBACK), [A-Z_]+, "',
+        text,
     )
     return {
         name: category.lower()

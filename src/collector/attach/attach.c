@@ -131,10 +131,11 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 	name_sites(attach);
 }
 
-void attach__leave(struct attach *attach)
+void attach__leave(struct attach *attach, const char *candidates, const char *why)
 {
 	attach->state = STATE_UNUSED;
-	snprintf(attach->reason, sizeof(attach->reason), "not asked for");
+	snprintf(attach->symbol, sizeof(attach->symbol), "%.*s", (int)strcspn(candidates, "|"), candidates);
+	snprintf(attach->reason, sizeof(attach->reason), "%s", why);
 }
 
 const char *attach__how(const struct attach *attach)

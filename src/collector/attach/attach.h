@@ -93,8 +93,10 @@ void attach__find(struct attach *attach, const char *candidates, const char *arg
 /* READY with the calls in `callers` to one of `callees` (a|b|c); else MISSING with the reason. */
 void attach__find_calls(struct attach *attach, const char *callers, const char *callees, const char *arguments,
 			const struct attach_sources *sources);
-/* UNUSED, because nobody asked for it. */
-void attach__leave(struct attach *attach);
+#define NOT_ASKED_FOR "not asked for"
+#define NOTHING_PASSES "none of this traffic's bytes pass it"
+/* UNUSED, and not looked for; `why` is one of these. */
+void attach__leave(struct attach *attach, const char *candidates, const char *why);
 /* The way that a READY one is hooked, as the record calls it. */
 const char *attach__how(const struct attach *attach);
 /* Before load. NULL for an end of the function that is not hooked. Returns 0 or -errno. */

@@ -27,18 +27,19 @@ struct hooked_function {
 	enum hook_kind kind;
 	enum hook_bytes bytes;
 	enum need need;
+	enum moves moves;
 	const char *arguments;
 };
 
 static const struct hooked_function function_rows[ROW_CNT] = {
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
-	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need, arguments },
+#define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
+	{ #id, symbols, CATEGORY_##category, KIND_##kind, BYTES_##bytes, need, MOVES_##moves, arguments },
 	FUNCTIONS(FUNCTION)
 #undef FUNCTION
 };
 
 /* What is read from an argument has its name in the table. */
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+#define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
 	_Static_assert(sizeof(arguments) > 1 || (KIND_##kind != KIND_ROOT && \
 		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED)), #id);
 FUNCTIONS(FUNCTION)
@@ -105,7 +106,7 @@ struct programs {
 static struct programs programs_of(struct copyscope *skel, int row)
 {
 	switch (row) {
-#define FUNCTION(id, symbols, category, kind, bytes, need, arguments) \
+#define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
 	case ROW_##id: \
 		return (struct programs){ skel->progs.enter_##id, skel->progs.leave_##id };
 	FUNCTIONS(FUNCTION)
@@ -121,14 +122,36 @@ static void find(struct functions *functions, int row, const struct attach_sourc
 	const struct functions_options *options = &functions->options;
 	struct attach *function = &functions->all[row];
 
-	if (wanted->kind != KIND_CALL)
-		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
-	else if (options->attach != ATTACH_NOTHING && options->copy_in != COPY_IN_BRACKET)
+	if (options->attach == ATTACH_NOTHING || (wanted->kind == KIND_CALL && options->copy_in == COPY_IN_BRACKET))
+		attach__leave(function, wanted->symbols, NOT_ASKED_FOR);
+	else if (!(wanted->moves & options->moves))
+		attach__leave(function, wanted->symbols, NOTHING_PASSES);
+	else if (wanted->kind == KIND_CALL)
 		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
 	else
-		snprintf(function->symbol, sizeof(function->symbol), "%s", wanted->symbols);
-	if (options->attach == ATTACH_NOTHING || function->state == STATE_UNUSED)
-		attach__leave(function);
+		attach__find(function, wanted->symbols, wanted->arguments, sources, options->attach);
+}
+
+bool functions__read_moves(const char *list, unsigned int *moves)
+{
+	static const struct {
+		const char *name;
+		enum moves bit;
+	} known[] = { { "zerocopy", MOVES_ZEROCOPY }, { "pages", MOVES_PAGES }, { "tls", MOVES_TLS }, { "map", MOVES_MAP } };
+	size_t length;
+
+	*moves = MOVES_ALWAYS;
+	for (; *list; list += length + (list[length] == ',')) {
+		unsigned int before = *moves;
+
+		length = strcspn(list, ",");
+		for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
+			if (strlen(known[i].name) == length && !strncmp(known[i].name, list, length))
+				*moves |= known[i].bit;
+		if (*moves == before)
+			return false;
+	}
+	return true;
 }
 
 int functions__new(struct functions **result, const struct btf *btf, const struct functions_options *options)
@@ -160,7 +183,7 @@ int functions__new(struct functions **result, const struct btf *btf, const struc
 	for (int row = 0; row < ROW_CNT; row++)
 		find(functions, row, &sources);
 	*result = functions;
-	err = zerocopy__new(&functions->zerocopy, &sources, wish);
+	err = zerocopy__new(&functions->zerocopy, &sources, wish, options->moves);
 	ksyms__free(ksyms);
 	return err || wish == ATTACH_NOTHING ? err : counters__new(&functions->counters, options->count);
 }

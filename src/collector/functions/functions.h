@@ -19,6 +19,8 @@ struct functions_options {
 	/* ATTACH_NOTHING leaves all rows unused. */
 	enum attach_wish attach;
 	enum copy_in_wish copy_in;
+	/* Rows that others alone use are left out (enum moves). */
+	unsigned int moves;
 	/* Of the copies of a thread one in so many is timed; seed: which ones. */
 	unsigned int gate_one_in;
 	unsigned long long seed;
@@ -26,6 +28,8 @@ struct functions_options {
 	const char *count;
 };
 
+/* What a list such as `zerocopy,tls` says of the bytes, which may be empty; false: something unknown, or twice. */
+bool functions__read_moves(const char *list, unsigned int *moves);
 /* Looks every row's candidates up. Returns 0 or -errno. */
 int functions__new(struct functions **functions, const struct btf *btf, const struct functions_options *options);
 #define FUNCTIONS_ALL -1

@@ -126,7 +126,8 @@ static int obstacle(const struct zerocopy *zerocopy)
 	for (int row = 0; row < LIFE_CNT; row++) \
 		if (!is_spare(zerocopy, row))
 
-int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources, enum attach_wish wish)
+int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources, enum attach_wish wish,
+		  unsigned int moves)
 {
 	struct zerocopy *zerocopy = calloc(1, sizeof(*zerocopy));
 
@@ -135,9 +136,12 @@ int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources
 	for (int row = 0; row < LIFE_CNT; row++) {
 		struct attach *hook = &zerocopy->all[row];
 
-		attach__find(hook, rows[row].symbols, rows[row].arguments, sources, wish);
 		if (wish == ATTACH_NOTHING)
-			attach__leave(hook);
+			attach__leave(hook, rows[row].symbols, NOT_ASKED_FOR);
+		else if (!(moves & MOVES_ZEROCOPY))
+			attach__leave(hook, rows[row].symbols, NOTHING_PASSES);
+		else
+			attach__find(hook, rows[row].symbols, rows[row].arguments, sources, wish);
 	}
 	*result = zerocopy;
 	return 0;

@@ -13,7 +13,8 @@ struct copyscope;
 struct zerocopy;
 
 /* Looks the symbols up. Returns 0 or -errno. */
-int zerocopy__new(struct zerocopy **zerocopy, const struct attach_sources *sources, enum attach_wish wish);
+int zerocopy__new(struct zerocopy **zerocopy, const struct attach_sources *sources, enum attach_wish wish,
+		  unsigned int moves);
 /* Are they to be loaded at all? */
 bool zerocopy__is_ready(const struct zerocopy *zerocopy);
 /* Before load: chooses programs and their types, or leaves them out. Returns 0 or -errno. */

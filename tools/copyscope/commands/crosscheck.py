@@ -78,7 +78,7 @@ def _crosscheck(argv: list[str]) -> int:
     peers = [peer() for peer in PEERS]
     absent = {peer.name: reason for peer in peers if (reason := peer.missing()) is not None}
     asked = [peer for peer in peers if peer.name not in absent]
-    plan = traffic_plan(args, instruments, seed, in_pieces=traffic.in_pieces)
+    plan = traffic_plan(args, instruments, seed, in_pieces=traffic.in_pieces, moves=traffic.moves)
     plan = with_peers(plan, asked, args.duration, seed)
     workload = workload_section(args, traffic.resolved)
     title = f"{workload['impl']}, {args.size}, over {args.topology}"

@@ -62,7 +62,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
     plans = [
-        traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces)
+        traffic_plan(args, instruments, seed + repeat, in_pieces=traffic.in_pieces, moves=traffic.moves)
         for repeat in range(args.repeat)
     ]
     hosts = hosts_of(args.sender_at, args.receiver_at, args.tree) if on_hosts(args) else None

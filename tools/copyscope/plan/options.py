@@ -59,6 +59,11 @@ class Traffic:
         """Whether a call of the sender may pass the socket several times."""
         return bool(self.resolved["in_pieces"])
 
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """What becomes of its bytes beside plain copies, as the collector calls it."""
+        return tuple(self.resolved["moves"])
+
 
 def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
     """The instruments, and that nothing was asked of functions that are not hooked."""
@@ -168,6 +173,7 @@ def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic
     receive = words(given, TO_RECEIVER)
     received = _ask_traffic(["recv", *receive, *_cpus(chosen, "receiver"), *agreed, "--port", "1", "--check"])
     resolved |= {key: received[key] for key in FROM_RECEIVER}
+    resolved["moves"] = list(dict.fromkeys((*resolved["moves"], *received["moves"])))
     cpus = _place(args, chosen, resolved) if pinned else chosen
     send, receive = [*own, *_cpus(cpus, "sender")], [*receive, *_cpus(cpus, "receiver")]
     return Traffic((*send, *agreed), (*receive, *agreed), resolved, _described(cpus, here=pinned))

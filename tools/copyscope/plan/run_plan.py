@@ -49,6 +49,8 @@ class RunPlan:
     always: tuple[str, ...] = ()
     # Some calls pass the socket more than once.
     sends_in_pieces: bool = False
+    # How bytes move beside plain copies; None: as may be.
+    moves: tuple[str, ...] | None = None
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
@@ -68,6 +70,7 @@ class RunPlan:
             one_in = self.gate.one_in if self.gate else gate.DEFAULT
             argv += ["--functions", "--attach", self.attach, "--copy-in", self.copy_in]
             argv += ["--functions-gate", str(one_in), "--seed", str(self.seed)]
+            argv += [] if self.moves is None else ["--moves", ",".join(self.moves)]
             argv += [] if self.count is None else ["--count", self.count]
         return argv
 
@@ -96,7 +99,12 @@ class RunPlan:
 
 
 def traffic_plan(
-    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, in_pieces: bool
+    args: argparse.Namespace,
+    instruments: tuple[str, ...],
+    seed: int,
+    *,
+    in_pieces: bool,
+    moves: tuple[str, ...] = (),
 ) -> RunPlan:
     """For traffic of our own. Raises UsageError for a duration that is too short."""
     auto = args.instruments == "auto"
@@ -107,7 +115,8 @@ def traffic_plan(
     # Hooks that were asked for by name are not done without; those that count bytes nobody names.
     if auto or set(instruments) <= set(HOOKLESS):
         ways.append((tuple(name for name in instruments if name in HOOKLESS), False))
-    plans = [_of_traffic(args, names, seed, in_pieces, counts_bytes=counts) for names, counts in ways]
+    plans = [_of_traffic(args, names, seed, counts_bytes=counts) for names, counts in ways]
+    plans = [replace(plan, sends_in_pieces=in_pieces, moves=moves) for plan in plans]
     return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
 
 
@@ -122,7 +131,7 @@ def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
 
 
 def _of_traffic(
-    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, in_pieces: bool, *, counts_bytes: bool
+    args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, counts_bytes: bool
 ) -> RunPlan:
     whole = args.messages is not None
     arms = arm_probes(instruments)
@@ -140,7 +149,6 @@ def _of_traffic(
         segments=_one(arms) if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
         gate=chosen,
         whole=whole,
-        sends_in_pieces=in_pieces,
         copy_in=args.copy_in,
     )
 

@@ -38,7 +38,9 @@ class Prepared:
     path: PathPlan
 
     def plan(self, seed: int) -> RunPlan:
-        return traffic_plan(self.args, self.instruments, seed, in_pieces=self.traffic.in_pieces)
+        return traffic_plan(
+            self.args, self.instruments, seed, in_pieces=self.traffic.in_pieces, moves=self.traffic.moves
+        )
 
     def run(self, identity: Identity) -> Record:
         """The record of one run. Raises KeyboardInterrupt for one that was stopped: half a run is no run."""

@@ -62,10 +62,10 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
     again = retransmitted_bytes(raw)
     pins = ("pin",) if spliced is None else SPLICE_HOOKS
     return [
-        _bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference"),
-        _bytes(raw.hooks, functions, "pin", referenced, "bytes sent by reference", ids=pins),
-        _bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
-        _bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
+        *_bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference"),
+        *_bytes(raw.hooks, functions, "pin", referenced, "bytes sent by reference", ids=pins),
+        *_bytes(raw.hooks, functions, "deferred", late, "bytes of sends reported copied", tolerance=again),
+        *_bytes(raw.hooks, functions, "copy_out", copied_out, "bytes received"),
         *_own_zerocopy(raw, functions),
         *_mapped(raw.hooks, functions, segments),
     ]
@@ -85,7 +85,7 @@ def _mapped(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segm
     """What a receiver maps."""
     moved = mapped_total(segments, "bytes")
     what = "bytes that the calls said were mapped"
-    return [] if moved is None else [_bytes(hooks, functions, "mapped", moved, what)]
+    return [] if moved is None else _bytes(hooks, functions, "mapped", moved, what)
 
 
 def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
@@ -107,9 +107,11 @@ def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
     receiving = edges(segments, "received", largest(received))
     looked = "bytes received or looked at" + ", but the urgent" * bool(beside)
     return [
-        _bytes(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference", tolerance=sending),
-        _bytes(raw.hooks, functions, "pin", pinned, "bytes sent by reference", tolerance=sending),
-        _bytes(raw.hooks, functions, "copy_out", copied_out, looked, tolerance=receiving),
+        *_bytes(
+            *(raw.hooks, functions, "copy_in", copied_in, "bytes sent without reference"), tolerance=sending
+        ),
+        *_bytes(raw.hooks, functions, "pin", pinned, "bytes sent by reference", tolerance=sending),
+        *_bytes(raw.hooks, functions, "copy_out", copied_out, looked, tolerance=receiving),
         *(_program_zerocopy(raw, functions, zerocopy_bytes, sending) if zerocopy_bytes else []),
     ]
 
@@ -123,8 +125,8 @@ def _bytes(
     *,
     tolerance: int = 0,
     ids: tuple[str, ...] = (),
-) -> Identity:
-    """Bytes of one category, all contexts, against what the program says.
+) -> list[Identity]:
+    """Bytes of one category, all contexts, against what the program says; none of what cannot be and was not.
 
     Of what was done on the time of others, no more is taken than what is missing: it may be somebody else's.
     """
@@ -132,13 +134,15 @@ def _bytes(
     ids = ids or HOOKS_OF.get(category, (category,))
     wanted = [row for row in hooks if row.instrument == ARM and row.id in ids]
     if not any(hook.state == "attached" for hook in wanted):
+        if wanted and not expected and all(hook.state == "unused" for hook in wanted):
+            return []
         reason = "; ".join(f"{hook.symbol}: {hook.reason}" for hook in wanted) or "no such hook"
-        return unchecked(name, text, "bytes", f"{category}: {reason}")
+        return [unchecked(name, text, "bytes", f"{category}: {reason}")]
     cells = [cell for cell in functions.cells if cell.category == category]
     counted = sum(cell.bytes for cell in cells if cell.side != "other")
     beside = sum(cell.bytes for cell in cells if cell.side == "other")
     counted += min(beside, max(0, expected - counted))
-    return compare(name, text, counted, expected, "bytes", tolerance=tolerance)
+    return [compare(name, text, counted, expected, "bytes", tolerance=tolerance)]
 
 
 def _own_zerocopy(raw: RawRun, functions: Functions) -> list[Identity]:
