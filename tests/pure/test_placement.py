@@ -269,7 +269,14 @@ def resolved(
     monkeypatch.setattr(options, "look_at_load", dict)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(EVERY))
     says: dict[str, Any] = {"sender": sender, "receiver": "read", "coalesce_us": 0, "touch_received": False}
-    says |= {"rcvbuf_bytes": None, "size_bytes": 1, "fields": 1, "threads": 2, "working_set_messages": 1}
+    says |= {
+        "rcvbuf_bytes": None,
+        "moves": [],
+        "size_bytes": 1,
+        "fields": 1,
+        "threads": 2,
+        "working_set_messages": 1,
+    }
     monkeypatch.setattr(options, "_ask_traffic", lambda _: dict(says))
     args = {"placement": "split", "sender_cpus": None, "receiver_cpus": None} | given
     names = {*options.TO_BOTH, *options.TO_SENDER, *options.TO_RECEIVER}
