@@ -146,7 +146,7 @@ test-more: trusted deps-test all
 check: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet ## Pure tests and C unit tests (no root, no BPF)
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) $(OUTPUT)/tests/unit $(OUTPUT)/tests/traffic-drill
 	$(Q)$(OUTPUT)/tests/unit
-	$(Q)$(MAKE) --no-print-directory -j2 --output-sync=target check-pure-a-l check-pure-m-z
+	$(Q)$(MAKE) --no-print-directory -j4 --output-sync=target check-pure-a-d check-pure-e-l check-pure-m-r check-pure-s-z
 
 # The thread sanitizer has its own places in memory, and addresses may be too random for them (vm.mmap_rnd_bits).
 NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -156,7 +156,7 @@ check-all: artifacts .venv/.ready-test .venv/.ready-install .venv/.ready-fleet .
 	$(Q)$(NOT_RANDOM) $(OUTPUT)/tests/unit-threads
 	$(Q)$(PYTEST) -q -m all tests/pure
 
-# Two processes for two processors: they are a minute in one.
+# Four processes: half of a test's time is waiting for what it started.
 check-pure-%:
 	$(Q)$(PYTEST) -q --timeout=60 -m "not all" tests/pure/test_[$*]*.py
 

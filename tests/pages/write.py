@@ -3,6 +3,8 @@
 tests/pure/test_made_pages.py compares them.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import command_line_page
@@ -15,17 +17,20 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 REFERENCE = DOCS / "reference"
 
 
-def pages() -> dict[Path, bytes]:
-    """Each page with its text."""
-    return {
-        REFERENCE / "record.md": record_page.page().encode(),
-        REFERENCE / "record.schema.json": store.serialise(record_page.schema()),
-        REFERENCE / "command-line.md": command_line_page.page().encode(),
-        DOCS / "path.svg": draw(store.read(DOCS / "path.json.gz")).encode(),
-        **{page: outputs.written(page).encode() for page in outputs.PAGES},
-    }
+def with_outputs(page: Path, but: str = "") -> bytes:
+    return outputs.written(page, but).encode()
+
+
+# Each page, and what makes its text.
+PAGES: dict[Path, Callable[[], bytes]] = {
+    REFERENCE / "record.md": lambda: record_page.page().encode(),
+    REFERENCE / "record.schema.json": lambda: store.serialise(record_page.schema()),
+    REFERENCE / "command-line.md": lambda: command_line_page.page().encode(),
+    DOCS / "path.svg": lambda: draw(store.read(DOCS / "path.json.gz")).encode(),
+    **{page: partial(with_outputs, page) for page in outputs.PAGES},
+}
 
 
 if __name__ == "__main__":
-    for path, text in pages().items():
-        path.write_bytes(text)
+    for path, make in PAGES.items():
+        path.write_bytes(make())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import sweep as sweeps
 from builders.watched import SIZE, watched_record
 from copyscope import paths
 from copyscope.commands import crossover, entry, watch
@@ -475,10 +476,11 @@ def test_the_name_of_a_host_is_not_the_machine(
 def test_the_crossovers_of_this_tree_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the machine that they were measured on; on another one they say nothing."""
     host = tmp_path / "vm"
-    assert (
-        crossover.main([str(paths.RESULTS / "vm" / "mt25082"), "--out", str(host / "mt25082"), "--json", "-"])
-        == 0
+    runs = sweeps.kept(paths.RESULTS / "vm" / "mt25082")
+    sweep = sweeps.store(
+        [run for run in runs if run["workload"]["threads"] == 1], tmp_path / "of one connection"
     )
+    assert crossover.main([str(sweep), "--out", str(host / "mt25082"), "--json", "-"]) == 0
     machine = json.loads(capsys.readouterr().out)["machine"]
     rows = read_crossovers([host], machine)
     assert rows

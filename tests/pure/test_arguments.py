@@ -215,36 +215,33 @@ def run(
     )
 
 
-# What prints help, a table or a drawing.
-PRINTING = {
-    "run": "--help",
-    "report": "--help",
-    "crossover": "{sweep} --json {file}",
-    "diff": "{sweep} {sweep} --json {file}",
-    "draw": "{record}",
-}
+FULL = "copyscope: standard output: No space left on device: what was printed is not complete there\n"
 
 
-@pytest.mark.parametrize(("tool", "words"), PRINTING.items(), ids=PRINTING)
-def test_standard_output_may_be_closed_or_full_or_gone(tool: str, words: str, tmp_path: Path) -> None:
+# What prints help, a table or a drawing; of diff 1 is a regression.
+@pytest.mark.parametrize(
+    ("tool", "words", "status"),
+    [("run", "--help", 1), ("crossover", "{sweep}", 1), ("diff", "{sweep} {sweep}", 2), ("draw", "{run}", 1)],
+)
+def test_standard_output_may_be_full(tool: str, words: str, status: int, tmp_path: Path) -> None:
+    directory, one = store(small(), tmp_path / "demo"), tmp_path / "run.json"
+    records.write(small()[0], one)
+    done = run(tool, f"{words.format(sweep=directory, run=one)} >/dev/full")
+    assert (done.returncode, done.stderr) == (status, FULL)
+
+
+def test_standard_output_may_be_closed_or_gone(tmp_path: Path) -> None:
     """Nor does a file take the number of what was closed: what is printed would get into it."""
     directory, file = store(small(), tmp_path / "demo"), tmp_path / "answer.json"
-    record = tmp_path / "run.json"
-    records.write(small()[0], record)
-    words = words.format(sweep=directory, record=record, file=file)
-    shown = run(tool, words)
+    words = f"{directory} --json {file}"
+    shown = run("crossover", words)
     assert shown.stdout and (shown.returncode, shown.stderr) == (0, "")
-    answer = file.read_bytes() if file.exists() else b""
-    file.unlink(missing_ok=True)
-    closed = run(tool, f"{words} >&-")
-    assert (closed.returncode, closed.stderr) == (0, "")
-    assert (file.read_bytes() if file.exists() else b"") == answer
-    gone = run(tool, f"{words} | true; true")
-    assert gone.stderr == ""
-    full = run(tool, f"{words} >/dev/full")
-    assert full.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
-    why = "standard output: No space left on device: what was printed is not complete there"
-    assert full.stderr == f"copyscope: {why}\n"
+    answer = file.read_bytes()
+    file.unlink()
+    closed = run("crossover", f"{words} >&-")
+    assert (closed.returncode, closed.stderr, file.read_bytes()) == (0, "", answer)
+    for tool, words in (("run", "--help"), ("crossover", str(directory))):
+        assert run(tool, f"{words} | true; true").stderr == ""
 
 
 def test_a_reader_that_went_away_is_no_failure() -> None:

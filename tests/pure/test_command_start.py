@@ -94,7 +94,7 @@ def test_who_got_the_number_of_one_that_ended_gets_no_signal() -> None:
 
 def test_a_command_is_ended_with_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    script = f"trap '' TERM; (trap '' TERM; echo started >{pid}; sleep 60; sleep 60) & wait"
+    script = f"trap '' TERM; (trap '' TERM; echo started >{pid}; sleep 60; sleep 60) & while :; do wait; done"
     with Command(["sh", "-c", script]) as command:
         command.release()
         while not pid.exists():

@@ -83,8 +83,7 @@ def test_known_costs_give_back_the_known_size() -> None:
         assert far.high / far.low > wide
 
 
-@pytest.mark.parametrize("repeats", [2, 3, 5])
-@pytest.mark.parametrize("noise", [0.02, 0.05])
+@pytest.mark.parametrize(("repeats", "noise"), [(2, 0.05), (3, 0.02), (5, 0.05)])
 def test_interval_holds_the_known_size(repeats: int, noise: float) -> None:
     held = said = 0
     for seed in range(40):

@@ -85,7 +85,7 @@ def test_the_truth_is_in_19_of_20_intervals(name: str, counted: bool) -> None:
     assert {row: count for row, count in inside.items() if count < LEAST} == {}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_estimate_lies_in_its_own_interval(data: st.DataObject) -> None:
     """Time and events of every row, also of those on the time of others, whatever the samples weigh."""

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from builders.sweep import store, sweep
 from builders.watched import watched_record
 from copyscope import paths
@@ -284,6 +285,11 @@ def test_without_memory_there_is_one_line(directory: Path) -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
+def in_all(*mib: int) -> list[ParameterSet]:
+    """What only repeats with other sizes."""
+    return [pytest.param(one, marks=pytest.mark.all) for one in mib]
+
+
 # One command, which gets no more memory than it has when all of it is loaded, and a little.
 STARVED = f"""
 import importlib, resource, sys
@@ -321,7 +327,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("more_mib", [0, 2, 4, 6, 8, 12, 16])
+@pytest.mark.parametrize("more_mib", [0, 4, 8, *in_all(2, 6, 12, 16)])
 def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, directory: Path) -> None:
     done = subprocess.run(
         [
@@ -336,7 +342,7 @@ def test_a_command_that_cannot_be_loaded_says_so_in_one_line(more_mib: int, dire
     assert len(line) <= 200
 
 
-@pytest.mark.parametrize("most_mb", [42, 50, 54, 60, 80, 120])
+@pytest.mark.parametrize("most_mb", [50, 80, *in_all(42, 54, 60, 120)])
 def test_a_report_without_memory_says_so_without_a_traceback(most_mb: int, directory: Path) -> None:
     """What fails for want of memory is its load, the records, or matplotlib."""
     done = subprocess.run(

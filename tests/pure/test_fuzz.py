@@ -38,7 +38,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 BY_HAND = int(os.environ.get("COPYSCOPE_FUZZ", "0"))
-CASES = BY_HAND or 500
+CASES = BY_HAND or 300
 CPU_LIMIT_S = 10.0
 LIMIT_S = 60.0  # of a machine with other things to do
 STATUSES = {0, 1, 2}

@@ -217,7 +217,7 @@ EXACT = [
 ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(EXACT), st.integers(1, 10**9), st.booleans())
 def test_no_wrong_count_gets_past(case: tuple[str, Path], size: int, more: bool) -> None:
     impl, path = case
@@ -264,7 +264,7 @@ CELLS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(CELLS), st.floats(0.5, 4))
 def test_no_changed_time_of_the_ledger_gets_past(path: Path, factor: float) -> None:
     """The identities look at the rows as they stand in the record, not at where they came from."""

@@ -408,7 +408,7 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_any_samples_share_out_all_of_the_time(data: st.DataObject) -> None:
     """However the samples fall, the rows of a side add up to its CPU clock and each lies in its interval."""

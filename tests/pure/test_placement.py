@@ -5,7 +5,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,26 @@ Two = tuple[list[int], list[int]]
 EVERY = range(1024)
 
 
+Planted = Callable[[Machine], Path]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Where the files of a machine are: hundreds for each, written once."""
+    made: dict[str, Path] = {}
+
+    def root(machine: Machine) -> Path:
+        if repr(machine) not in made:
+            made[repr(machine)] = plant(tmp_path_factory.mktemp("machine"), machine)
+        return made[repr(machine)]
+
+    return root
+
+
 def both(
-    root: Path,
-    machine: Machine,
-    threads: int = 1,
-    allowed: Collection[int] = EVERY,
-    load: Mapping[int, int] | None = None,
+    root: Path, threads: int = 1, allowed: Collection[int] = EVERY, load: Mapping[int, int] | None = None
 ) -> Two:
-    return place("split", read_cpus(allowed, plant(root, machine)), (threads, threads), load or {})
+    return place("split", read_cpus(allowed, root), (threads, threads), load or {})
 
 
 def said(root: Path, sides: Two, allowed: Collection[int] = EVERY) -> tuple[str, bool]:
@@ -60,11 +72,11 @@ def said(root: Path, sides: Two, allowed: Collection[int] = EVERY) -> tuple[str,
     ],
 )
 def test_one_thread_each_has_a_core_of_its_own(
-    tmp_path: Path, machine: Machine, sender: int, receiver: int, words: str
+    planted: Planted, machine: Machine, sender: int, receiver: int, words: str
 ) -> None:
-    found = both(tmp_path, machine)
+    found = both(planted(machine))
     assert found == ([sender], [receiver])
-    assert said(tmp_path, found) == (f"sender CPU {sender}, receiver CPU {receiver}: {words}", False)
+    assert said(planted(machine), found) == (f"sender CPU {sender}, receiver CPU {receiver}: {words}", False)
 
 
 @pytest.mark.parametrize(
@@ -95,9 +107,9 @@ def test_one_thread_each_has_a_core_of_its_own(
     ],
 )
 def test_more_threads_fill_whole_cores_first(
-    tmp_path: Path, machine: Machine, threads: int, sender: str, receiver: str
+    planted: Planted, machine: Machine, threads: int, sender: str, receiver: str
 ) -> None:
-    found = both(tmp_path, machine, threads)
+    found = both(planted(machine), threads)
     assert found == tuple([int(one) for one in side.split(",")] for side in (sender, receiver))
     core = {one: number for number, of in enumerate(machine.cores) for one in of}
     assert not {core[one] for one in found[0]} & {core[one] for one in found[1]}
@@ -124,10 +136,10 @@ def test_more_threads_fill_whole_cores_first(
     ],
 )
 def test_in_a_container_it_is_what_is_allowed(
-    tmp_path: Path, machine: Machine, allowed: str, sides: Two, words: str
+    planted: Planted, machine: Machine, allowed: str, sides: Two, words: str
 ) -> None:
-    found = both(tmp_path, machine, 1, numbers_of(allowed))
-    assert found == sides and said(tmp_path, found) == (words, False)
+    found = both(planted(machine), 1, numbers_of(allowed))
+    assert found == sides and said(planted(machine), found) == (words, False)
 
 
 @pytest.mark.parametrize(
@@ -149,20 +161,20 @@ def test_in_a_container_it_is_what_is_allowed(
     ],
 )
 def test_where_there_is_nothing_good_it_is_a_caution(
-    tmp_path: Path, machine: Machine, allowed: str, sides: Two, words: str
+    planted: Planted, machine: Machine, allowed: str, sides: Two, words: str
 ) -> None:
-    found = both(tmp_path, machine, 1, numbers_of(allowed))
-    assert found == sides and said(tmp_path, found) == (words, True)
+    found = both(planted(machine), 1, numbers_of(allowed))
+    assert found == sides and said(planted(machine), found) == (words, True)
 
 
-def test_what_is_offline_is_not_used(tmp_path: Path) -> None:
+def test_what_is_offline_is_not_used(planted: Planted) -> None:
     """SMT off, and a core that somebody took out; its sibling lists lack it."""
     off = Machine(processors.DESKTOP_16.cores, processors.DESKTOP_16.caches, offline=(0, *range(16, 32)))
-    assert both(tmp_path / "a", off) == ([1], [2])
-    assert both(tmp_path / "a", off, 8) == ([1, 3, 5, 7, 9, 11, 13], [2, 4, 6, 8, 10, 12, 14])
+    assert both(planted(off)) == ([1], [2])
+    assert both(planted(off), 8) == ([1, 3, 5, 7, 9, 11, 13], [2, 4, 6, 8, 10, 12, 14])
     laptop = processors.I7_13700H
     one = Machine(laptop.cores, laptop.caches, pmus=laptop.pmus, offline=(0, 2))
-    assert both(tmp_path / "b", one) == ([1], [3])
+    assert both(planted(one)) == ([1], [3])
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
@@ -185,9 +197,9 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_the_least_busy_cores_are_taken(
-    tmp_path: Path, machine: Machine, busy: dict[int, int], sides: Two
+    planted: Planted, machine: Machine, busy: dict[int, int], sides: Two
 ) -> None:
-    assert both(tmp_path, machine, load=busy) == sides
+    assert both(planted(machine), load=busy) == sides
 
 
 def test_busy_is_what_a_moment_of_proc_stat_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,15 +217,15 @@ def test_busy_is_what_a_moment_of_proc_stat_says(tmp_path: Path, monkeypatch: py
     assert look_at_load(tmp_path / "nothing") == {}
 
 
-def test_the_other_side_is_near_the_one_that_was_chosen(tmp_path: Path) -> None:
-    laptop = read_cpus(EVERY, plant(tmp_path / "a", processors.I7_13700H))
+def test_the_other_side_is_near_the_one_that_was_chosen(planted: Planted) -> None:
+    laptop = read_cpus(EVERY, planted(processors.I7_13700H))
     assert beside([2], laptop, 1, {}) == [0]
     assert beside([2], laptop, 1, {1: 4}) == [4]
     assert beside([12], laptop, 2, {}) == [13, 14]
-    server = read_cpus(EVERY, plant(tmp_path / "b", processors.EPYC_64))
+    server = read_cpus(EVERY, planted(processors.EPYC_64))
     assert beside([33], server, 1, {}) == [32]
     assert beside([33, 97], server, 4, {}) == [32, 34, 35, 36]
-    assert beside([5], read_cpus([5], tmp_path / "b"), 1, {}) == [5]
+    assert beside([5], read_cpus([5], planted(processors.EPYC_64)), 1, {}) == [5]
 
 
 @pytest.mark.parametrize(
@@ -231,11 +243,10 @@ def test_the_other_side_is_near_the_one_that_was_chosen(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_user_chose_is_said(
-    tmp_path: Path, sender: str, receiver: str, words: str, caution: bool
+    planted: Planted, sender: str, receiver: str, words: str, caution: bool
 ) -> None:
-    plant(tmp_path, processors.I9_13900K)
     sides = tuple(sorted(numbers_of(text)) if text else [] for text in (sender, receiver))
-    assert said(tmp_path, (sides[0], sides[1])) == (words, caution)
+    assert said(planted(processors.I9_13900K), (sides[0], sides[1])) == (words, caution)
 
 
 def test_a_record_names_cpu_core_type_node_and_cache() -> None:
@@ -260,10 +271,9 @@ def test_a_record_names_cpu_core_type_node_and_cache() -> None:
 
 
 def resolved(
-    monkeypatch: pytest.MonkeyPatch, root: Path, machine: Machine, sender: str = "threads", **given: Any
+    monkeypatch: pytest.MonkeyPatch, root: Path, sender: str = "threads", **given: Any
 ) -> options.Traffic:
     """What becomes of options on a made-up machine, with two threads."""
-    plant(root, machine)
     known = read_cpus(EVERY, root)
     monkeypatch.setattr(options, "read_cpus", lambda allowed: [one for one in known if one.number in allowed])
     monkeypatch.setattr(options, "look_at_load", dict)
@@ -283,9 +293,9 @@ def resolved(
     return options.resolve_traffic(argparse.Namespace(**dict.fromkeys(names), **args))
 
 
-def test_both_programs_are_told_their_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_programs_are_told_their_cpus(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     def cpus(**given: Any) -> list[str | None]:
-        made = resolved(monkeypatch, tmp_path, processors.I7_13700H, **given)
+        made = resolved(monkeypatch, planted(processors.I7_13700H), **given)
         told = [dict(pairwise(argv)).get("--cpus") for argv in (made.send, made.receive)]
         recorded = [",".join(str(row["cpu"]) for row in side) or None for side in made.placement.values()]
         assert recorded == told

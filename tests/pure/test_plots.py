@@ -125,16 +125,6 @@ def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
     assert len(tops) == len(rows)
 
 
-def test_the_same_rows_are_the_same_bytes_without_dates(without_pmu: list[Row]) -> None:
-    drawn = draw.draw_all(subject(without_pmu))
-    assert list(drawn) == NAMES
-    for name in ("goodput", "ledger_stack", "saved_copy", "latency"):
-        assert draw.draw(name, subject(without_pmu)) == drawn[name]
-        assert drawn[name].png.startswith(b"\x89PNG")
-        assert b"<svg" in drawn[name].svg
-        assert b"date" not in drawn[name].svg.lower()
-
-
 def test_the_factor_with_the_most_values_is_the_axis() -> None:
     sizes = table.fill(sweep(impls=("one_copy",), sizes=(64, 4096), threads=(1, 2), repeats=1))
     threads = table.fill(sweep(impls=("one_copy",), sizes=(64,), threads=(1, 2, 4), repeats=1))

@@ -138,5 +138,6 @@ def test_what_came_with_the_tree_is_measured_not_made() -> None:
             ).stdout.split()
             names = {Path(name).name for name in files if not name.endswith(".png")}
             assert names <= {"experiment.toml", records_file.NAME, *shown}
-            found = kept(sweep)[0]
+            found = next(records_file.lines(sweep / records_file.NAME)).record
+            assert found is not None
             assert "simulated" in found or not found.keys() & {"verdict", "ledger", "stages", "identities"}

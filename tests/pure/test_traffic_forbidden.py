@@ -90,7 +90,7 @@ def test_a_receiver_that_stops_reading_is_cut_off_and_what_was_sent_is_reported(
             port = listening_port(sender)
             receiver = until.enter_context(running("recv", "--port", port, "--rcvbuf", "65536"))
             pairs.append((impl, sender, receiver))
-        time.sleep(1.0)
+        time.sleep(0.5)
         for _, _, receiver in pairs:
             receiver.send_signal(signal.SIGSTOP)
         # Until nothing more fits into the receivers' buffers.

@@ -46,7 +46,7 @@ def test_a_side_that_is_killed_takes_nothing_with_it(way: str, victim: str) -> N
                 killed, left = (sender, receiver) if victim == "sender" else (receiver, sender)
                 try:
                     wait_until_connected(port, 2)
-                    time.sleep(chosen.uniform(0, 0.15))
+                    time.sleep(chosen.uniform(0, 0.08))
                     killed.send_signal(signal.SIGKILL)
                     killed.communicate(timeout=ENDS_S)
                     ended = end(left)

@@ -25,6 +25,7 @@ from copyscope.record.machine_load import readings
 from copyscope.record.raw import RawRun
 from msgspec import convert, structs
 
+from . import resampling as resampling
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads
 from .parts import machine, sampled, sampler, tcp_info, topology, zero_copy_totals

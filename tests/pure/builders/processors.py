@@ -109,5 +109,8 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n")
+    try:
+        path.write_text(text + "\n")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True)
+        path.write_text(text + "\n")
