@@ -38,10 +38,10 @@ def wait_for_child(parent: subprocess.Popen[str], role: str) -> int:
 
 
 def wait_until_it_measures(run: subprocess.Popen[str]) -> None:
-    """Progress says so, in a log with one line when the first segment begins; some are over 2 s later."""
+    """Progress says so, in a log with one line when the first segment begins; some are over soon."""
     assert run.stderr is not None
     assert any(": 1 of " in line for line in run.stderr), "ended before the first segment"
-    time.sleep(2.0)
+    time.sleep(1.2)
 
 
 @pytest.mark.parametrize("seed", [0, 1, *map(in_all, (2, 3, 4))])

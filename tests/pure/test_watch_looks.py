@@ -50,6 +50,7 @@ def watched(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, command: tuple[str,
     monkeypatch.setattr(program, "_learn", lambda *_: None)
     monkeypatch.setattr(program, "has_ended", lambda: False)
     program.session = cast("Any", SimpleNamespace(collector=kernel, hook=lambda _: False))
+    program._followed = cast("Any", SimpleNamespace(pids=frozenset()))
     return program
 
 
