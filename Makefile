@@ -252,6 +252,8 @@ $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTP
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/copies: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
+$(OUTPUT)/tests/moves: tests/live/sockmap.h
+
 # The collector under the thread sanitizer.
 $(OUTPUT)/tests/collector-threads: $(COLLECTOR_OBJECTS) | $(OUTPUT)/tests
 	$(call say,CC,$@)

@@ -58,6 +58,8 @@ enum call {
 	CALL_SPLICE_MEMORY,
 	/* The same of pages that write(2) has filled: a copy was made, into the pipe. */
 	CALL_SPLICE_WRITTEN,
+	/* The same of pages that splice(2) has taken out of a socket. */
+	CALL_SPLICE_RELAYED,
 	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps what has arrived; with any other option it is none of these. */
 	CALL_MAP,
 	CALL_IO_URING,
@@ -167,10 +169,13 @@ struct task_clock {
 	__u64 off_cpu_since_ns;
 	__u64 softirq_since_ns;
 	__u64 spent_ns[TIME_CNT];
+	/* Of all its timed calls that copy a stream: does it pass on what it receives? */
+	__u64 received_bytes;
+	__u64 sent_bytes;
 	__u32 call;
-	__u32 pad;
+	__u32 protocol;
 };
-_Static_assert(sizeof(struct task_clock) == 56, "task_clock");
+_Static_assert(sizeof(struct task_clock) == 72, "task_clock");
 
 /* Whose packet a CPU handled last, and in which jiffy. */
 enum packet_owner {

@@ -24,6 +24,8 @@ enum protocol {
 	/* The local domain: streams; datagrams and packets. */
 	PROTOCOL_UNIX_STREAM,
 	PROTOCOL_UNIX_DGRAM,
+	/* Of any of these, in a sockmap: BPF programs may pass its bytes on to another socket, past its protocol (sk_msg, sk_skb). */
+	PROTOCOL_SOCKMAP,
 	PROTOCOL_CNT,
 };
 
@@ -46,6 +48,21 @@ _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell")
 /* A power of two, that an index can be cut to (BOUNDED). */
 #define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
+
+/* Send calls that the socket refused, by call and errno: those of send(2) are below 128. */
+#define ERRNO_SLOTS 128
+#define CALL_SLOTS 32
+_Static_assert(CALL_CNT <= CALL_SLOTS, "CALL_SLOTS");
+
+/* Threads that receive and send like amounts (RELAYS()). */
+enum relay_total {
+	RELAY_THREADS,
+	RELAY_RECEIVED,
+	RELAY_SENT,
+	RELAY_CNT,
+};
+/* But for a tenth. */
+#define RELAYS(received, sent) ((received) && (sent) * 10 >= (received) * 9 && (received) * 10 >= (sent) * 9)
 
 /* Slots 0 to 15 hold the counts 0 to 15, slot 16 + n holds [16 << n, 32 << n). */
 #define COUNT_SLOTS 32

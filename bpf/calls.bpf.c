@@ -18,6 +18,9 @@ const volatile __u8 call_of_nr[SYSCALLS_MAX];
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
 
+/* Of threads that have ended. */
+__u64 relayed[RELAY_CNT];
+
 MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
 MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
 
@@ -67,6 +70,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct task_clock fresh = {}, *clock;
+	__u32 protocol = PROTOCOL_CNT;
 	__u32 tid = pid_tgid;
 	__u32 call;
 
@@ -76,8 +80,6 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	if (call == CALL_NONE)
 		return 0;
 	if (watch_mode != WATCH_NOBODY) {
-		__u32 protocol;
-
 		call = watched_call(call, regs, &protocol);
 		if (call == CALL_NONE || is_looking(regs, call))
 			return 0;
@@ -99,6 +101,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	clock->spent_ns[TIME_SOFTIRQ] = 0;
 	clock->spent_ns[TIME_BLOCKED] = 0;
 	add_atomic(&open_clocks, 1);
+	clock->protocol = protocol;
 	clock->enter_ns = bpf_ktime_get_ns();
 	/* It runs from here on, so that an interrupt gives it no softirq time from before its begin. */
 	barrier();
@@ -138,6 +141,26 @@ static __always_inline void count_closed(struct pt_regs *regs, __u32 call, long 
 	if (has_lost_its_file(SYSCALL_FD(regs), call, ret) ||
 	    (call == CALL_SPLICE && has_lost_its_file(SYSCALL_THIRD(regs), call, ret)))
 		count_loss(LOSS_CALL_FILE_CLOSED);
+}
+
+/* Splice(2) could move it from one to the other of these. */
+static __always_inline void note_relayed(struct task_clock *clock, __u32 call, long ret)
+{
+	if (ret <= 0 || (clock->protocol != PROTOCOL_TCP && clock->protocol != PROTOCOL_MPTCP && clock->protocol != PROTOCOL_UNIX_STREAM))
+		return;
+	if (receives_message(call))
+		clock->received_bytes += ret;
+	else if (sends_message(call))
+		clock->sent_bytes += ret;
+}
+
+static __always_inline void keep_relayed(const struct task_clock *clock)
+{
+	if (!clock || !RELAYS(clock->received_bytes, clock->sent_bytes))
+		return;
+	add_atomic(&relayed[RELAY_THREADS], 1);
+	add_atomic(&relayed[RELAY_RECEIVED], clock->received_bytes);
+	add_atomic(&relayed[RELAY_SENT], clock->sent_bytes);
 }
 
 SEC("?tp_btf")
@@ -183,6 +206,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	count_call(cell, call, ret);
 	if (timed == CALL_NONE || !clock)
 		return 0;
+	note_relayed(clock, call, ret);
 	elapsed = now - clock->enter_ns;
 	cell->timed++;
 	charge(cell, TIME_SOFTIRQ, clock->spent_ns[TIME_SOFTIRQ]);
@@ -257,11 +281,14 @@ int BPF_PROG(on_softirq_leave, unsigned int vec)
 SEC("?tp_btf")
 int BPF_PROG(on_thread_exit, struct task_struct *task)
 {
+	struct task_clock *clock;
 	__u32 tid = task->pid;
 
 	if (side_of(task->tgid) == SIDE_OTHER)
 		return 0;
-	stop_clock(bpf_map_lookup_elem(&clocks, &tid));
+	clock = bpf_map_lookup_elem(&clocks, &tid);
+	keep_relayed(clock);
+	stop_clock(clock);
 	bpf_map_delete_elem(&clocks, &tid);
 	return 0;
 }

@@ -61,6 +61,9 @@ static __always_inline __u32 inet_protocol(__u32 protocol)
 	}
 }
 
+/* close() of a socket in a sockmap, of whichever protocol (net/core/sock_map.c); 0: not known. */
+extern __u64 sockmap_close;
+
 static __always_inline __u32 unix_protocol(__u32 type)
 {
 	return type == SOCK_STREAM ? PROTOCOL_UNIX_STREAM : PROTOCOL_UNIX_DGRAM;
@@ -73,8 +76,15 @@ static __always_inline __u32 protocol_of(const struct sock *sk)
 
 	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
 		return PROTOCOL_CNT;
+	if (sockmap_close && (__u64)BPF_CORE_READ(sk, __sk_common.skc_prot, close) == sockmap_close)
+		return PROTOCOL_SOCKMAP;
 	/* Both: a bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
 	return family == AF_UNIX ? unix_protocol(BPF_CORE_READ(sk, sk_type)) : inet_protocol(BPF_CORE_READ(sk, sk_protocol));
+}
+
+static __always_inline bool is_given_in_sockmap(const struct sock *sk)
+{
+	return sockmap_close && (__u64)sk->__sk_common.skc_prot->close == sockmap_close;
 }
 
 /* Of a socket that a tracepoint was given: the verifier knows it, and loads do for what else takes a helper each. */
@@ -84,6 +94,8 @@ static __always_inline __u32 protocol_of_given(const struct sock *sk)
 
 	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
 		return PROTOCOL_CNT;
+	if (is_given_in_sockmap(sk))
+		return PROTOCOL_SOCKMAP;
 	return family == AF_UNIX ? unix_protocol(sk->sk_type) : inet_protocol(sk->sk_protocol);
 }
 
@@ -164,6 +176,17 @@ static __always_inline __u64 receive_flags(struct pt_regs *regs, __u32 call)
 static __always_inline bool is_looking(struct pt_regs *regs, __u32 call)
 {
 	return receive_flags(regs, call) & (MSG_PEEK | MSG_ERRQUEUE);
+}
+
+/* Calls that copy one message, or pin it, and return its bytes. */
+static __always_inline bool sends_message(__u32 call)
+{
+	return call == CALL_SENDTO || call == CALL_SENDMSG || call == CALL_WRITE || call == CALL_WRITEV;
+}
+
+static __always_inline bool receives_message(__u32 call)
+{
+	return call == CALL_RECVFROM || call == CALL_RECVMSG || call == CALL_READ || call == CALL_READV;
 }
 
 static __always_inline enum direction direction_of(__u32 call)

@@ -18,6 +18,24 @@ __u8 volume_used[VOLUME_SLOTS];
 /* Declared in pipe.bpf.h. */
 __u64 memory_page_steal;
 __u64 written_page_steal;
+__u64 packet_page_release;
+/* Declared in socket.bpf.h. */
+__u64 sockmap_close;
+
+/* Send calls of which the socket took nothing. */
+__u64 send_errors[CALL_SLOTS * ERRNO_SLOTS];
+
+/*
+ * As the program saw it: other calls give more than one message to the socket, or try again by themselves. A call that a signal
+ * ended, and that may begin anew, has an error of the kernel's own (ERESTARTSYS).
+ */
+static __always_inline void count_refused(__u32 call, long ret)
+{
+	__u64 error = -ret;
+
+	if (sends_message(call) && error < ERRNO_SLOTS)
+		add_atomic(&send_errors[BOUNDED(call * ERRNO_SLOTS + error, CALL_SLOTS * ERRNO_SLOTS)], 1);
+}
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
@@ -112,7 +130,7 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	struct pt_regs *regs;
 	__u32 protocol, call;
 
-	if (ret < 0 || current_side() == SIDE_OTHER)
+	if (current_side() == SIDE_OTHER)
 		return 0;
 	protocol = protocol_of_given(sk);
 	if (protocol == PROTOCOL_CNT)
@@ -120,6 +138,10 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	task = bpf_get_current_task_btf();
 	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	call = call_of_task(task, regs);
+	if (ret < 0) {
+		count_refused(call, ret);
+		return 0;
+	}
 	if (call == CALL_SPLICE)
 		call = splice_of_pipe(regs);
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
@@ -166,7 +188,7 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 
 	/* Every system call of the machine comes here: the cheapest test first. */
 	call = call_of(SYSCALL_NR_KNOWN(regs));
-	if (ret < 0 || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
+	if ((ret < 0 && (spliced || !sends_message(call))) || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
 	/* io_uring_enter() and the calls for several messages do not return bytes. */
 	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP)
@@ -174,6 +196,10 @@ static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool s
 	call = watched_call(call, regs, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
+	if (ret < 0) {
+		count_refused(call, ret);
+		return;
+	}
 	flags = receive_flags(regs, call);
 	if (is_looking(regs, call)) {
 		if (!(flags & MSG_ERRQUEUE))
@@ -314,6 +340,7 @@ static __always_inline bool is_datagram(const struct sk_buff *skb, __u16 protoco
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 {
+	const struct sock *sk = skb->sk;
 	__u16 protocol = skb->protocol;
 	__u32 of = PROTOCOL_TCP;
 
@@ -324,8 +351,10 @@ int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 		if (BPF_CORE_READ(skb, sk, __sk_common.skc_family) != AF_UNIX)
 			return 0;
 		of = unix_protocol(BPF_CORE_READ(skb, sk, sk_type));
-	} else if (!skb->sk && is_datagram(skb, protocol)) {
-		of = PROTOCOL_UDP;
+	} else if (!sk) {
+		of = is_datagram(skb, protocol) ? PROTOCOL_UDP : PROTOCOL_TCP;
+	} else if (is_given_in_sockmap(sk)) {
+		of = PROTOCOL_SOCKMAP;
 	}
 	if (is_of_watched_netns(skb))
 		count_volume(of, DIRECTION_COPY_OUT, CALL_OTHER, len);

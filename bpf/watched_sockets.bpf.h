@@ -81,12 +81,26 @@ static __always_inline void count_socket(const struct sock *sk, enum direction d
 	add_atomic(direction == DIRECTION_SEND ? &cell->sent_bytes : &cell->received_bytes, bytes);
 }
 
+/* Its bytes need not pass TCP from here on: of this connection nothing is compared with TCP's own count any more. */
+static __always_inline void leave_to_sockmap(const struct sock *sk)
+{
+	__u64 key = (__u64)sk;
+	struct socket_cell *cell = bpf_map_lookup_elem(&socket_cells, &key);
+
+	if (cell)
+		cell->inode = 0;
+	if (packets_wanted && is_inet(BPF_CORE_READ(sk, __sk_common.skc_family)))
+		remember_flow(sk, PROTOCOL_TCP);
+}
+
 static __always_inline void note_socket(const struct sock *sk, __u32 protocol, enum direction direction, __u64 bytes)
 {
 	if (protocol == PROTOCOL_TCP)
 		count_socket(sk, direction, bytes);
 	else if (protocol == PROTOCOL_UDP)
 		note_datagrams(sk);
+	else if (protocol == PROTOCOL_SOCKMAP)
+		leave_to_sockmap(sk);
 	else if (protocol == PROTOCOL_MPTCP && packets_wanted)
 		remember_flow(sk, PROTOCOL_TCP);
 }

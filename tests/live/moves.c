@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -16,10 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "sockmap.h"
 
 #define CANNOT 77
 #define STREAM_BYTES (1 << 18)
@@ -31,6 +35,7 @@
 #define SO_ZEROCOPY_NUMBER 60
 #define MSG_ZEROCOPY_FLAG 0x4000000
 #define TCP_ZEROCOPY_RECEIVE_OPTION 35
+#define NOBODY 65534
 
 /* As of 5.11; older kernels fill in less, and say how much. */
 struct zerocopy_receive {
@@ -47,7 +52,7 @@ static int sender, receiver;
 static long long messages;
 static double until;
 static struct {
-	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged;
+	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged, refused, relayed, spliced;
 } did;
 
 static long long checked(long long done, const char *what)
@@ -317,6 +322,107 @@ static void do_mapped(void)
 	pthread_join(thread, NULL);
 }
 
+/* Each message is received before the next is sent. */
+static void do_sockmap(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	if (redirect_messages(sender, receiver))
+		exit(CANNOT);
+	while (more()) {
+		sent(send(sender, memory, DATAGRAM_BYTES, 0));
+		received(recv(receiver, memory, DATAGRAM_BYTES, MSG_WAITALL));
+	}
+}
+
+/* As many sends as were asked for, none of which finds room: nobody reads. */
+static void do_refused(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	for (;;) {
+		ssize_t bytes = send(sender, memory, STREAM_BYTES, MSG_DONTWAIT);
+
+		if (bytes >= 0) {
+			sent(bytes);
+			continue;
+		}
+		if (errno != EAGAIN)
+			err(1, "send");
+		/* What is on its way may still make room once. */
+		if (++did.refused == messages)
+			return;
+	}
+}
+
+/* More than one message would have to be pinned at once: each is refused, and goes as a copy then. */
+static void do_no_memlock(void)
+{
+	struct rlimit little = { .rlim_cur = 4096, .rlim_max = 4096 };
+
+	inet_pair(SOCK_STREAM, 0);
+	allow_zerocopy();
+	checked(setrlimit(RLIMIT_MEMLOCK, &little), "setrlimit");
+	checked(setresuid(NOBODY, NOBODY, NOBODY), "setresuid");
+	while (more()) {
+		if (send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_ZEROCOPY_FLAG) >= 0 || errno != ENOBUFS)
+			errx(1, "a zero-copy send was not refused");
+		did.refused++;
+		sent(send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, 0));
+		received(recv(receiver, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_WAITALL));
+	}
+}
+
+/* Half of its messages by recv and send, the others by splice, between two connections of threads of its own. */
+static struct {
+	int from, to;
+} relay;
+
+static void splice_on(const int pipe_ends[2])
+{
+	long long bytes = splice(relay.from, NULL, pipe_ends[1], NULL, STREAM_BYTES / 4, SPLICE_F_MOVE), left;
+
+	did.spliced += checked(bytes, "splice");
+	for (left = bytes; left;)
+		left -= checked(splice(pipe_ends[0], NULL, relay.to, NULL, left, SPLICE_F_MOVE), "splice");
+}
+
+static void *pass_on(void *unused)
+{
+	static char buffer[STREAM_BYTES / 4];
+	long long whole = messages * STREAM_BYTES, bytes;
+	int pipe_ends[2];
+
+	(void)unused;
+	checked(pipe(pipe_ends), "pipe");
+	while (did.relayed < whole / 2) {
+		bytes = checked(recv(relay.from, buffer, sizeof(buffer), 0), "recv");
+		if (send(relay.to, buffer, bytes, 0) != bytes)
+			err(1, "send");
+		did.relayed += bytes;
+	}
+	while (did.relayed + did.spliced < whole)
+		splice_on(pipe_ends);
+	checked(shutdown(relay.to, SHUT_WR), "shutdown");
+	return NULL;
+}
+
+static void do_relay(void)
+{
+	pthread_t thread;
+	int source;
+
+	inet_pair(SOCK_STREAM, 0);
+	source = sender;
+	relay.from = receiver;
+	inet_pair(SOCK_STREAM, 0);
+	relay.to = sender;
+	sender = source;
+	errno = pthread_create(&thread, NULL, pass_on, NULL);
+	if (errno)
+		err(1, "pthread_create");
+	stream(0);
+	pthread_join(thread, NULL);
+}
+
 static const struct {
 	const char *name;
 	void (*all)(void);
@@ -331,6 +437,10 @@ static const struct {
 	{ "udp_zerocopy", do_udp_zerocopy },
 	{ "mptcp", do_mptcp },
 	{ "mapped", do_mapped },
+	{ "sockmap", do_sockmap },
+	{ "refused", do_refused },
+	{ "no_memlock", do_no_memlock },
+	{ "relay", do_relay },
 };
 
 int main(int argc, char **argv)
@@ -351,13 +461,15 @@ int main(int argc, char **argv)
 	memory = mmap(NULL, 2 * STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED)
 		err(1, "mmap");
-	ways[way].all();
+	/* As whom it runs may change. */
 	report = fopen(argv[3], "w");
 	if (!report)
 		err(1, "%s", argv[3]);
+	ways[way].all();
 	fprintf(report, "{\"sends\": %lld, \"sent\": %lld, \"receives\": %lld, \"received\": %lld, \"mappings\": %lld, "
-		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld}\n",
+		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld, "
+		"\"refused\": %lld, \"relayed\": %lld, \"spliced\": %lld}\n",
 		did.sends, did.sent, did.receives, did.received, did.mappings, did.mapped, did.copied, did.completions,
-		did.flagged);
+		did.flagged, did.refused, did.relayed, did.spliced);
 	return fclose(report) ? 1 : 0;
 }

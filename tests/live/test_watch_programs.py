@@ -105,7 +105,13 @@ def test_a_splice_pipeline_never_copies() -> None:
         record = watch("--pid", str(pid), "--duration", SECONDS)
     assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
     calls = {(row["direction"], row["syscall"]) for row in record["volume"]}
-    assert calls == {("send", "splice"), ("receive", "splice from a socket")}
+    # Before 6.5 the pages are gone from the pipe before anybody sees the send.
+    sends = {call for direction, call in calls if direction == "send"}
+    assert sends in ({"splice between sockets"}, {"splice"}) and len(calls) == 2
+    assert ("receive", "splice from a socket") in calls
+    if sends == {"splice between sockets"}:
+        assert record["portrait"]["send"]["socket_share"] == 1
+        assert "it spliced from socket to socket, by reference" in record["verdict"]["sentence"]
     assert bytes_of(record, "pin") > 1 << 24
     assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == 0
     there = [row for row in record["volume"] if (row["direction"], row["arm"]) == ("receive", "ledger")]

@@ -127,6 +127,39 @@ def test_urgent_bytes_are_copied_out_by_themselves(tmp_path: Path) -> None:
     assert rows(record, "tcp", "copy_out")["recvfrom"] == (truth["sends"], truth["sends"])
 
 
+def test_what_sk_msg_redirects_is_copied_in_and_out_and_passes_no_tcp(tmp_path: Path) -> None:
+    record, truth = moved("sockmap", tmp_path)
+    assert record["verdict"]["valid"], record["verdict"]["reasons"]
+    assert truth["sent"] == truth["received"] > 0
+    assert rows(record, "sockmap", "send") == {"sendto": (truth["sends"], truth["sent"])}
+    assert rows(record, "sockmap", "receive") == {"recvfrom": (truth["receives"], truth["received"])}
+    assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == truth["sent"]
+    found = {row["name"]: row["reason"] for row in record["identities"] if row["holds"] is None}
+    assert "sockmap" in found["connection_sent_bytes"] and "sockmap" in found["received_split"]
+    assert "100 % of its bytes went through sockets in a sockmap" in record["verdict"]["sentence"]
+
+
+@pytest.mark.parametrize(("how", "error"), [("refused", "EAGAIN"), ("no_memlock", "ENOBUFS")])
+def test_each_refused_send_is_counted_by_its_error(how: str, error: str, tmp_path: Path) -> None:
+    record, truth = moved(how, tmp_path)
+    assert truth["refused"] == MESSAGES
+    assert record["send_errors"] == [{"syscall": "sendto", "error": error, "calls": MESSAGES}]
+    assert record["target"]["send_calls"] == truth["sends"]
+    assert f"of its send calls were refused ({error} {MESSAGES:,})" in record["verdict"]["sentence"]
+
+
+def test_what_a_relay_copies_and_what_it_splices_are_told_apart(tmp_path: Path) -> None:
+    record, truth = moved("relay", tmp_path)
+    assert truth["sent"] == truth["received"] == truth["relayed"] + truth["spliced"]
+    # Its source and its sink are threads of the same program.
+    assert bytes_of(record, "copy_out") == truth["relayed"] + truth["received"]
+    assert bytes_of(record, "copy_in") == truth["sent"] + truth["relayed"]
+    assert bytes_of(record, "pin") == truth["spliced"]
+    assert rows(record, "tcp", "send")["splice between sockets"][1] == truth["spliced"]
+    relays = record["relays"]
+    assert (relays["threads"], relays["received_bytes"], relays["sent_bytes"]) == (1, *2 * [truth["relayed"]])
+
+
 @pytest.mark.all
 def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
     record, truth = moved("udp_zerocopy", tmp_path)

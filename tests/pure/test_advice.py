@@ -332,6 +332,44 @@ def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_el
     assert made["measure"] == "sudo copyscope crossover" and " ".join(made["reasons"]) == made["text"]
 
 
+def relaying(sent_share: float) -> Record:
+    """One thread receives and sends like amounts: this part of what it sends in calls segments."""
+    raw = watched_record(receives=SIZE)
+    sent = sum(r["bytes"] for r in raw["volume"] if (r["arm"], r["direction"]) == ("calls", "send"))
+    moved = round(sent * sent_share)
+    raw["relays"] = {"threads": 1, "received_bytes": moved, "sent_bytes": moved}
+    return derive(raw)
+
+
+def test_what_passes_on_what_it_receives_is_told_of_splice() -> None:
+    full = relaying(1.0)
+    found = remedies(full)["splice"]
+    assert found["answer"] == "maybe"
+    assert "spares both copies if it passes on what it receives" in found["why"]
+    # Nothing of copy_out was sampled: both copies take what copy_in does.
+    assert found["most"] == remedies(full)["MSG_ZEROCOPY"]["most"]
+    text = advice.advise(full, None)["text"]
+    assert "1 thread received 1.83 GiB and sent 1.83 GiB by calls that copy (calls segments)" in text
+    assert "splice(2) would spare both copies; these take 25 % of its CPU time (" in text
+    # Little of what it sends comes from elsewhere: said, and no remedy.
+    little = relaying(0.3)
+    assert "splice" not in remedies(little) and "splice(2)" in advice.advise(little, None)["text"]
+    assert "splice" not in remedies(relaying(0.0))
+
+
+def test_what_is_spliced_from_socket_to_socket_are_no_pages_of_files() -> None:
+    full = derived(call="splice between sockets", files=False)
+    found = remedies(full)
+    assert found["splice"]["answer"] == "yes"
+    assert found["splice"]["why"] == "in use: 100 % of its bytes go from socket to socket"
+    assert found["sendfile"]["why"] == found["MSG_ZEROCOPY"]["why"] == "its bytes go by reference already"
+    made = advice.advise(full, None)
+    assert "100 % of them by reference from socket to socket already (splice)" in made["text"]
+    assert made["measure"] is None and "sendfile" not in made["text"]
+    memory = remedies(derived(call="splice after vmsplice"))
+    assert memory["sendfile"]["why"] == "its bytes go by reference already" and "splice" not in memory
+
+
 @pytest.mark.parametrize(
     ("kind", "why"),
     [

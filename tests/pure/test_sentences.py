@@ -1,5 +1,6 @@
 """What is said of shares of CPU time follows from their intervals, and too few samples say so."""
 
+import io
 import re
 from typing import Any
 
@@ -10,7 +11,7 @@ from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.share import Share
 from copyscope.record import store
-from copyscope.render import first_screen, live
+from copyscope.render import first_screen, live, watch
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -172,11 +173,17 @@ def test_how_a_share_is_spelled(share: Share, spoken: str, shown: str) -> None:
 
 
 def test_refused_sends_are_counted_and_said() -> None:
-    """Of 30,018 timed calls the socket took 30,000; then 60,000 more are refused in the calls segments."""
-    assert "refused" not in sentence(watched_record())
+    """The socket took 90,000 calls."""
     raw = watched_record()
-    raw["calls"][0]["calls"] += 60_000
-    assert "; 67 % of its send calls were refused (EAGAIN, ENOBUFS or another error)" in sentence(raw)
+    raw["send_errors"] = [{"syscall": "write", "error": "EAGAIN", "calls": 4_000}]
+    assert "refused" not in sentence(raw)
+    for call, error, calls in (("sendto", "EAGAIN", 6_000), ("sendto", "ENOBUFS", 80_000)):
+        raw["send_errors"].append({"syscall": call, "error": error, "calls": calls})
+    assert "; 50 % of its send calls were refused (ENOBUFS 80,000, EAGAIN 10,000)" in sentence(raw)
+    out = io.StringIO()
+    watch.render(derive(raw), verbose=True, console=Console(file=out, width=100))
+    said = "send calls: 80,000 sendto with ENOBUFS, 6,000 sendto with EAGAIN, 4,000 write with EAGAIN"
+    assert said in " ".join(out.getvalue().split())
 
 
 def test_what_was_written_into_a_pipe_is_not_said_to_be_without_a_copy() -> None:

@@ -416,6 +416,8 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
         ("mptcp", "write", "went over MPTCP, where the kernel ignores MSG_ZEROCOPY"),
         ("tcp", "splice after vmsplice", "by reference to its own memory (vmsplice), and nothing tells"),
         ("tcp", "splice", "went out by reference to pages"),
+        ("tcp", "splice between sockets", "of its bytes it spliced from socket to socket, by reference"),
+        ("sockmap", "write", "100 % of its bytes went through sockets in a sockmap, whose BPF programs"),
     ],
 )
 def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> None:
@@ -424,6 +426,22 @@ def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> 
     assert words in full["verdict"]["sentence"]
     send = full["portrait"]["send"]
     assert (send["memory_share"], send["page_share"]) == (call.endswith("vmsplice"), call == "splice")
+    assert send["socket_share"] == (call == "splice between sockets")
+
+
+def test_a_sockmap_has_neither_a_count_of_tcp_nor_a_hook_at_its_copies() -> None:
+    """Its bytes are those of the calls; what cannot be compared says why."""
+    raw = watched_record(protocol="sockmap", receives=4096)
+    raw["connections"] = []
+    raw["volume"] = [row for row in raw["volume"] if row["direction"] != "copy_out"]
+    full = derive(raw)
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+    assert bytes_of(full, "copy_in") == 3 * CALLS * SIZE and bytes_of(full, "copy_out") == 3 * CALLS * 4096
+    for name in ("connection_sent_bytes", "connection_received_bytes"):
+        found = identity(full, name)
+        assert found["holds"] is None and "sockmap" in found["reason"]
+    assert "messages through a sockmap" in identity(full, "received_split")["reason"]
+    assert identity(full, "call_sent_bytes")["holds"]
 
 
 def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,10 @@ void watch__learn(struct copyscope *skel, const struct ksyms *ksyms)
 		skel->bss->memory_page_steal = address;
 	if (ksyms__range(ksyms, "anon_pipe_buf_try_steal", &address, &end))
 		skel->bss->written_page_steal = address;
+	if (ksyms__range(ksyms, "generic_pipe_buf_release", &address, &end))
+		skel->bss->packet_page_release = address;
+	if (ksyms__range(ksyms, "sock_map_close", &address, &end))
+		skel->bss->sockmap_close = address;
 }
 
 static json_t *volume_json(__u32 index, const struct copyscope *skel)
@@ -154,6 +158,44 @@ static json_t *shapes_json(const struct copyscope *skel)
 	return array;
 }
 
+/* Send calls that were refused. */
+static json_t *send_errors_json(const struct copyscope *skel)
+{
+	json_t *array = json_array();
+
+	for (int index = 0; index < CALL_SLOTS * ERRNO_SLOTS; index++)
+		if (skel->bss->send_errors[index])
+			json_array_append_new(array, json_pack("{s:s, s:i, s:I}", "syscall", call_names[index / ERRNO_SLOTS],
+							       "errno", index % ERRNO_SLOTS,
+							       "calls", (json_int_t)skel->bss->send_errors[index]));
+	return array;
+}
+
+static void add_relay(void *context, const void *tid, const void *value)
+{
+	const struct task_clock *clock = value;
+	__u64 *totals = context;
+
+	(void)tid;
+	if (!RELAYS(clock->received_bytes, clock->sent_bytes))
+		return;
+	totals[RELAY_THREADS]++;
+	totals[RELAY_RECEIVED] += clock->received_bytes;
+	totals[RELAY_SENT] += clock->sent_bytes;
+}
+
+/* Threads that received and sent like amounts, of the calls that were timed. */
+static json_t *relays_json(const struct copyscope *skel)
+{
+	__u64 totals[RELAY_CNT];
+
+	for (int what = 0; what < RELAY_CNT; what++)
+		totals[what] = skel->bss->relayed[what];
+	maps__each(bpf_map__fd(skel->maps.clocks), sizeof(__u32), sizeof(struct task_clock), add_relay, totals);
+	return json_pack("{s:I, s:I, s:I}", "threads", (json_int_t)totals[RELAY_THREADS],
+			 "received_bytes", (json_int_t)totals[RELAY_RECEIVED], "sent_bytes", (json_int_t)totals[RELAY_SENT]);
+}
+
 static json_t *packets_json(const struct copyscope *skel)
 {
 	struct packet_cell sum = {};
@@ -190,8 +232,9 @@ json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel), "shapes", shapes_json(skel), "processes", processes_json(watched), "totals", totals,
-			 "page_bytes", (json_int_t)skel->rodata->page_bytes);
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "shapes", shapes_json(skel), "send_errors", send_errors_json(skel), "relays", relays_json(skel),
+			 "processes", processes_json(watched), "totals", totals, "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 
 static void add_socket(void *sockets, const void *key, const void *value)
@@ -199,6 +242,9 @@ static void add_socket(void *sockets, const void *key, const void *value)
 	const struct socket_cell *cell = value;
 
 	(void)key;
+	/* Of a socket in a sockmap TCP's own count says nothing. */
+	if (!cell->inode)
+		return;
 	set_socket(sockets, cell->inode, cell->sent_bytes, cell->received_bytes);
 }
 

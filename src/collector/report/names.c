@@ -30,6 +30,7 @@ const char *const direction_names[DIRECTION_CNT] = {
 const char *const protocol_names[PROTOCOL_CNT] = {
 	[PROTOCOL_TCP] = "tcp", [PROTOCOL_UDP] = "udp", [PROTOCOL_MPTCP] = "mptcp",
 	[PROTOCOL_UNIX_STREAM] = "unix_stream", [PROTOCOL_UNIX_DGRAM] = "unix_dgram",
+	[PROTOCOL_SOCKMAP] = "sockmap",
 };
 
 const char *const sample_names[SAMPLE_CNT] = {
@@ -79,6 +80,7 @@ const char *const call_names[CALL_CNT] = {
 	CALL(WRITEV, "writev"), CALL(SENDFILE, "sendfile"), CALL(SPLICE, "splice"),
 	CALL(VMSPLICE, "vmsplice"), CALL(SPLICE_READ, "splice from a socket"),
 	CALL(SPLICE_MEMORY, "splice after vmsplice"), CALL(SPLICE_WRITTEN, "splice after write"),
+	CALL(SPLICE_RELAYED, "splice between sockets"),
 	CALL(MAP, "receive by mapping"),
 	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
@@ -90,7 +92,7 @@ static const int call_numbers[CALL_CNT] = {
 	[CALL_SENDMMSG] = __NR_sendmmsg, [CALL_READ] = __NR_read, [CALL_READV] = __NR_readv,
 	[CALL_WRITE] = __NR_write, [CALL_WRITEV] = __NR_writev, [CALL_SENDFILE] = __NR_sendfile,
 	[CALL_SPLICE] = __NR_splice, [CALL_VMSPLICE] = __NR_vmsplice, [CALL_SPLICE_READ] = -1,
-	[CALL_SPLICE_MEMORY] = -1, [CALL_SPLICE_WRITTEN] = -1, [CALL_MAP] = __NR_getsockopt,
+	[CALL_SPLICE_MEMORY] = -1, [CALL_SPLICE_WRITTEN] = -1, [CALL_SPLICE_RELAYED] = -1, [CALL_MAP] = __NR_getsockopt,
 	[CALL_IO_URING] = __NR_io_uring_enter, [CALL_OTHER] = -1,
 };
 

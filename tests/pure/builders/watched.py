@@ -91,6 +91,8 @@ class Program:
             "volume": rows,
             "packets": {**packets, "sizes": [[32_768, 2 * self.calls]]},
             "shapes": [self._shape()],
+            "send_errors": [],
+            "relays": {"threads": 0, "received_bytes": 0, "sent_bytes": 0},
             "processes": [[4711, False]],
             "totals": totals,
         }

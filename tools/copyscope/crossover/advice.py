@@ -13,7 +13,8 @@ from typing import Any
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, answer, nearest
 from copyscope.crossover.obstacles import MOSTLY
-from copyscope.crossover.remedies import Sends, remedies, time_share, too_few_samples
+from copyscope.crossover.relays import COPIES, relay_of
+from copyscope.crossover.remedies import Sends, reference_share, remedies, time_share, too_few_samples
 from copyscope.ledger.attribution import side_times
 from copyscope.ledger.program.headline import file_reads
 from copyscope.ledger.program.traffic_profile import median_slot
@@ -49,9 +50,10 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
         accounts = PRICE_OF_ZEROCOPY
         made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
         questions = [Question("zero_copy", size_bytes, True)]
-    elif max(sent.page_share, sent.memory_share) >= MOSTLY:
+    elif reference_share(sent) >= MOSTLY:
         made["stoppers"] = [one.text for one in obstacles.of_pages(run)]
-        questions = [Question("sendfile", size_bytes, True)]
+        # Of other pages than those of files there is no crossover.
+        questions = [Question("sendfile", size_bytes, True)] if sent.page_share >= MOSTLY else []
     else:
         made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
         made["stoppers"] += obstacles.in_the_program(run, size_bytes)
@@ -61,8 +63,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     made["most_to_save"] = None if most is None else asdict(most)
     rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
     made["crossover"], made["sendfile"] = rows.get("zero_copy"), rows.get("sendfile")
-    referenced = max(sent.page_share, sent.memory_share)
-    sends = Sends(run, size_bytes, most, sent.zerocopy_share, referenced, sent.io_uring_share, few)
+    used = max(sent.zerocopy_share, reference_share(sent)) >= MOSTLY
+    sends = Sends(run, size_bytes, most, sent, few)
     found = remedies(sends, {str(name): row for name, row in rows.items()})
     asks = {STRATEGIES[one.name] for one in found if one.open}
     calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
@@ -70,7 +72,7 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     if accounts == PRICE_OF_ZEROCOPY:
         sentences.append(_price_of_zerocopy(run, most))
     elif few is None:
-        sentences += [_left_to_save(most, rest=questions[0].used), *_files(run)]
+        sentences += [*_relays(run), _left_to_save(most, rest=used), *_files(run)]
     if few is not None:
         sentences.append(f"What its copies cost is not known: {few.sentence()}.")
     for asked in questions:
@@ -82,8 +84,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
     if not here and asks:
         sentences.append(_no_crossover(run, crossovers))
     # Where sends were copied, the cause has been said.
-    if made["stoppers"] and not (questions[0].used and zerocopy and zerocopy.cause):
-        what = "What takes the gain away" if questions[0].used else "What would stop it"
+    if made["stoppers"] and not (used and zerocopy and zerocopy.cause):
+        what = "What takes the gain away" if used else "What would stop it"
         sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
     measure = _command(here or crossovers or (), run) if asks else None
     made |= {"remedies": [asdict(one) for one in found], "measure": measure}
@@ -96,6 +98,7 @@ def _way(sent: Direction) -> tuple[str, float]:
         ("with zero-copy already", sent.zerocopy_share),
         ("by reference to its own memory already (vmsplice)", sent.memory_share),
         ("by reference to pages already (sendfile, splice)", sent.page_share),
+        ("by reference from socket to socket already (splice)", sent.socket_share),
     )
     copied = "by a copy into the kernel", 1 - sum(share for _, share in ways)
     return next((way for way in ways if way[1] >= MOSTLY), copied)
@@ -138,6 +141,16 @@ def _files(run: WatchedRun) -> list[str]:
         f"Reading files into its memory takes {share.spoken()} more: if it sends what it reads as it is, "
         "sendfile spares both copies."
     ]
+
+
+def _relays(run: WatchedRun) -> list[str]:
+    """What it receives and sends in like amounts, splice(2) may move without a copy."""
+    relay = relay_of(run)
+    if relay is None:
+        return []
+    both = time_share(run, COPIES)
+    price = "what these cost was not sampled" if both is None else f"these take {_of_its_time(both)}"
+    return [relay.sentence(price)]
 
 
 def _no_crossover(run: WatchedRun, elsewhere: Sequence[Row] | None) -> str:

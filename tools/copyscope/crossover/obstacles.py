@@ -25,6 +25,7 @@ OTHER_PROTOCOLS = (
     (("udp",), "UDP", "of which copyscope has no crossover"),
     (("mptcp",), "MPTCP", "where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
     (("unix_stream", "unix_dgram"), "UNIX sockets", "where the kernel refuses SO_ZEROCOPY"),
+    (("sockmap",), "a sockmap", "whose sockets copy what they redirect (sk_msg) and ignore MSG_ZEROCOPY"),
 )
 
 

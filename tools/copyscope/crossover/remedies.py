@@ -12,11 +12,13 @@ from typing import Literal
 from copyscope.crossover import obstacles
 from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
+from copyscope.crossover.relays import COPIES, IF_THE_SAME, relay_of
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.program.enough import TooFew, too_few
 from copyscope.ledger.program.headline import file_reads, share_of_rows
 from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
 from copyscope.record.check import WatchedRun
+from copyscope.record.program.derived import Direction
 from copyscope.units import format_size
 
 # Less of its CPU time than this is not worth a change of the program.
@@ -51,10 +53,17 @@ class Sends:
     run: WatchedRun
     size_bytes: int
     most: Share | None
-    zerocopy_share: float
-    reference_share: float
-    io_uring_share: float
+    sent: Direction
     few: TooFew | None
+
+    @property
+    def reference_share(self) -> float:
+        return reference_share(self.sent)
+
+
+def reference_share(sent: Direction) -> float:
+    """Of its bytes: pages of files, of its own memory, of a socket."""
+    return sent.page_share + sent.memory_share + sent.socket_share
 
 
 def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
@@ -62,6 +71,7 @@ def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
     return [
         _zerocopy(sends, rows.get("zero_copy")),
         _sendfile(sends, rows.get("sendfile")),
+        *_splice(sends),
         _io_uring(sends),
         _larger(sends),
         _fewer_copies(sends),
@@ -70,7 +80,7 @@ def remedies(sends: Sends, rows: Mapping[str, Row | None]) -> list[Remedy]:
 
 def _zerocopy(sends: Sends, row: Row | None) -> Remedy:
     name = "MSG_ZEROCOPY"
-    asked = Question("zero_copy", sends.size_bytes, sends.zerocopy_share >= MOSTLY)
+    asked = Question("zero_copy", sends.size_bytes, sends.sent.zerocopy_share >= MOSTLY)
     if asked.used:
         return _zerocopy_in_use(sends, row, asked)
     if sends.reference_share >= MOSTLY:
@@ -96,10 +106,13 @@ def _zerocopy_in_use(sends: Sends, row: Row | None, asked: Question) -> Remedy:
 
 def _sendfile(sends: Sends, row: Row | None) -> Remedy:
     name, run = "sendfile", sends.run
-    asked = Question("sendfile", sends.size_bytes, sends.reference_share >= MOSTLY)
+    pages = sends.sent.page_share
+    asked = Question("sendfile", sends.size_bytes, pages >= MOSTLY)
     if asked.used:
-        return Remedy(name, "yes", f"in use: {percent(sends.reference_share)} of its bytes go by reference")
-    if sends.zerocopy_share >= MOSTLY:
+        return Remedy(name, "yes", f"in use: {percent(pages)} of its bytes go by reference")
+    if sends.reference_share >= MOSTLY:
+        return Remedy(name, "no", "its bytes go by reference already")
+    if sends.sent.zerocopy_share >= MOSTLY:
         return Remedy(name, "no", "its bytes go with zero-copy already")
     time = _time(run)
     reads = None if sends.few else file_reads(run.raw.samples, time)
@@ -109,6 +122,19 @@ def _sendfile(sends: Sends, row: Row | None) -> Remedy:
     if most is not None and reads is not None:
         most = share_of_samples(time, (most.share or 0.0) + (reads.share or 0.0))
     return _judged(name, asked, sends, row, most=most, stoppers=obstacles.of_pages(run))
+
+
+def _splice(sends: Sends) -> list[Remedy]:
+    """Only of a program that passes something on."""
+    name, spliced = "splice", sends.sent.socket_share
+    if spliced >= MOSTLY:
+        return [Remedy(name, "yes", f"in use: {percent(spliced)} of its bytes go from socket to socket")]
+    relay = relay_of(sends.run)
+    if relay is None or relay.share < MOSTLY:
+        return []
+    unknown = Remedy(name, "maybe", f"{relay.amounts()}; what both copies cost was not sampled")
+    words = f"spares both copies {IF_THE_SAME}; they take"
+    return [_priced(unknown, words, time_share(sends.run, COPIES), sends.few)]
 
 
 def _judged(
@@ -141,8 +167,9 @@ def _undecided(row: Row | None) -> str:
 def _io_uring(sends: Sends) -> Remedy:
     """It spares no copy, only ways into the kernel and back."""
     name = "io_uring"
-    if sends.io_uring_share >= MOSTLY:
-        return Remedy(name, "yes", f"in use: {percent(sends.io_uring_share)} of its bytes are sent by it")
+    ring = sends.sent.io_uring_share
+    if ring >= MOSTLY:
+        return Remedy(name, "yes", f"in use: {percent(ring)} of its bytes are sent by it")
     unknown = Remedy(name, "n/a", "the price of its system calls was not sampled")
     return _priced(unknown, "saves no copy; its system calls take", _entering(sends.run), sends.few)
 

@@ -17,6 +17,7 @@ PROTOCOLS = {
     "mptcp": " (MPTCP)",
     "unix_stream": " (UNIX stream)",
     "unix_dgram": " (UNIX datagram)",
+    "sockmap": " (in a sockmap)",
 }
 
 
@@ -55,6 +56,7 @@ def _direction_text(part: Record, direction: str) -> str:
         text += (
             f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
             f"file pages {units.format_percent(part['page_share'])}, "
+            f"from a socket (splice) {units.format_percent(part['socket_share'])}, "
             f"its own memory (vmsplice) {units.format_percent(part['memory_share'])} of the bytes; "
             f"io_uring {units.format_percent(part['io_uring_share'])} of the bytes; "
             f"TCP_NODELAY {units.format_percent(part['nodelay_share'])}, "

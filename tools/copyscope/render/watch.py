@@ -21,7 +21,7 @@ def render(record: Record, *, verbose: bool, console: Console, explain: bool = F
     lines += table_lines(record, width, verbose=verbose)
     lines += portrait_lines(record, width)
     lines.append(Text())
-    lines += zerocopy_lines(record, width)
+    lines += zerocopy_lines(record, width) + send_error_lines(record, width)
     lines += evidence_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
     if explain:
@@ -66,6 +66,13 @@ def goodput_text(record: Record) -> str:
         text += f", n/a with the ledger's instruments ({why})"
     sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
     return f"{text}; {sent} sent, {received} received"
+
+
+def send_error_lines(record: Record, width: int) -> list[Text]:
+    """Send calls of which the socket took nothing, the most frequent first."""
+    rows = sorted(record.get("send_errors", []), key=lambda row: -row["calls"])
+    text = ", ".join(f"{row['calls']:,} {row['syscall']} with {row['error']}" for row in rows)
+    return labelled("refused", f"send calls: {text}", width) if rows else []
 
 
 def zerocopy_lines(record: Record, width: int) -> list[Text]:

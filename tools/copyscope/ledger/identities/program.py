@@ -12,6 +12,7 @@ from copyscope.record.instruments import Call
 from copyscope.record.program.raw import Connection, ProgramSegment, RawProgramRun, Volume
 from copyscope.record.program.volume import (
     MAPPED_IN,
+    SOCKMAP,
     SPLICED_IN,
     TAKEN,
     added,
@@ -25,6 +26,7 @@ NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other", MAPPED_IN)
 RECEIVING = ("recvfrom", "recvmsg", "recvmmsg", "read", "readv", *TAKEN)
 # How long another task keeps a CPU before the scheduler looks again (base_slice_ns of EEVDF, 6.6 and newer).
 SLICE_NS = 3_000_000
+UNSEEN = "what no hook sees the copies of (datagrams, messages through a sockmap)"
 Table = Balance[RawProgramRun]
 NAMES = {"send": "sent", "receive": "received"}
 
@@ -51,7 +53,9 @@ def edges(segments: Sequence[ProgramSegment], done: str, largest_bytes: int) -> 
 def looked_twice(raw: RawProgramRun) -> Sequence[Connection]:
     """The connections that could be looked at twice."""
     if not raw.connections:
-        raise Unknown("no connection lasted from one look to the next")
+        redirected = any(row.protocol == SOCKMAP for row in raw.volume)
+        in_sockmap = "its connections are in a sockmap, whose BPF programs may pass bytes on past TCP"
+        raise Unknown(in_sockmap if redirected else "no connection lasted from one look to the next")
     return raw.connections
 
 
@@ -98,9 +102,10 @@ def returned(raw: RawProgramRun, direction: str) -> list[Call]:
 
 
 def uncopied(raw: RawProgramRun) -> set[str]:
-    """Protocols of which no hook sees all copies: UDP; local datagrams whose length alone was asked for."""
+    """Protocols of which no hook sees all copies: UDP; what comes through a sockmap; local datagrams whose
+    length alone was asked for."""
     asked = volume(raw.volume, "truncated", "ledger")
-    return {"udp", *(row.protocol for row in asked if row.protocol == "unix_dgram")}
+    return {"udp", SOCKMAP, *(row.protocol for row in asked if row.protocol == "unix_dgram")}
 
 
 def looked_at(raw: RawProgramRun) -> list[Volume]:
@@ -116,7 +121,7 @@ def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
     rows, unseen = looked_at(raw), uncopied(raw)
     found = [row for row in rows if row.protocol not in unseen]
     if rows and not found:
-        raise Unknown("it received nothing but datagrams whose copies no hook sees")
+        raise Unknown(f"it received nothing but {UNSEEN}")
     return found
 
 
@@ -181,5 +186,5 @@ BALANCES: tuple[Table, ...] = (
     _by_system_call("send"),
     _by_system_call("receive"),
     _copied_out(SPLIT.format("ledger"), lambda raw: not _received_unseen(raw)),
-    _copied_out(f"{SPLIT.format('ledger')}, but for datagrams whose copies no hook sees", _received_unseen),
+    _copied_out(f"{SPLIT.format('ledger')}, but for {UNSEEN}", _received_unseen),
 )

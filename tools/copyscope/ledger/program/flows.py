@@ -9,7 +9,7 @@ from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, NO_SILENT_CALLS, N
 from copyscope.record.hooks import ABSENT, find
 from copyscope.record.instruments import Hook
 from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, volume
+from copyscope.record.program.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, volume
 from copyscope.record.segments import select, total, why_no_ledger
 
 ITS_OWN = "in the program's own memory: no hook counts what it copies there"
@@ -85,11 +85,13 @@ def why_no_completions(hooks: Iterable[Hook]) -> str | None:
 
 
 def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:
-    """What was copied to its memory. A datagram of UDP in one piece is copied where no hook sees it
-    (copy_linear_skb(), net/ipv4/udp.c): of UDP it is what its calls returned."""
-    hooked = [row for row in volume(rows, "copy_out", "ledger") if row.protocol != "udp"]
+    """What was copied to its memory. Where no hook sees that, it is what its calls returned: of a datagram of
+    UDP in one piece (copy_linear_skb(), net/ipv4/udp.c), of a message that came through a sockmap
+    (sk_msg_recvmsg(), net/core/skmsg.c)."""
+    unseen = ("udp", SOCKMAP)
+    hooked = [row for row in volume(rows, "copy_out", "ledger") if row.protocol not in unseen]
     looked = volume(rows, "receive", "ledger") + volume(rows, "peek", "ledger")
-    return hooked + [row for row in looked if row.protocol == "udp" and row.syscall not in TAKEN]
+    return hooked + [row for row in looked if row.protocol in unseen and row.syscall not in TAKEN]
 
 
 def _copied_out(rows: Sequence[Volume]) -> Flow:

@@ -5,16 +5,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from copyscope.grouping import grouped
 from copyscope.ledger.attribution import SideTime, clocked
 from copyscope.ledger.cpu_time import cpu_time
-from copyscope.ledger.identities.program import under_way
 from copyscope.ledger.identities.time import missed_at_ends_ns
 from copyscope.ledger.program.enough import too_few
 from copyscope.ledger.share import WORTH_A_WARNING, WORTH_SAYING, Share, percent, share_of_samples
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.program.derived import ProgramZerocopy, Watching
-from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import SPLICED_MEMORY, SPLICED_WRITTEN, added, dropped, volume
-from copyscope.record.segments import select, total
+from copyscope.record.program.raw import RawProgramRun, SendError, Volume
+from copyscope.record.program.volume import (
+    ONE_EACH,
+    SOCKMAP,
+    SPLICED_MEMORY,
+    SPLICED_ON,
+    SPLICED_WRITTEN,
+    added,
+    dropped,
+    volume,
+)
+from copyscope.record.segments import total
 
 # Samples that stand for so many times the time of the clocks.
 MUCH_MORE = 1.1
@@ -32,8 +40,6 @@ WORDS = {
     "mapped": "mapping what it received takes",
     "file reads": "reading files into the program takes",
 }
-# One call of these is one at the socket.
-ONE_EACH = ("write", "writev", "sendto", "sendmsg")
 # The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
 FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
 
@@ -115,12 +121,15 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
     tx, rx = (total(raw.run.segments, "target", f"bytes_{done}") for done in ("sent", "received"))
     memory = part([row for row in sent if row.syscall == SPLICED_MEMORY], tx)
     pages = part([row for row in sent if row.syscall in ("sendfile", "splice")], tx)
+    relayed = part([row for row in sent if row.syscall == SPLICED_ON], tx)
+    redirected = part([row for row in both if row.protocol == SOCKMAP], tx + rx)
     written = part([row for row in sent if row.syscall == SPLICED_WRITTEN], tx)
     local = part([row for row in both if row.protocol in ("unix_stream", "unix_dgram")], tx + rx)
     thrown_away = min(1.0, part(dropped(raw.volume), rx))  # some may have been looked at before
     mptcp = part([row for row in both if row.protocol == "mptcp"], tx + rx)
     ways = (
         (pages, "of its bytes went out by reference to pages"),
+        (relayed, "of its bytes it spliced from socket to socket, by reference"),
         (written, "of its bytes it wrote into a pipe, which copied them once, and spliced them from there"),
         (
             memory,
@@ -130,6 +139,10 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
         (thrown_away, "of what it received was dropped without a copy (MSG_TRUNC)"),
         (local, "of its bytes went through UNIX sockets"),
         (
+            redirected,
+            "of its bytes went through sockets in a sockmap, whose BPF programs may redirect them past TCP",
+        ),
+        (
             mptcp,
             "of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)",
         ),
@@ -137,19 +150,23 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
     said = "".join(f"; {percent(share)} {what}" for share, what in ways if share)
     if raw.target.uncounted:
         said += f"; what goes through its {', '.join(raw.target.uncounted)} sockets is not counted"
-    refused = refused_share(raw)
-    if refused >= WORTH_A_WARNING:
-        said += f"; {percent(refused)} of its send calls were refused (EAGAIN, ENOBUFS or another error)"
-    return said
+    return said + refused_sends(raw)
 
 
-def refused_share(raw: RawProgramRun) -> float:
-    """So large a part of its send calls at least: in calls segments the socket took nothing of them."""
-    segments = select(raw.run.segments, "calls")
-    made = added([row for row in raw.calls if row.syscall in ONE_EACH], "calls")
-    taken = added([row for row in volume(raw.volume, "send", "calls") if row.syscall in ONE_EACH], "calls")
-    beside = total(segments, "target", "edge_send_calls") + under_way(segments, 1)
-    return max(0, made - taken - beside) / made if made else 0.0
+def refused_sends(raw: RawProgramRun) -> str:
+    """Calls of which the socket took nothing, where they are many, by their error."""
+    errors = raw.send_errors or []
+    refused = added(errors, "calls")
+    made = refused + added([row for row in volume(raw.volume, "send") if row.syscall in ONE_EACH], "calls")
+    if not made or refused / made < WORTH_A_WARNING:
+        return ""
+    return f"; {percent(refused / made)} of its send calls were refused ({by_error(errors)})"
+
+
+def by_error(errors: Iterable[SendError]) -> str:
+    """`EAGAIN 60,000, ENOBUFS 17`: the most frequent first."""
+    found = {error: added(rows, "calls") for error, rows in grouped(errors, lambda row: row.error).items()}
+    return ", ".join(f"{error} {found[error]:,}" for error in sorted(found, key=lambda one: -found[one]))
 
 
 def part(rows: Sequence[Volume], whole: int) -> float:

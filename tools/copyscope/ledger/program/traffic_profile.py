@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copyscope.ledger.program.send_shape import buffers, merged, rounds
 from copyscope.record.program.derived import CallTotal, Direction, MappedTotal, PacketTotal, Portrait
 from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import MAPPED_IN, SPLICED_MEMORY, added, volume
+from copyscope.record.program.volume import MAPPED_IN, SPLICED_MEMORY, SPLICED_ON, added, volume
 from copyscope.record.sections import Rows
 
 
@@ -49,6 +49,7 @@ def direction(rows: Sequence[Volume]) -> Direction | str:
     totals = [CallTotal(*key, added(same, "calls"), added(same, "bytes")) for key, same in by_call.items()]
     memory = added([row for row in rows if row.syscall == SPLICED_MEMORY], "bytes")
     pages = added([row for row in rows if row.syscall in ("sendfile", "splice")], "bytes")
+    relayed = added([row for row in rows if row.syscall == SPLICED_ON], "bytes")
     by_ring = added([row for row in rows if row.syscall == "io_uring"], "bytes")
     return Direction(
         calls=calls,
@@ -60,6 +61,7 @@ def direction(rows: Sequence[Volume]) -> Direction | str:
         zerocopy_share=added(rows, "zerocopy_bytes") / moved if moved else 0.0,
         page_share=pages / moved if moved else 0.0,
         memory_share=memory / moved if moved else 0.0,
+        socket_share=relayed / moved if moved else 0.0,
         nodelay_share=added(rows, "nodelay_calls") / calls,
         cork_share=added(rows, "cork_calls") / calls,
         io_uring_share=by_ring / moved if moved else 0.0,

@@ -1,5 +1,6 @@
 """The raw sections that only a watched program has: names and differences. Pure."""
 
+import errno
 from typing import Any
 
 from copyscope.record.program.segments import moved, taken, volume_rows
@@ -27,6 +28,8 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
         "volume": volume_rows(raw.segments, raw.sums),
         "packets": packet_rows(raw.segments),
         "shapes": shape_rows(raw.segments),
+        "send_errors": send_error_rows(last),
+        "relays": relays(raw.segments),
         "connections": raw.connections.rows(),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
         "bytes": [row for row in record["bytes"] if row["side"] == "target"],
@@ -43,6 +46,25 @@ def whole(last: Row) -> Row:
         "received_bytes": received + taken(last, NOTHING_YET),
         "receive_calls": receives,
     }
+
+
+def send_error_rows(last: Row) -> list[Row]:
+    """Send calls that were refused, over the whole run."""
+    return [
+        {
+            "syscall": row["syscall"],
+            "error": errno.errorcode.get(row["errno"], str(row["errno"])),
+            "calls": row["calls"],
+        }
+        for row in last.get("send_errors", [])
+    ]
+
+
+def relays(segments: list[Row]) -> Row | None:
+    """Threads that received and sent like amounts, of the segments that timed calls; None: there was none."""
+    if not segments or not any("calls" in segment["arm"].split("+") for segment in segments):
+        return None
+    return dict(segments[-1]["marks"][3]["target"]["relays"])
 
 
 def packet_rows(segments: list[Row]) -> Row | None:

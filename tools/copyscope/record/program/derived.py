@@ -66,7 +66,8 @@ class Advice(Section):
     stoppers: what takes the gain away
     most_to_save: share of `copy_in`, or with zero-copy of what replaces it
     crossover: the row that was used
-    remedies: `MSG_ZEROCOPY`, `sendfile`, `io_uring`, `larger sends`, `fewer user copies`
+    remedies: `MSG_ZEROCOPY`, `sendfile`, `io_uring`, `larger sends`, `fewer user copies`, of what passes on
+        what it receives `splice`
     """
 
     text: str
@@ -112,6 +113,7 @@ class Direction(Section):
     median_low_bytes: lower end of the power of two that holds the median
     page_share: of the bytes, as pages of files and pipes
     memory_share: of the bytes, as memory that vmsplice(2) gave
+    socket_share: of the bytes, as pages that splice(2) had taken out of a socket
     """
 
     calls: int
@@ -123,6 +125,7 @@ class Direction(Section):
     zerocopy_share: float
     page_share: float
     memory_share: float
+    socket_share: float
     nodelay_share: float
     cork_share: float
     io_uring_share: float

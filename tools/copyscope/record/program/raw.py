@@ -127,11 +127,12 @@ class ProgramCounters(Section):
 class Volume(Section):
     """What went through sockets, by arm, protocol, direction and system call.
 
-    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets)
+    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets), `sockmap` (of any
+        of these: BPF programs may redirect it, so its own counts say nothing)
     direction: `send`, `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
         `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
     syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
-        `splice after write` (into the pipe), `io_uring`, `other`
+        `splice after write` (into the pipe), `splice between sockets`, `io_uring`, `other`
     zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC
     cork_calls: with TCP_CORK, or MSG_MORE pending
     largest_bytes: since the run began
@@ -149,6 +150,31 @@ class Volume(Section):
     cork_calls: int
     largest_bytes: int
     sizes: Rows
+
+
+class SendError(Section):
+    """Send calls that the socket refused, from the first moment to the last reading.
+
+    syscall: `write`, `writev`, `sendto` or `sendmsg`; of others one call is many at the socket
+    error: the name of the errno
+    calls: without those that a signal ended
+    """
+
+    syscall: str
+    error: str
+    calls: int
+
+
+class Relays(Section):
+    """Threads that received and sent like amounts, but for a tenth, in `calls` segments.
+
+    received_bytes: of streams, by calls that copy
+    sent_bytes: of streams, by calls that copy
+    """
+
+    threads: int
+    received_bytes: int
+    sent_bytes: int
 
 
 class Packets(Section):
@@ -241,6 +267,8 @@ class RawProgramRun(Measured, kw_only=True):
 
     packets: in `calls` segments; without acknowledgements, before the device cuts them
     shapes: how messages were handed over, in `calls` segments
+    send_errors: send calls that were refused
+    relays: null: no segment of the arm `calls`
     """
 
     run: ProgramRun
@@ -254,3 +282,5 @@ class RawProgramRun(Measured, kw_only=True):
     shapes: list[MessageShape] | None
     connections: list[Connection]
     user_code: list[UserCode] | UnsetType = UNSET
+    send_errors: list[SendError] | UnsetType = UNSET
+    relays: Relays | UnsetType | None = UNSET

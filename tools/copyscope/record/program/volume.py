@@ -12,7 +12,17 @@ SPLICED_MEMORY = "splice after vmsplice"
 # Bytes that it had written into the pipe: copied there, and by reference from then on.
 SPLICED_WRITTEN = "splice after write"
 
-BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY, SPLICED_WRITTEN)
+# Pages of packets that splice(2) had taken out of a socket: from one to the other without a copy.
+SPLICED_ON = "splice between sockets"
+
+BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY, SPLICED_WRITTEN, SPLICED_ON)
+
+# One call of these is one at the socket.
+ONE_EACH = ("write", "writev", "sendto", "sendmsg")
+
+# Sockets whose bytes BPF programs may redirect to another one: copied in and out by functions of their own,
+# which no hook sees, and past TCP's own count.
+SOCKMAP = "sockmap"
 
 # Received without a receive call: by splice(2), and by getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps
 # what it can and copies the rest. Counted in ledger segments, and in all that follow the first that saw any.
