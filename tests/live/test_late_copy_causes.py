@@ -254,9 +254,13 @@ PATHS: dict[str, Callable[[Hosts], str]] = {
 
 
 @pytest.mark.parametrize(
-    "kind", [name if name == "macvlan" else pytest.param(name, marks=pytest.mark.all) for name in PATHS]
+    ("kind", "tapped"),
+    [
+        ("macvlan", "near"),
+        *(pytest.param(name, None, marks=pytest.mark.all) for name in PATHS),
+        *(pytest.param(name, "near", marks=pytest.mark.all) for name in PATHS if name != "macvlan"),
+    ],
 )
-@pytest.mark.parametrize("tapped", [None, "near"])
 def test_a_peer_on_this_machine_has_local_delivery(kind: str, tapped: str | None) -> None:
     with watched(PATHS[kind], tapped) as record:
         cause, said = late(record)
@@ -270,7 +274,7 @@ def test_a_peer_on_this_machine_has_local_delivery(kind: str, tapped: str | None
         assert "packet socket" not in said
 
 
-@pytest.mark.parametrize("path", [tun, elsewhere])
+@pytest.mark.parametrize("path", [pytest.param(tun, marks=pytest.mark.all), elsewhere])
 def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> None:
     """A tun device works out no checksums: skb_segment() makes packets linear, which flags their sends."""
     with watched(path) as record:

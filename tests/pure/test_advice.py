@@ -290,6 +290,14 @@ def test_a_device_behind_which_nothing_stays_by_reference_is_named(driver: str, 
     assert words in advice.advise(derive(raw), None)["text"]
 
 
+def test_only_those_peers_are_here_that_are() -> None:
+    raw = watched_record()
+    raw["topology"]["peers"] = [{"address": "10.0.0.1", "device": "eth0", "local": True}] * 2
+    assert "its peers are on this machine" in advice.advise(derive(raw), None)["text"]
+    raw["topology"]["peers"] = [*raw["topology"]["peers"], {"address": "h", "device": "eth0", "local": None}]
+    assert "2 of its 3 peers are on this machine" in advice.advise(derive(raw), None)["text"]
+
+
 def test_what_was_not_copied_has_nothing_in_its_way() -> None:
     raw = watched_record(zerocopy=True, copied=0)
     raw["topology"]["peers"][0]["local"] = True

@@ -203,6 +203,13 @@ def test_without_a_sample_the_configuration_suggests() -> None:
     assert derive(raw_record("zero_copy"))["zerocopy"]["cause"]["sentence"].startswith("local delivery over")
 
 
+def test_what_a_receiver_copies_of_others_has_no_bytes_of_its_own() -> None:
+    raw = watched_record(receives=4096)
+    raw["samples"] += to_record([sample(LOCAL)], Taxonomy.load())
+    row = next(row for row in derive(raw)["ledger"] if row["account"] == "deferred")
+    assert row["bytes"] is None and row["reasons"]["bytes"].startswith("sent by others") and row["samples"]
+
+
 def test_of_udp_the_send_call_may_copy() -> None:
     """__ip_append_data() takes no reference where the device cannot gather, and flags the send as copied."""
     full = copied("rep_movs_alternative _copy_from_iter ip_generic_getfrag __ip_append_data udp_sendmsg")

@@ -11,6 +11,7 @@ from copyscope.ledger.zerocopy_cause import (
     what_it_lacks,
 )
 from copyscope.record.check import WatchedRun
+from copyscope.record.program.raw import ProgramTopology
 from copyscope.record.raw import TopologyBase
 from copyscope.units import format_size
 
@@ -44,11 +45,13 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
     if _goes_by_reference(run):
         return of_pages(run)
     if local is not None and local > MOSTLY:
+        who = _who_is_here(run.raw.topology)
+        whose = "its peers" if who == "peers" else who
         text = (
-            f"its peers are on this machine ({path.kind}): a zero-copy send is copied there after all "
+            f"{whose} are on this machine ({path.kind}): a zero-copy send is copied there after all "
             "(sendfile is not)"
         )
-        found.append(Obstacle("peers are on this machine, the kernel copies anyway", text))
+        found.append(Obstacle(f"{who} are on this machine, the kernel copies anyway", text))
     elif _copies_what_it_forwards(run.raw.machine.kernel) and (veth := _first_veth(path)):
         text = (
             f"its packets pass {veth}, a veth: before 6.17 the kernel copies a zero-copy send where a device "
@@ -63,6 +66,12 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
         text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
         found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
     return found + of_pages(run)
+
+
+def _who_is_here(path: ProgramTopology) -> str:
+    """`peers`, or how many of them where not all are known to be."""
+    here = sum(bool(peer.local) for peer in path.peers)
+    return "peers" if here == len(path.peers) else f"{here} of its {len(path.peers)} peers"
 
 
 def _goes_by_reference(run: WatchedRun) -> bool:

@@ -45,6 +45,11 @@ def callers(raw: Measured, accounts: Sequence[str]) -> Counter[str]:
     return found
 
 
+def sampled(raw: Measured, account: str) -> bool:
+    """Whether any time of an account is known to be of this run."""
+    return any(row.category == account for row in _of_time(raw))
+
+
 def at_call(raw: Measured) -> bool:
     """Whether the samples say that sends flagged as copied were copied before the call returned.
 

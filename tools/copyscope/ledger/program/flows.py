@@ -12,6 +12,9 @@ from copyscope.record.program.raw import RawProgramRun, Volume
 from copyscope.record.program.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, volume
 from copyscope.record.segments import select, total, why_no_ledger
 
+OF_OTHERS = (
+    "sent by others with zero-copy, and copied on the time of this program: no hook counts their bytes"
+)
 ITS_OWN = "in the program's own memory: no hook counts what it copies there"
 
 
@@ -40,6 +43,8 @@ def flows(raw: RawProgramRun, silent_high_ns: float) -> dict[str, Flow]:
     # io_uring says that a send was zero-copy when it ends: at an edge that is after its bytes were counted.
     copied = max(0, added(sent, "bytes") - referenced)
     late = _deferred(zerocopy, blind)
+    if not zerocopy["sends"] and late_copies.sampled(raw, "deferred"):
+        late = unknown(OF_OTHERS)
     if late.bytes and late_copies.at_call(raw):
         copied, referenced, late = copied + late.bytes, referenced - late.bytes, NOTHING
     return gather | {
