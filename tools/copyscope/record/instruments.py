@@ -245,7 +245,7 @@ class Sampled(Section):
 
     side: whose thread was on the CPU; `other`: softirq work on others' time
     context: `user`, `process` (a system call) or `softirq`
-    weight: the sum of their periods
+    weight: the sum of their periods, in the unit of the event
     weight_squared: the sum of the squares of their periods
     tie: how it is known to be of this run: `process`, `packet` (while a packet of the run was handled)
         or `batch` (after one on that CPU); without: in `sides.elsewhere`
