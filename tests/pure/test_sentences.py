@@ -138,6 +138,16 @@ def test_the_first_screen_shows_no_shares_of_a_few_samples() -> None:
     assert "\nn/a: 2 samples of its CPU time: too few for shares\n" in shown and "100.0 %" not in shown
 
 
+def test_all_tables_show_no_shares_of_a_few_samples() -> None:
+    """The interval of a row stays: it is right, and wide."""
+    console = Console(width=100, color_system=None, record=True)
+    watch.render(derive(sleeper(2)), verbose=False, console=console)
+    shown = console.export_text()
+    assert shown.count("n/a: 2 samples: too few for shares") == 1 and "95 % interval" in shown
+    assert "n/a: ns/KiB, share: 2 samples: too few for shares" in shown
+    assert not re.search(r"^(sum|user|syscall)  ", shown, re.MULTILINE)
+
+
 def test_the_live_view_shows_no_shares_of_a_few_samples() -> None:
     assert "2 samples: too few for shares" in live.line_of(derive(sleeper(2)))
     assert "copy into the kernel 25 %" in live.line_of(derive(watched_record()))
@@ -184,6 +194,14 @@ def test_refused_sends_are_counted_and_said() -> None:
     watch.render(derive(raw), verbose=True, console=Console(file=out, width=100))
     said = "send calls: 80,000 sendto with ENOBUFS, 6,000 sendto with EAGAIN, 4,000 write with EAGAIN"
     assert said in " ".join(out.getvalue().split())
+
+
+def test_a_way_of_next_to_no_bytes_is_not_said() -> None:
+    """Bytes of a loop that wakes itself by a UNIX socket: `0 % of its bytes went through UNIX sockets`."""
+    raw = watched_record()
+    few = {**raw["volume"][0], "protocol": "unix_stream", "bytes": 1, "calls": 1, "sizes": [[1, 1]]}
+    raw["volume"].append(few)
+    assert "UNIX" not in sentence(raw)
 
 
 def test_what_was_written_into_a_pipe_is_not_said_to_be_without_a_copy() -> None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from copyscope.crossover import advice
 from copyscope.errors import RunError
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import first_screen
+from copyscope.render import first_screen, watch
 from copyscope.run.program.elf_file import ElfFile
 from copyscope.run.program.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
@@ -201,6 +202,11 @@ def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_bal
     user = sum(one["share"] for one in made["stages"] if one["stage"] == "user")
     assert user == pytest.approx(0.25, abs=0.01)
     assert next(one["holds"] for one in made["identities"] if one["name"] == "target_rows") is True
+    console = Console(width=100, color_system=None, record=True)
+    watch.render(made, verbose=True, console=console)
+    shown = console.export_text()
+    assert re.search(r"^sum +100.0 %", shown, re.MULTILINE)
+    assert "(gather, of which only bounds are known, is in user)" in " ".join(shown.split())
 
 
 def test_a_record_of_before_has_no_such_row() -> None:

@@ -78,6 +78,8 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
     rows = [
         {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in counted}} for row in rows
     ]
+    if few := too_few(record):
+        rows = [_without_shares(row, f"{few}: too few for shares") for row in rows]
     for row in rows:
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
@@ -134,6 +136,12 @@ def too_few(record: Row) -> str:
     sides = ("target",) if record.get("target") else SIDES
     samples = sum(record["sides"][side]["samples"] or 0 for side in sides)
     return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
+
+
+def _without_shares(row: Row, why: str) -> Row:
+    """Its interval, and no number in the middle of it: that is no finding."""
+    unknown = ("ns_per_kib", "share")
+    return {**row, **dict.fromkeys(unknown), "reasons": dict.fromkeys(unknown, why) | row["reasons"]}
 
 
 def time_samples(record: Row) -> list[Sample]:

@@ -9,7 +9,14 @@ from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.segments import PROCESSES, WATCHED
 from copyscope.render.layout import Table, heading, wrap
-from copyscope.render.ledger_table import interval_per_kib, kib_factor, position, time_samples, why_no_time
+from copyscope.render.ledger_table import (
+    interval_per_kib,
+    kib_factor,
+    position,
+    time_samples,
+    too_few,
+    why_no_time,
+)
 
 BAR_WIDTH = 10
 LEDGER_ROW = "copy ledger"  # the rows of the table above, in one
@@ -27,7 +34,10 @@ def stage_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
         why = why_no_time(record, "no CPU time was sampled")
         lines += wrap(f"n/a: {why}", width, indent=2, style="dim")
         return lines + _side_lines(record, totals, width)
-    lines += _balance_table(record, totals).lines(width)
+    if few := too_few(record):
+        lines += wrap(f"n/a: {few}: too few for shares", width, indent=2, style="dim")
+    else:
+        lines += _balance_table(record, totals).lines(width)
     lines += _side_lines(record, totals, width)
     if verbose:
         lines += _stage_detail_lines(record, width)
@@ -70,13 +80,22 @@ def _cells(sums: Sums, price: str, longest: float) -> list[str | None]:
 
 
 def _stage_totals(record: Row) -> dict[str, dict[str, Sums]]:
-    """side -> stage -> sums over the contexts, with the softirq part kept apart."""
+    """side -> stage -> sums over the contexts, with the softirq part kept apart.
+
+    A row of which only bounds are known is in another one: _side_lines() says so.
+    """
     parts: dict[str, dict[str, list[Sums]]] = {side: {} for side in (*processes(record), "other")}
     for row in [*record["ledger"], *record["stages"]]:
+        if _is_bounded(row):
+            continue
         sums = {key: row[key] for key in ("share", "ns_per_kib", "cpu_ns")}
         sums["softirq"] = row["share"] if row["context"] == "softirq" else 0.0
         parts[row["side"]].setdefault(row.get("stage", LEDGER_ROW), []).append(sums)
     return {side: {stage: _added(rows) for stage, rows in stages.items()} for side, stages in parts.items()}
+
+
+def _is_bounded(row: Row) -> bool:
+    return row["cpu_ns"] is None and row["ci"] is not None
 
 
 def _added(rows: Iterable[Sums]) -> Sums:
@@ -111,6 +130,9 @@ def _side_lines(record: Row, totals: Mapping[str, Mapping[str, Sums]], width: in
             continue
         added = units.format_ns(_added(totals[side].values())["cpu_ns"])
         text = f"{side}: rows add up to {added} of {units.format_ns(values['cpu_ns'])} CPU time"
+        bounded = [row["account"] for row in record["ledger"] if row["side"] == side and _is_bounded(row)]
+        if bounded:
+            text += f" ({', '.join(bounded)}, of which only bounds are known, is in user)"
         if values["samples"]:
             text += f", {units.format_count(values['samples'])} samples{_stand_for(record, side)}"
         if side == "other":

@@ -147,7 +147,7 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
             "of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)",
         ),
     )
-    said = "".join(f"; {percent(share)} {what}" for share, what in ways if share)
+    said = "".join(f"; {percent(share)} {what}" for share, what in ways if share >= WORTH_SAYING)
     if raw.target.uncounted:
         said += f"; what goes through its {', '.join(raw.target.uncounted)} sockets is not counted"
     return said + refused_sends(raw)
