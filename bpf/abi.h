@@ -169,13 +169,10 @@ struct task_clock {
 	__u64 off_cpu_since_ns;
 	__u64 softirq_since_ns;
 	__u64 spent_ns[TIME_CNT];
-	/* Of all its timed calls that copy a stream: does it pass on what it receives? */
-	__u64 received_bytes;
-	__u64 sent_bytes;
 	__u32 call;
 	__u32 protocol;
 };
-_Static_assert(sizeof(struct task_clock) == 72, "task_clock");
+_Static_assert(sizeof(struct task_clock) == 56, "task_clock");
 
 /* Whose packet a CPU handled last, and in which jiffy. */
 enum packet_owner {

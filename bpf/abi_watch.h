@@ -54,6 +54,13 @@ _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 #define CALL_SLOTS 32
 _Static_assert(CALL_CNT <= CALL_SLOTS, "CALL_SLOTS");
 
+/* What a thread moved by timed calls that copy a stream: does it pass on what it receives? */
+struct passed {
+	__u64 received_bytes;
+	__u64 sent_bytes;
+};
+_Static_assert(sizeof(struct passed) == 16, "passed");
+
 /* Threads that receive and send like amounts (RELAYS()). */
 enum relay_total {
 	RELAY_THREADS,

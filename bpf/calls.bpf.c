@@ -18,10 +18,11 @@ const volatile __u8 call_of_nr[SYSCALLS_MAX];
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
 
+MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
+/* By thread, over all segments; one that is gone leaves its place to the next. */
+MAP(LRU_HASH, passed_on, __u32, struct passed, TASKS_MAX);
 /* Of threads that have ended. */
 __u64 relayed[RELAY_CNT];
-
-MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
 MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
 
 static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
@@ -144,23 +145,37 @@ static __always_inline void count_closed(struct pt_regs *regs, __u32 call, long 
 }
 
 /* Splice(2) could move it from one to the other of these. */
-static __always_inline void note_relayed(struct task_clock *clock, __u32 call, long ret)
+static __always_inline void note_passed(__u32 tid, __u32 protocol, __u32 call, long ret)
 {
-	if (ret <= 0 || (clock->protocol != PROTOCOL_TCP && clock->protocol != PROTOCOL_MPTCP && clock->protocol != PROTOCOL_UNIX_STREAM))
+	struct passed fresh = {}, *passed;
+
+	if (ret <= 0 || (!receives_message(call) && !sends_message(call)) ||
+	    (protocol != PROTOCOL_TCP && protocol != PROTOCOL_MPTCP && protocol != PROTOCOL_UNIX_STREAM))
 		return;
+	passed = bpf_map_lookup_elem(&passed_on, &tid);
+	if (!passed) {
+		bpf_map_update_elem(&passed_on, &tid, &fresh, BPF_NOEXIST);
+		passed = bpf_map_lookup_elem(&passed_on, &tid);
+		if (!passed)
+			return;
+	}
 	if (receives_message(call))
-		clock->received_bytes += ret;
-	else if (sends_message(call))
-		clock->sent_bytes += ret;
+		passed->received_bytes += ret;
+	else
+		passed->sent_bytes += ret;
 }
 
-static __always_inline void keep_relayed(const struct task_clock *clock)
+static __always_inline void keep_relayed(__u32 tid)
 {
-	if (!clock || !RELAYS(clock->received_bytes, clock->sent_bytes))
-		return;
-	add_atomic(&relayed[RELAY_THREADS], 1);
-	add_atomic(&relayed[RELAY_RECEIVED], clock->received_bytes);
-	add_atomic(&relayed[RELAY_SENT], clock->sent_bytes);
+	const struct passed *passed = bpf_map_lookup_elem(&passed_on, &tid);
+
+	if (passed && RELAYS(passed->received_bytes, passed->sent_bytes)) {
+		add_atomic(&relayed[RELAY_THREADS], 1);
+		add_atomic(&relayed[RELAY_RECEIVED], passed->received_bytes);
+		add_atomic(&relayed[RELAY_SENT], passed->sent_bytes);
+	}
+	if (passed)
+		bpf_map_delete_elem(&passed_on, &tid);
 }
 
 SEC("?tp_btf")
@@ -206,7 +221,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	count_call(cell, call, ret);
 	if (timed == CALL_NONE || !clock)
 		return 0;
-	note_relayed(clock, call, ret);
+	note_passed(tid, clock->protocol, call, ret);
 	elapsed = now - clock->enter_ns;
 	cell->timed++;
 	charge(cell, TIME_SOFTIRQ, clock->spent_ns[TIME_SOFTIRQ]);
@@ -281,14 +296,12 @@ int BPF_PROG(on_softirq_leave, unsigned int vec)
 SEC("?tp_btf")
 int BPF_PROG(on_thread_exit, struct task_struct *task)
 {
-	struct task_clock *clock;
 	__u32 tid = task->pid;
 
 	if (side_of(task->tgid) == SIDE_OTHER)
 		return 0;
-	clock = bpf_map_lookup_elem(&clocks, &tid);
-	keep_relayed(clock);
-	stop_clock(clock);
+	keep_relayed(tid);
+	stop_clock(bpf_map_lookup_elem(&clocks, &tid));
 	bpf_map_delete_elem(&clocks, &tid);
 	return 0;
 }

@@ -50,7 +50,7 @@ struct zerocopy_receive {
 static char *memory;
 static int sender, receiver;
 static long long messages;
-static double until;
+static double began, until;
 static struct {
 	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged, refused, relayed, spliced;
 } did;
@@ -376,31 +376,37 @@ static struct {
 	int from, to;
 } relay;
 
-static void splice_on(const int pipe_ends[2])
+static bool in_first_half(void)
+{
+	return until ? now_s() < (began + until) / 2 : did.relayed < messages * STREAM_BYTES / 2;
+}
+
+static bool splice_on(const int pipe_ends[2])
 {
 	long long bytes = splice(relay.from, NULL, pipe_ends[1], NULL, STREAM_BYTES / 4, SPLICE_F_MOVE), left;
 
 	did.spliced += checked(bytes, "splice");
 	for (left = bytes; left;)
 		left -= checked(splice(pipe_ends[0], NULL, relay.to, NULL, left, SPLICE_F_MOVE), "splice");
+	return bytes;
 }
 
 static void *pass_on(void *unused)
 {
 	static char buffer[STREAM_BYTES / 4];
-	long long whole = messages * STREAM_BYTES, bytes;
 	int pipe_ends[2];
+	long long bytes;
 
 	(void)unused;
 	checked(pipe(pipe_ends), "pipe");
-	while (did.relayed < whole / 2) {
+	while (in_first_half()) {
 		bytes = checked(recv(relay.from, buffer, sizeof(buffer), 0), "recv");
 		if (send(relay.to, buffer, bytes, 0) != bytes)
 			err(1, "send");
 		did.relayed += bytes;
 	}
-	while (did.relayed + did.spliced < whole)
-		splice_on(pipe_ends);
+	while (splice_on(pipe_ends))
+		;
 	checked(shutdown(relay.to, SHUT_WR), "shutdown");
 	return NULL;
 }
@@ -454,8 +460,9 @@ int main(int argc, char **argv)
 		way++;
 	if (way == sizeof(ways) / sizeof(*ways))
 		errx(2, "%s: no such way", argv[1]);
+	began = now_s();
 	if (strchr(argv[2], 's'))
-		until = now_s() + atof(argv[2]);
+		until = began + atof(argv[2]);
 	else
 		messages = atoll(argv[2]);
 	memory = mmap(NULL, 2 * STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -57,6 +57,16 @@ def test_more_is_forgiven_where_another_count_has_every_byte(hook: str) -> None:
     assert verdict(with_loss(f"recursion_{hook}", 5000))["valid"]
 
 
+@pytest.mark.parametrize(("lost", "valid"), [(0.005, True), (0.02, False)])
+def test_what_was_spliced_before_its_hook_came_is_missing_in_one_sum(lost: float, valid: bool) -> None:
+    """A relay that begins to splice, and ends with its connections: TCP was not asked twice."""
+    raw = watched_record(maps=True)
+    raw["connections"] = []
+    taken = sum(row["calls"] for row in raw["volume"] if row["direction"] == "mapped")
+    raw["loss"]["splices_before_their_hook"] = round(lost * taken)
+    assert verdict(raw)["valid"] is valid
+
+
 def test_without_another_count_it_is_not() -> None:
     raw = with_loss("recursion_volume_sent", 5000)
     raw["connections"] = []

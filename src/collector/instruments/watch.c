@@ -173,15 +173,15 @@ static json_t *send_errors_json(const struct copyscope *skel)
 
 static void add_relay(void *context, const void *tid, const void *value)
 {
-	const struct task_clock *clock = value;
+	const struct passed *passed = value;
 	__u64 *totals = context;
 
 	(void)tid;
-	if (!RELAYS(clock->received_bytes, clock->sent_bytes))
+	if (!RELAYS(passed->received_bytes, passed->sent_bytes))
 		return;
 	totals[RELAY_THREADS]++;
-	totals[RELAY_RECEIVED] += clock->received_bytes;
-	totals[RELAY_SENT] += clock->sent_bytes;
+	totals[RELAY_RECEIVED] += passed->received_bytes;
+	totals[RELAY_SENT] += passed->sent_bytes;
 }
 
 /* Threads that received and sent like amounts, of the calls that were timed. */
@@ -191,7 +191,7 @@ static json_t *relays_json(const struct copyscope *skel)
 
 	for (int what = 0; what < RELAY_CNT; what++)
 		totals[what] = skel->bss->relayed[what];
-	maps__each(bpf_map__fd(skel->maps.clocks), sizeof(__u32), sizeof(struct task_clock), add_relay, totals);
+	maps__each(bpf_map__fd(skel->maps.passed_on), sizeof(__u32), sizeof(struct passed), add_relay, totals);
 	return json_pack("{s:I, s:I, s:I}", "threads", (json_int_t)totals[RELAY_THREADS],
 			 "received_bytes", (json_int_t)totals[RELAY_RECEIVED], "sent_bytes", (json_int_t)totals[RELAY_SENT]);
 }

@@ -13,8 +13,8 @@ class Moved(Section):
     """What the program moved in a segment.
 
     bytes_sent: by send calls of TCP, MPTCP, UDP and UNIX sockets
-    bytes_received: by receive calls; where `counts_taken`, spliced and mapped, too
-    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted
+    bytes_received: by receive calls, and as far as it was counted spliced and mapped
+    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted from its begin on
     edge_sent_bytes: moved while hooks came and went: the tolerance of checks
     open_zerocopy_sends: not completed at its begin and at its end
     notifications: how often the kernel reported completions

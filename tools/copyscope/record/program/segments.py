@@ -63,9 +63,9 @@ def segment_row(segment: Any) -> Row:
     received, receives = moved(end, begin, "receive")
     outer_sent, outer_sends = moved(after, before, "send")
     outer_received, outer_receives = moved(after, before, "receive")
-    # What was counted only because a hook had just come is no rate of the segment.
+    # Of a segment whose hook for it had just come, all that was counted: no rate is of it (comparable()).
     counts_taken = bool(begin.get("counts_taken", False))
-    received_otherwise = taken(end, begin) if counts_taken else 0
+    received_otherwise = taken(end, begin)
     totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
     return {
         "index": segment["index"],
