@@ -44,7 +44,7 @@ def probed(preload: Path, posed: str) -> dict[str, tuple[str, str | None]]:
     [
         ("all", EVENTS[1:], "ref-cycles are sampled instead"),
         ("dead", EVENTS[:1], DEAD),
-        ("first", EVENTS[:1], "only on CPUs 0: "),
+        ("first", EVENTS[:1], "only on CPU 0: "),
     ],
 )
 def test_what_shows_time_is_on_all_cpus_and_interrupts(

@@ -8,6 +8,7 @@ import contextlib
 import io
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from copyscope.commands import crossover
@@ -17,7 +18,8 @@ from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md")
+SCREENS = DOCS / "reference" / "screens"
+PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md", SCREENS.with_suffix(".md"))
 BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?=    ))*)")
 # What README leaves out of a screen.
 SHORT = re.compile(
@@ -34,10 +36,10 @@ def written(page: Path, but: str = "") -> str:
     )
 
 
-def screen(name: str) -> list[str]:
+def screen(name: str, folder: Path = DOCS) -> list[str]:
     """The first screen of a record, 80 columns wide."""
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    first_screen.render(store.read(DOCS / f"{name}.json.gz"), console)
+    first_screen.render(store.read(folder / f"{name}.json.gz"), console)
     return printed(console)
 
 
@@ -101,4 +103,8 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "stages": lambda: indented(those(("copy ledger ", "wakeup_sched ", "tcp_ip "))),
     "trust": lambda: indented(those(("bottleneck ", "overhead ", "losses ", "checks "))),
     "crossovers": lambda: indented(crossovers()),
+    **{
+        name: partial(lambda name: indented(screen(name, SCREENS)), name)
+        for name in sorted(file.name.removesuffix(".json.gz") for file in SCREENS.glob("*.json.gz"))
+    },
 }

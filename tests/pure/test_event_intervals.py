@@ -104,6 +104,19 @@ def test_every_estimate_lies_in_its_own_interval(data: st.DataObject) -> None:
             assert known["low"] <= row[column] <= known["high"] and known["level"] == 0.95
 
 
+def test_an_event_that_nobody_sampled_on_the_time_of_others_is_few_there() -> None:
+    """Cache misses are rare: none among a few samples is no fault."""
+    raw = raw_record("zero_copy", pmu=True)
+    raw["samples"] = [
+        row for row in raw["samples"] if (row["side"], row["event"]) != ("other", "LLC-load-misses")
+    ]
+    (softirq,) = rows_of(derive(raw), "other")
+    assert softirq["llc_misses"] == 0 < softirq["cycles"]
+    # At most a handful of samples such as both sides had.
+    known, sender = softirq["events"]["llc_misses"], raw["counters"]["sender"]["LLC-load-misses"]["value"]
+    assert known["low"] == 0 < known["high"] < sender / 100
+
+
 def rows_of(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
     return [row for row in [*record["ledger"], *record["stages"]] if row["side"] == side]
 

@@ -193,7 +193,8 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 	if (!opened)
 		snprintf(covered->reason, sizeof(covered->reason), "%s", why);
 	else if (covered->err)
-		snprintf(covered->reason, sizeof(covered->reason), "only on CPUs %.60s: %s", covered->cpus, why);
+		snprintf(covered->reason, sizeof(covered->reason), "only on CPU%s %.60s: %s",
+			 strpbrk(covered->cpus, ",-") ? "s" : "", covered->cpus, why);
 	return !opened ? COVERS_NOTHING : covered->err ? COVERS_SOME : COVERS_ALL;
 }
 

@@ -63,19 +63,21 @@ class Weights:
         return sum(self.squared.values()) or alike
 
     def interval(
-        self, keys: Iterable[Key], level: float = stats.LEVEL, *, whole_known: bool = True
+        self, keys: Iterable[Key], level: float = stats.LEVEL, *, whole_known: bool = True, each: float = 0.0
     ) -> stats.Interval:
-        """Of the weight of some rows, where any was sampled.
+        """Of the weight of some rows.
 
-        `whole_known`: the weight of all rows is known from elsewhere, and only divided by samples; else a row
-        is a count of its own (Poisson).
+        `whole_known`: the weight of all rows is known from elsewhere, and only divided by samples, of which
+        there are some; else a row is a count of its own (Poisson), and where nothing was sampled a sample
+        would weigh `each`.
         """
         rows = set(keys)
         weight, squared = (sum(sums.get(key, 0.0) for key in rows) for sums in (self.weight, self.squared))
         if whole_known:
             found = stats.weighted_share(weight, squared, self.all_weight, self.all_squared, level)
             return found.scaled(self.all_weight)
-        each = squared / weight if weight else self.all_squared / self.all_weight
+        if self.all_weight:
+            each = squared / weight if weight else self.all_squared / self.all_weight
         return stats.poisson(weight / each, level).scaled(each)
 
 

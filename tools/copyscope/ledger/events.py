@@ -27,12 +27,14 @@ class SideEvent:
     reason: str | None
     # Whether the sum of all rows is a counter's, and only its division is sampled.
     counted: bool = True
+    # What a sample weighs, by those of other sides, where this one has none.
+    each: float = 0.0
 
     def estimate(self, key: Key) -> tuple[int, EventEstimate] | None:
         """The count of a row, with the interval that its samples give it; None: `reason`."""
         if self.scale is None:
             return None
-        found = self.weights.interval((key,), whole_known=self.counted).scaled(self.scale)
+        found = self.weights.interval((key,), whole_known=self.counted, each=self.each).scaled(self.scale)
         value = round(self.weights.weight.get(key, 0.0) * self.scale)
         samples = self.weights.samples.get(key, 0)
         return value, EventEstimate(round(found.low), round(found.high), found.level, samples, METHOD)
@@ -97,4 +99,5 @@ def _of_others(raw: Measured, names: Sequence[str], known: Iterable[SideEvent]) 
     if not covered:
         return SideEvent(weights, None, "no process to count on: ksoftirqd and interrupts of idle")
     events = sum(event.weights.all_weight * (event.scale or 0.0) for event in scaled)
-    return SideEvent(weights, events / covered, None, counted=False)
+    each = sum(event.weights.all_squared for event in scaled) / covered
+    return SideEvent(weights, events / covered, None, counted=False, each=each)
