@@ -323,5 +323,8 @@ def test_what_was_modelled_stands_in_columns_of_its_own() -> None:
     rows = columns(record, 80)
     assert rows["copy into the kernel"] == {"LLC sim": "0.00", "L1D sim": "16.33"}
     assert rows["all"]["L1D sim"] == "16.33" and rows["copy to the receiver"]["L1D sim"] == "0.00"
-    assert "not measured" in screen(record)
+    kernel = {**MODELLED["kernel"], "release": "6.12.117+deb13-amd64"}
+    named = {**record, "modelled": {**MODELLED, "kernel": kernel}}
+    line = "sim: simulated load misses (caches: generic, Linux 6.12.117+deb13-amd64)"
+    assert line in screen(named).splitlines()
     assert record["ledger"] == derive(raw_record("one_copy", size_bytes=1024))["ledger"]

@@ -86,7 +86,7 @@ def notes(record: Record, rows: Sequence[Row], shown: Sequence[str]) -> list[str
             "" if all(one["holds"] for one in model["measurements"][0]["checks"]) else " CHECKS DO NOT HOLD:"
         )
         name, release = model["model"]["name"], model["kernel"]["release"]
-        said.append(f"sim:{broken} load misses simulated (caches: {name}, Linux {release}), not measured")
+        said.append(f"sim:{broken} simulated load misses (caches: {name}, Linux {release})")
     return list(filter(None, said))
 
 
