@@ -67,6 +67,13 @@ def test_what_was_spliced_before_its_hook_came_is_missing_in_one_sum(lost: float
     assert verdict(raw)["valid"] is valid
 
 
+def test_a_splice_that_finds_the_end_of_a_stream_condemns_no_run() -> None:
+    assert verdict(with_loss("splices_before_their_hook", 1))["valid"]
+    raw = watched_record()
+    raw["loss"]["splices_before_their_hook"] = 1
+    assert not verdict(raw)["valid"]  # it received nothing else
+
+
 def test_without_another_count_it_is_not() -> None:
     raw = with_loss("recursion_volume_sent", 5000)
     raw["connections"] = []

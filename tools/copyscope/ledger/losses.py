@@ -105,7 +105,9 @@ def _seen(raw: Measured, name: str) -> int | None:
         case "splices":
             taken = ((SPLICED_IN, "receive"), (MAPPED_IN, "mapped"))
             rows = raw.volume if isinstance(raw, RawProgramRun) else []
-            return added([row for row in rows if (row.syscall, row.direction) in taken], "calls")
+            counted = added([row for row in rows if (row.syscall, row.direction) in taken], "calls")
+            # One at the end of a stream moves nothing: where no other was seen, of all that received.
+            return counted or added([row for row in rows if row.direction == "receive"], "calls")
         case "bytes" | "calls":
             return added(raw.bytes if instrument == "bytes" else raw.calls, "calls")
         case "functions" if raw.functions is not None:
