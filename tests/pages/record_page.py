@@ -55,6 +55,9 @@ _MEANING = re.compile(r"(\w+): (.*)", re.DOTALL)
 def schema() -> dict[str, Any]:
     """The Structs as one JSON Schema."""
     halves, parts = msgspec.json.schema_components(ROOTS, ref_template="#/$defs/{name}")
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 keeps it
     derived = {"required": ["verdict"]}  # what follows from a record may be left out
     measured = {
         "if": {"required": ["target"], "properties": {"target": {"type": "object"}}},

@@ -87,7 +87,7 @@ def test_how_it_was_ended_is_said(
     ("loaded", "statuses"),
     [
         ("copyscope.environment", [-signal.SIGINT]),
-        ("copyscope.commands.entry", [-signal.SIGINT]),
+        ("copyscope.commands.entry", [entry.INTERRUPTED, -signal.SIGINT]),
         ("copyscope.commands.reading", [entry.INTERRUPTED, -signal.SIGINT]),
     ],
 )

@@ -112,6 +112,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
             return super()._fill_text(text, width, indent)
         return argparse.HelpFormatter._fill_text(self, text, width, indent)
 
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        """The value stands behind each name, as before Python 3.13: help is the same on all."""
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return ", ".join(f"{name} {value}" for name in action.option_strings)
+
 
 class _HelpAll(argparse.Action):
     """`--help-all`."""

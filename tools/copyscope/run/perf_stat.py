@@ -198,7 +198,9 @@ class PerfStat:
         self._counts = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop()
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by _stop()
         log = self._counts.fileno()
-        argv = ["setpriv", "--pdeathsig", "KILL", f"--bounding-set={self._rights[0]}", "--inh-caps=-all"]
+        argv = ["setpriv", "--pdeathsig", "KILL", "--inh-caps=-all"]
+        # Of rights to lose only root has some: a user's setpriv would be refused.
+        argv += [f"--bounding-set={self._rights[0]}"] if os.geteuid() == 0 else []
         argv += ["--no-new-privs", "--", self._perf, "stat", *self._formats[0], "--no-scale"]
         argv += ["-D", "-1", "--control", f"fd:{control_read},{ack_write}", "--log-fd", str(log)]
         # One -e each, never a group: an event that this machine lacks must not take the others with it.
