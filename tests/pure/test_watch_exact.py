@@ -70,6 +70,17 @@ def test_an_urgent_byte_is_copied_where_no_function_is_hooked() -> None:
     assert found["what"] == "copy_out by function hooks = bytes received or looked at, but the urgent"
 
 
+def test_what_sk_msg_copies_is_compared_with_nothing() -> None:
+    """Into the kernel by a function that is hooked, out of it by one that is not."""
+    raw = watched_with_functions(protocol="sockmap", receives=4096)
+    raw["connections"] = []
+    full = derive(raw)
+    found = identities(full)
+    assert set(found) == {"functions_copy_in", "functions_pin", "functions_copy_out"}
+    assert all(row["holds"] is None and "sk_msg" in row["reason"] for row in found.values())
+    assert full["verdict"]["valid"], full["verdict"]["reasons"]
+
+
 def test_the_owner_of_deferred_copies_is_the_program() -> None:
     raw = watched_with_functions(zerocopy=True, copied=100)
     full = derive(raw)

@@ -15,7 +15,7 @@ from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
 from copyscope.record.instruments import Functions, Hook
 from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import BY_REFERENCE, TAKEN, added, dropped, urgent, volume
+from copyscope.record.program.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, dropped, urgent, volume
 from copyscope.record.raw import RawRun, Segment
 from copyscope.record.segments import (
     cut_short,
@@ -37,6 +37,10 @@ HOOKS_OF = {
 SPLICE_HOOKS = ("splice", "send_pages")
 # and of kTLS, those of the plaintext
 RECORD_HOOKS = ("copy_in_record", "pin_record")
+IN_SOCKMAP = (
+    "its sockets are in a sockmap: sk_msg copies in and passes on with the same functions, and copies out "
+    "with one that is not hooked"
+)
 OF_REQUESTS = "the hooks follow the ubuf_info of MSG_ZEROCOPY, not io_uring's"
 
 
@@ -90,6 +94,12 @@ def _mapped(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segm
 
 def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
     """The hooked functions are TCP's."""
+    if any(row.protocol == SOCKMAP and ARM in row.arm.split("+") for row in raw.volume):
+        copies = ("copy_in", "bytes sent"), ("pin", "bytes sent"), ("copy_out", "bytes received")
+        return [
+            unchecked(f"functions_{copy}", f"{copy} by function hooks = {what}", "bytes", IN_SOCKMAP)
+            for copy, what in copies
+        ]
     segments = select(raw.run.segments, ARM)
     sent, received, peeked = (
         [row for row in volume(raw.volume, direction, ARM) if row.protocol == "tcp"]
