@@ -164,7 +164,8 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 -q tests/pure/test_fuzz.py # each case has a limit of its own
 
 # What live tests start, here and in guests.
-LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves copies copies-static copies-stripped refusing.so)
+LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves copies copies-static copies-stripped refusing.so) \
+	$(if $(filter x86_64,$(shell uname -m)),$(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64)
 
 # Other programs of the machine disturb a live test now and then. What fails runs a second time: if it passes then, it is named
 # FLAKY at the end (tests/conftest.py).
@@ -253,6 +254,11 @@ $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/test
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
+
+# Without a C library: the compiler of x86-64 has no other of 32 bits.
+$(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64: $(OUTPUT)/tests/narrow-%: tests/live/narrow.c | $(OUTPUT)/tests
+	$(Q)$(CC) -m$* -O1 -Wall -Wextra -Werror -ffreestanding -nostdlib -static -fno-pie -no-pie -fno-stack-protector -mno-red-zone \
+		-mgeneral-regs-only -o $@ $<
 
 # The collector under the thread sanitizer.
 $(OUTPUT)/tests/collector-threads: $(COLLECTOR_OBJECTS) | $(OUTPUT)/tests

@@ -21,8 +21,13 @@
 #define STACKS_MAX 16384
 /* Threads of both targets that may be inside a syscall at once. */
 #define TASKS_MAX 8192
-/* Syscall numbers of every supported architecture are below this. */
-#define SYSCALLS_MAX 512
+/*
+ * System call numbers of every supported architecture are below this, in its own table and in that of its 32-bit programs; those of
+ * x32 begin at 512, where the others end. The calls of socketcall(2) have the last numbers of the table.
+ */
+#define SYSCALLS_MAX 1024
+#define SOCKETCALLS 32
+#define SOCKETCALLS_AT (SYSCALLS_MAX - SOCKETCALLS)
 
 /* Who a sample or a call belongs to. SIDE_OTHER is any task that is not a target (ksoftirqd, idle, ...). */
 enum side {
@@ -66,6 +71,15 @@ enum call {
 	/* Payload that moved in none of these: in-kernel senders, system calls without a hook. */
 	CALL_OTHER,
 	CALL_CNT,
+	/* In tables of numbers only: one of the calls of sockets, its number is the first argument (socketcall(2)). */
+	CALL_SOCKETCALL = CALL_CNT,
+};
+
+/* The kernel's own numbers, and those of the 32-bit programs that it runs. */
+enum number_table {
+	NUMBERS,
+	NUMBERS_32BIT,
+	NUMBER_TABLES,
 };
 
 /* What the sampler counts; each is one perf event per CPU. */

@@ -113,7 +113,7 @@ int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 	if (side == SIDE_OTHER || ret < 0)
 		return 0;
 	call = socket_call(regs);
-	if (call.nr == NR_SENDFILE || (call.nr == NR_SPLICE && socket_of_fd(SYSCALL_THIRD(regs))))
+	if (call.nr == NR_SENDFILE || (call.nr == NR_SPLICE && socket_of_fd(regs->REG_THIRD)))
 		count_bytes(BYTES_SEND, side, ret, BY_SPLICE);
 	else if (call.nr == NR_SENDMMSG)
 		count_several(regs, side, ret);

@@ -13,8 +13,8 @@
 #define EBADF 9
 #define ENOTSOCK 88
 
-/* Declared in socket.bpf.h. */
-const volatile __u8 call_of_nr[SYSCALLS_MAX];
+/* Declared in system_call.bpf.h. */
+const volatile __u8 call_of_nr[NUMBER_TABLES][SYSCALLS_MAX];
 /* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
 __u32 open_clocks;
 
@@ -38,7 +38,7 @@ static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)
 	return bpf_map_lookup_elem(&call_cells, &index);
 }
 
-static __always_inline void count_call(struct call_cell *cell, __u32 call, long ret)
+static __always_inline void count_call(struct call_cell *cell, __u32 call, int ret)
 {
 	cell->calls++;
 	/*
@@ -72,17 +72,18 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct task_clock fresh = {}, *clock;
 	__u32 protocol = PROTOCOL_CNT;
+	struct system_call made;
 	__u32 tid = pid_tgid;
 	__u32 call;
 
 	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
 		return 0;
-	call = call_of(nr);
+	call = read_system_call(&made, regs);
 	if (call == CALL_NONE)
 		return 0;
 	if (watch_mode != WATCH_NOBODY) {
-		call = watched_call(call, regs, &protocol);
-		if (call == CALL_NONE || is_looking(regs, call))
+		call = watched_call(&made, &protocol);
+		if (call == CALL_NONE || is_looking(&made))
 			return 0;
 	}
 
@@ -122,7 +123,7 @@ static __always_inline bool takes_sockets_only(__u32 call)
 	       call == CALL_RECVMMSG;
 }
 
-static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, long ret)
+static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, int ret)
 {
 	struct file *file = file_of_fd(fd);
 
@@ -135,12 +136,12 @@ static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, long ret)
  * Another thread has closed the file since this call began, perhaps opened another in its place: whether it was a socket
  * cannot be told any more. Of a call that can be of another file it may be the loss of a call that would not have counted.
  */
-static __always_inline void count_closed(struct pt_regs *regs, __u32 call, long ret)
+static __always_inline void count_closed(const struct system_call *made, int ret)
 {
-	if (is_looking(regs, call) || (call == CALL_MAP && !is_mapping(regs)))
+	if (is_looking(made) || (made->call == CALL_MAP && !is_mapping(made)))
 		return;
-	if (has_lost_its_file(SYSCALL_FD(regs), call, ret) ||
-	    (call == CALL_SPLICE && has_lost_its_file(SYSCALL_THIRD(regs), call, ret)))
+	if (has_lost_its_file(FIRST_ARGUMENT(made), made->call, ret) ||
+	    (made->call == CALL_SPLICE && has_lost_its_file(THIRD_ARGUMENT(made), made->call, ret)))
 		count_loss(LOSS_CALL_FILE_CLOSED);
 }
 
@@ -179,11 +180,12 @@ static __always_inline void keep_relayed(__u32 tid)
 }
 
 SEC("?tp_btf")
-int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
+int BPF_PROG(on_syscall_exit, struct pt_regs *regs, int ret)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u32 side = side_of(pid_tgid >> 32);
 	struct task_clock *clock;
+	struct system_call made;
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
 	__u32 call, timed;
@@ -191,7 +193,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 
 	if (side == SIDE_OTHER)
 		return 0;
-	call = call_of(SYSCALL_NR_KNOWN(regs));
+	call = read_system_call(&made, regs);
 	if (call == CALL_NONE)
 		return 0;
 	/* Entered before the programs were attached: counted, not timed. */
@@ -204,12 +206,12 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, long ret)
 	} else {
 		timed = CALL_NONE;
 		if (watch_mode != WATCH_NOBODY) {
-			__u32 protocol, of_number = call;
+			__u32 protocol;
 
-			call = watched_call(of_number, regs, &protocol);
+			call = watched_call(&made, &protocol);
 			if (call == CALL_NONE)
-				count_closed(regs, of_number, ret);
-			if (call == CALL_NONE || is_looking(regs, call))
+				count_closed(&made, ret);
+			if (call == CALL_NONE || is_looking(&made))
 				return 0;
 		}
 	}

@@ -31,7 +31,7 @@ struct pipe_buf_operations___found {
  * pages of packets that came out of a socket, or pages of a file and anything else. While the socket takes it the pipe is locked, and the pages are in it still
  * (splice_to_socket()).
  */
-static __always_inline __u32 splice_of_pipe(struct pt_regs *regs)
+static __always_inline __u32 splice_of_pipe(const struct system_call *made)
 {
 	const struct pipe_inode_info___found *pipe;
 	const struct pipe_buf_operations___found *ops;
@@ -39,7 +39,7 @@ static __always_inline __u32 splice_of_pipe(struct pt_regs *regs)
 	struct file *file;
 	__u64 steal;
 
-	file = memory_page_steal || written_page_steal || packet_page_release ? file_of_fd(SYSCALL_FD(regs)) : NULL;
+	file = memory_page_steal || written_page_steal || packet_page_release ? file_of_fd(FIRST_ARGUMENT(made)) : NULL;
 	if (!file)
 		return CALL_SPLICE;
 	pipe = BPF_CORE_READ(file, private_data);

@@ -69,48 +69,73 @@ static __always_inline void count_first(struct shape_cell *cell, __u64 address)
 	task->last_address = address;
 }
 
+/* struct iovec, and of struct msghdr where its vector and its length are: in words of 32 or 64 bits. */
+#define IOVEC_WORDS 2
+#define VECTOR_AT_WORD 2
+/* struct mmsghdr; include/net/compat.h has those of 32 bits. */
+#define MMSGHDR_BYTES 64
+#define MMSGHDR_BYTES_32BIT 32
+
+static __always_inline __u32 word_bytes(__u32 narrow)
+{
+	return narrow ? sizeof(__u32) : sizeof(__u64);
+}
+
+static __always_inline long read_two_words(__u64 words[2], __u64 address, __u32 narrow)
+{
+	__u32 short_words[2];
+
+	if (!narrow)
+		return bpf_probe_read_user(words, 2 * sizeof(*words), (const void *)address);
+	if (bpf_probe_read_user(short_words, sizeof(short_words), (const void *)address))
+		return -1;
+	words[0] = short_words[0];
+	words[1] = short_words[1];
+	return 0;
+}
+
 /*
  * The functions that loops call are global: the verifier looks at each once, and not at each call, and sees numbers only.
  *
  * Empty buffers are counted, and have no address.
  */
-__noinline int count_buffer(__u32 index, __u64 vector, __u32 first)
+__noinline int count_buffer(__u32 index, __u64 vector, __u32 narrow, __u32 first)
 {
 	struct shape_cell *cell = shape_of(index);
-	struct iovec buffer;
+	__u64 buffer[2] = {};
 
 	if (!cell)
 		return 0;
-	if (bpf_probe_read_user(&buffer, sizeof(buffer), (const void *)vector)) {
+	if (read_two_words(buffer, vector, narrow)) {
 		cell->unreadable++;
 		return 0;
 	}
-	if (!buffer.iov_len)
+	if (!buffer[1])
 		return 0;
 	if (first)
-		count_first(cell, (__u64)buffer.iov_base);
-	count_address(cell, (__u64)buffer.iov_base);
+		count_first(cell, buffer[0]);
+	count_address(cell, buffer[0]);
 	return 0;
 }
 
-__noinline int count_buffers(__u32 index, __u64 vector, __u64 count)
+__noinline int count_buffers(__u32 index, __u64 vector, __u64 count, __u32 narrow)
 {
 	struct shape_cell *cell = shape_of(index);
 
 	if (cell)
 		count_message(cell, count);
 	for (__u32 i = 0; i < BUFFERS_LOOKED && i < count; i++)
-		count_buffer(index, vector + i * sizeof(struct iovec), !i);
+		count_buffer(index, vector + i * IOVEC_WORDS * word_bytes(narrow), narrow, !i);
 	return 0;
 }
 
-__noinline int count_header(__u32 index, __u64 header)
+__noinline int count_header(__u32 index, __u64 header, __u32 narrow)
 {
 	struct shape_cell *cell;
-	struct user_msghdr message;
+	__u64 vector[2] = {};
 
-	if (!bpf_probe_read_user(&message, sizeof(message), (const void *)header))
-		return count_buffers(index, (__u64)message.msg_iov, message.msg_iovlen);
+	if (!read_two_words(vector, header + VECTOR_AT_WORD * word_bytes(narrow), narrow))
+		return count_buffers(index, vector[0], vector[1], narrow);
 	cell = shape_of(index);
 	if (cell) {
 		cell->messages++;
@@ -127,33 +152,34 @@ static __always_inline void count_one(struct shape_cell *cell, __u64 address)
 }
 
 SEC("?tp_btf")
-int BPF_PROG(on_shape, struct pt_regs *regs, long ret)
+int BPF_PROG(on_shape, struct pt_regs *regs, int ret)
 {
-	long nr = SYSCALL_NR(regs);
-	__u32 protocol, call, index;
+	__u32 protocol, call, index, narrow;
+	struct system_call made;
 	struct shape_cell *cell;
 	__u64 second;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
-	call = call_of(nr);
+	call = read_system_call(&made, regs);
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG && call != CALL_WRITE && call != CALL_WRITEV)
 		return 0;
-	protocol = protocol_of_fd(SYSCALL_FD(regs));
+	protocol = protocol_of_fd(FIRST_ARGUMENT(&made));
 	if (protocol == PROTOCOL_CNT)
 		return 0;
 	index = protocol * CALL_CNT + call;
-	second = SYSCALL_SECOND(regs);
+	second = SECOND_ARGUMENT(&made);
+	narrow = made.abi != ABI_NATIVE;
 	switch (call) {
 	case CALL_SENDMMSG:
-		for (__u32 i = 0; i < MESSAGES_LOOKED && i < ret; i++)
-			count_header(index, second + i * sizeof(struct mmsghdr));
+		for (__u32 i = 0; i < MESSAGES_LOOKED && i < (__u32)ret; i++)
+			count_header(index, second + i * (narrow ? MMSGHDR_BYTES_32BIT : MMSGHDR_BYTES), narrow);
 		break;
 	case CALL_SENDMSG:
-		count_header(index, second);
+		count_header(index, second, narrow);
 		break;
 	case CALL_WRITEV:
-		count_buffers(index, second, SYSCALL_THIRD(regs));
+		count_buffers(index, second, THIRD_ARGUMENT(&made), narrow);
 		break;
 	default:
 		cell = shape_of(index);
@@ -179,6 +205,7 @@ SEC("?tp_btf")
 int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 {
 	struct sending_task *task;
+	struct system_call made;
 	struct shape_cell *cell;
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u32 rounds, index;
@@ -190,7 +217,7 @@ int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 	task->rounds = 0;
 	if (ret < 0)
 		return 0;
-	index = PROTOCOL_TCP * CALL_CNT + current_call();
+	index = PROTOCOL_TCP * CALL_CNT + current_call(&made);
 	cell = shape_of(index);
 	if (!cell)
 		return 0;

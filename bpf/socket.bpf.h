@@ -3,8 +3,7 @@
 #ifndef COPYSCOPE_SOCKET_BPF_H
 #define COPYSCOPE_SOCKET_BPF_H
 
-#include "bounded.bpf.h"
-#include "target.bpf.h"
+#include "system_call.bpf.h"
 
 #define MSG_OOB 0x1
 #define MSG_PEEK 0x2
@@ -20,27 +19,8 @@
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 
-#define SYSCALL_NR(regs) BPF_CORE_READ(regs, REG_SYSCALL)
-/* Of registers that the verifier knows as such. */
-#define SYSCALL_NR_KNOWN(regs) ((long)(regs)->REG_SYSCALL)
-/* 5.15 (commit dd6e10fbd9fb): the registers of a task's system call, in a program that was not given them. */
-#define KNOWS_REGISTERS bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)
-#define SYSCALL_FD(regs) BPF_CORE_READ(regs, REG_FIRST)
-#define SYSCALL_SECOND(regs) BPF_CORE_READ(regs, REG_SECOND)
-#define SYSCALL_THIRD(regs) BPF_CORE_READ(regs, REG_THIRD)
-#define SYSCALL_FOURTH(regs) BPF_CORE_READ(regs, REG_FOURTH)
-#define SYSCALL_FIFTH(regs) BPF_CORE_READ(regs, REG_FIFTH)
-
-/* nr -> enum call, filled by the collector for its own architecture. */
-extern const volatile __u8 call_of_nr[SYSCALLS_MAX];
-
 /* A watched program has taken bytes out of a socket with splice(2). */
 extern __u32 splices_seen;
-
-static __always_inline __u32 call_of(long nr)
-{
-	return nr >= 0 && nr < SYSCALLS_MAX ? call_of_nr[BOUNDED(nr, SYSCALLS_MAX)] : CALL_NONE;
-}
 
 static __always_inline bool is_inet(__u16 family)
 {
@@ -136,46 +116,49 @@ static __always_inline __u32 protocol_of_fd(__u32 fd)
 	return sk ? protocol_of(sk) : PROTOCOL_CNT;
 }
 
-static __always_inline struct sock *socket_of_call(struct pt_regs *regs, __u32 call)
+/* call: as it is counted (watched_call()). */
+static __always_inline struct sock *socket_of_call(const struct system_call *made, __u32 call)
 {
-	return socket_of_fd(call == CALL_SPLICE ? SYSCALL_THIRD(regs) : SYSCALL_FD(regs));
+	return socket_of_fd(call == CALL_SPLICE ? THIRD_ARGUMENT(made) : FIRST_ARGUMENT(made));
 }
 
 /* getsockopt(2) is many calls in one. Of level and option the kernel looks at 32 bits. */
-static __always_inline bool is_mapping(struct pt_regs *regs)
+static __always_inline bool is_mapping(const struct system_call *made)
 {
-	return (__u32)SYSCALL_THIRD(regs) == TCP_ZEROCOPY_RECEIVE && (__u32)SYSCALL_SECOND(regs) == IPPROTO_TCP;
+	return (__u32)THIRD_ARGUMENT(made) == TCP_ZEROCOPY_RECEIVE && (__u32)SECOND_ARGUMENT(made) == IPPROTO_TCP;
 }
 
 /* The call as it is counted: CALL_NONE when no socket of enum protocol takes part in it. */
-static __always_inline __u32 watched_call(__u32 call, struct pt_regs *regs, __u32 *protocol)
+static __always_inline __u32 watched_call(const struct system_call *made, __u32 *protocol)
 {
+	__u32 call = made->call;
+
 	*protocol = PROTOCOL_CNT;
 	if (call == CALL_IO_URING)
 		return call;
-	if (call == CALL_MAP && !is_mapping(regs))
+	if (call == CALL_MAP && !is_mapping(made))
 		return CALL_NONE;
 	if (call != CALL_SPLICE) {
-		*protocol = protocol_of_fd(SYSCALL_FD(regs));
+		*protocol = protocol_of_fd(FIRST_ARGUMENT(made));
 	} else {
-		*protocol = protocol_of_fd(SYSCALL_THIRD(regs));
+		*protocol = protocol_of_fd(THIRD_ARGUMENT(made));
 		if (*protocol == PROTOCOL_CNT) {
 			call = CALL_SPLICE_READ;
-			*protocol = protocol_of_fd(SYSCALL_FD(regs));
+			*protocol = protocol_of_fd(FIRST_ARGUMENT(made));
 		}
 	}
 	return *protocol == PROTOCOL_CNT ? CALL_NONE : call;
 }
 
-static __always_inline __u64 receive_flags(struct pt_regs *regs, __u32 call)
+static __always_inline __u64 receive_flags(const struct system_call *made)
 {
-	return call == CALL_RECVFROM ? SYSCALL_FOURTH(regs) : call == CALL_RECVMSG ? SYSCALL_THIRD(regs) : 0;
+	return made->call == CALL_RECVFROM ? FOURTH_ARGUMENT(made) : made->call == CALL_RECVMSG ? THIRD_ARGUMENT(made) : 0;
 }
 
 /* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */
-static __always_inline bool is_looking(struct pt_regs *regs, __u32 call)
+static __always_inline bool is_looking(const struct system_call *made)
 {
-	return receive_flags(regs, call) & (MSG_PEEK | MSG_ERRQUEUE);
+	return receive_flags(made) & (MSG_PEEK | MSG_ERRQUEUE);
 }
 
 /* Calls that copy one message, or pin it, and return its bytes. */

@@ -17,8 +17,8 @@ __u32 splices_counted;
 SEC("?tp_btf")
 int BPF_PROG(on_splice_seen, struct sock *sk)
 {
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	__u32 call = call_of(SYSCALL_NR_KNOWN(regs));
+	struct system_call made;
+	__u32 call = current_call(&made);
 
 	if ((call != CALL_SPLICE && call != CALL_MAP) || !in_watched_netns(sk) || current_side() == SIDE_OTHER)
 		return 0;

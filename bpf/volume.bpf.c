@@ -53,9 +53,18 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	return cell;
 }
 
-static __always_inline __u64 call_flags(struct pt_regs *regs, __u32 call)
+static __always_inline __u64 send_flags(const struct system_call *made)
 {
-	return call == CALL_SENDTO || call == CALL_SENDMMSG ? SYSCALL_FOURTH(regs) : SYSCALL_THIRD(regs);
+	switch (made->call) {
+	case CALL_SENDTO:
+	case CALL_SENDMMSG:
+		return FOURTH_ARGUMENT(made);
+	case CALL_SENDMSG:
+		return THIRD_ARGUMENT(made);
+	default:
+		/* write(2) has none. */
+		return 0;
+	}
 }
 
 /* A socket that a tracepoint has given is known to the verifier: loads do for what else takes a helper each. */
@@ -101,8 +110,8 @@ static __always_inline void follow_completions(const struct sock *sk, __u32 prot
 		see_completion(sk, known);
 }
 
-static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, bool given, struct pt_regs *regs,
-				      __u32 call, __u32 protocol, __u64 bytes)
+static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, bool given,
+				      const struct system_call *made, __u32 protocol, __u64 bytes)
 {
 	if (protocol == PROTOCOL_TCP) {
 		__u32 nagle = nagle_of(sk, given);
@@ -110,12 +119,8 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
 	}
-	/* The flag means nothing without SO_ZEROCOPY, and write(2) has no flags. */
-	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG)
-		return;
-	if (!may_be_zerocopy(sk, given))
-		return;
-	if (call_flags(regs, call) & MSG_ZEROCOPY && bytes) {
+	/* The flag means nothing without SO_ZEROCOPY. */
+	if (may_be_zerocopy(sk, given) && send_flags(made) & MSG_ZEROCOPY && bytes) {
 		cell->zerocopy_calls++;
 		cell->zerocopy_bytes += bytes;
 		follow_completions(sk, protocol);
@@ -126,8 +131,7 @@ SEC("?tp_btf")
 int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 {
 	struct volume_cell *cell;
-	struct task_struct *task;
-	struct pt_regs *regs;
+	struct system_call made;
 	__u32 protocol, call;
 
 	if (current_side() == SIDE_OTHER)
@@ -135,18 +139,16 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	protocol = protocol_of_given(sk);
 	if (protocol == PROTOCOL_CNT)
 		return 0;
-	task = bpf_get_current_task_btf();
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	call = call_of_task(task, regs);
+	call = current_call(&made);
 	if (ret < 0) {
 		count_refused(call, ret);
 		return 0;
 	}
 	if (call == CALL_SPLICE)
-		call = splice_of_pipe(regs);
+		call = splice_of_pipe(&made);
 	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
 	if (cell)
-		note_send(cell, sk, true, regs, call, protocol, ret);
+		note_send(cell, sk, true, &made, protocol, ret);
 	note_socket(sk, protocol, DIRECTION_SEND, ret);
 	return 0;
 }
@@ -166,6 +168,7 @@ SEC("?tp_btf")
 int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
 	enum direction direction = flags & MSG_PEEK ? DIRECTION_PEEK : DIRECTION_RECEIVE;
+	struct system_call made;
 	__u32 protocol;
 
 	/* Reading a completion is not receiving payload. */
@@ -173,47 +176,46 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 		return 0;
 	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
-		count_received(protocol, direction, current_call(), flags, ret);
+		count_received(protocol, direction, current_call(&made), flags, ret);
 	if (protocol != PROTOCOL_TCP || direction == DIRECTION_RECEIVE)
 		note_socket(sk, protocol, direction, ret);
 	return 0;
 }
 
-static __always_inline void count_at_exit(struct pt_regs *regs, long ret, bool spliced)
+/* Every system call of the machine comes here: the cheapest tests come first. */
+static __always_inline void count_at_exit(const struct system_call *made, int ret, bool spliced)
 {
 	struct volume_cell *cell;
-	__u32 protocol, call;
+	__u32 protocol, call = made->call;
 	struct sock *sk;
 	__u64 flags;
 
-	/* Every system call of the machine comes here: the cheapest test first. */
-	call = call_of(SYSCALL_NR_KNOWN(regs));
 	if ((ret < 0 && (spliced || !sends_message(call))) || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
 	/* io_uring_enter() and the calls for several messages do not return bytes. */
 	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP)
 		return;
-	call = watched_call(call, regs, &protocol);
+	call = watched_call(made, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
 	if (ret < 0) {
 		count_refused(call, ret);
 		return;
 	}
-	flags = receive_flags(regs, call);
-	if (is_looking(regs, call)) {
+	flags = receive_flags(made);
+	if (is_looking(made)) {
 		if (!(flags & MSG_ERRQUEUE))
 			count_received(protocol, DIRECTION_PEEK, call, flags, ret);
 		return;
 	}
 	cell = count_received(protocol, direction_of(call), call, flags, ret);
-	sk = socket_of_call(regs, call);
+	sk = socket_of_call(made, call);
 	/* Another thread has closed it meanwhile. */
 	if (!sk)
 		return;
 	note_socket(sk, protocol, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
-		note_send(cell, sk, false, regs, call, protocol, ret);
+		note_send(cell, sk, false, made, protocol, ret);
 }
 
 /*
@@ -251,9 +253,12 @@ int BPF_PROG(on_socket_destroyed, const struct sock *sk)
 
 /* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */
 SEC("?tp_btf")
-int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
+int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, int ret)
 {
-	count_at_exit(regs, ret, false);
+	struct system_call made;
+
+	read_system_call(&made, regs);
+	count_at_exit(&made, ret, false);
 	return 0;
 }
 
@@ -266,19 +271,19 @@ int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, long ret)
  * many bytes were mapped, and so many copied into the buffer for what could not be (5.11 and newer: the length tells). Where
  * the call fails, nothing was taken (tcp_zerocopy_receive()).
  */
-static __always_inline void count_mapped(struct pt_regs *regs, long ret)
+static __always_inline void count_mapped(const struct system_call *made, int ret)
 {
-	__u64 told = SYSCALL_FOURTH(regs);
+	__u64 told = FOURTH_ARGUMENT(made);
 	__u32 mapped = 0, length = 0;
 	__s32 copied = 0;
 	struct sock *sk;
 
-	if (ret || !is_mapping(regs) || current_side() == SIDE_OTHER)
+	if (ret || !is_mapping(made) || current_side() == SIDE_OTHER)
 		return;
-	sk = socket_of_fd(SYSCALL_FD(regs));
+	sk = socket_of_fd(FIRST_ARGUMENT(made));
 	if (!sk || protocol_of(sk) != PROTOCOL_TCP)
 		return;
-	if (bpf_probe_read_user(&length, sizeof(length), (const void *)SYSCALL_FIFTH(regs)) ||
+	if (bpf_probe_read_user(&length, sizeof(length), (const void *)FIFTH_ARGUMENT(made)) ||
 	    bpf_probe_read_user(&mapped, sizeof(mapped), (const void *)(told + MAPPED_BYTES_AT)) ||
 	    (length >= COPIED_BYTES_AT + sizeof(copied) &&
 	     bpf_probe_read_user(&copied, sizeof(copied), (const void *)(told + COPIED_BYTES_AT)))) {
@@ -293,12 +298,14 @@ static __always_inline void count_mapped(struct pt_regs *regs, long ret)
 
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
 SEC("?tp_btf")
-int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
+int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 {
-	if (call_of(SYSCALL_NR_KNOWN(regs)) == CALL_MAP)
-		count_mapped(regs, ret);
+	struct system_call made;
+
+	if (read_system_call(&made, regs) == CALL_MAP)
+		count_mapped(&made, ret);
 	else
-		count_at_exit(regs, ret, true);
+		count_at_exit(&made, ret, true);
 	return 0;
 }
 
@@ -306,16 +313,13 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, long ret)
 static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
 {
 	const struct sock *sk = skb->sk;
+	struct system_call made;
 	struct task_struct *task;
-	struct pt_regs *regs;
 
 	if (!watch_netns)
 		return true;
-	if (!sk && KNOWS_REGISTERS) {
-		regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-		if (call_of(SYSCALL_NR_KNOWN(regs)) != CALL_IO_URING)
-			sk = socket_of_fd(SYSCALL_FD(regs));
-	}
+	if (!sk && KNOWS_REGISTERS && current_call(&made) != CALL_IO_URING)
+		sk = socket_of_fd(FIRST_ARGUMENT(&made));
 	if (sk)
 		return in_watched_netns(sk);
 	/* A worker of io_uring, or an older kernel: sockets are mostly made where their program is. */

@@ -62,21 +62,16 @@ static __always_inline __u32 size_slot(__u64 bytes)
  * Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. Everything is
  * reached from pointers that the verifier knows, so that it is loaded and not copied by a helper: this runs at each call.
  */
-static __always_inline __u32 call_of_task(const struct task_struct *task, const struct pt_regs *regs)
-{
-	__u32 call;
-
-	if (task->flags & PF_IO_WORKER)
-		return CALL_IO_URING;
-	call = call_of(SYSCALL_NR_KNOWN(regs));
-	return call == CALL_NONE ? CALL_OTHER : call;
-}
-
-static __always_inline __u32 current_call(void)
+static __always_inline __u32 current_call(struct system_call *made)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 call = read_system_call(made, (struct pt_regs *)bpf_task_pt_regs(task));
 
-	return call_of_task(task, (struct pt_regs *)bpf_task_pt_regs(task));
+	if (task->flags & PF_IO_WORKER)
+		made->call = CALL_IO_URING;
+	else if (call == CALL_NONE)
+		made->call = CALL_OTHER;
+	return made->call;
 }
 
 static __always_inline __u32 volume_index(__u32 protocol, enum direction direction, __u32 call)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include "names.h"
 
+#include <linux/net.h>
 #include <sys/syscall.h>
 
 const char *side_names[] = {
@@ -85,21 +86,94 @@ const char *const call_names[CALL_CNT] = {
 	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
 
-/* Of the architecture that this is compiled for; -1: no system call. */
-static const int call_numbers[CALL_CNT] = {
-	[CALL_NONE] = -1, [CALL_RECVFROM] = __NR_recvfrom, [CALL_RECVMSG] = __NR_recvmsg,
-	[CALL_RECVMMSG] = __NR_recvmmsg, [CALL_SENDTO] = __NR_sendto, [CALL_SENDMSG] = __NR_sendmsg,
-	[CALL_SENDMMSG] = __NR_sendmmsg, [CALL_READ] = __NR_read, [CALL_READV] = __NR_readv,
-	[CALL_WRITE] = __NR_write, [CALL_WRITEV] = __NR_writev, [CALL_SENDFILE] = __NR_sendfile,
-	[CALL_SPLICE] = __NR_splice, [CALL_VMSPLICE] = __NR_vmsplice, [CALL_SPLICE_READ] = -1,
-	[CALL_SPLICE_MEMORY] = -1, [CALL_SPLICE_WRITTEN] = -1, [CALL_SPLICE_RELAYED] = -1, [CALL_MAP] = __NR_getsockopt,
-	[CALL_IO_URING] = __NR_io_uring_enter, [CALL_OTHER] = -1,
+/* A call and a number of it: of the architecture that this is compiled for, or of the 32-bit programs that it runs. */
+struct numbered {
+	enum number_table table;
+	enum call call;
+	int number;
 };
 
-void names__fill_calls(volatile __u8 *call_of_nr, bool watching)
+#define NUMBER(id, number) { NUMBERS, CALL_##id, number }
+#define NUMBER_32BIT(id, number) { NUMBERS_32BIT, CALL_##id, number }
+
+static const struct numbered numbers[] = {
+	NUMBER(RECVFROM, __NR_recvfrom),
+	NUMBER(RECVMSG, __NR_recvmsg),
+	NUMBER(RECVMMSG, __NR_recvmmsg),
+	NUMBER(SENDTO, __NR_sendto),
+	NUMBER(SENDMSG, __NR_sendmsg),
+	NUMBER(SENDMMSG, __NR_sendmmsg),
+	NUMBER(READ, __NR_read),
+	NUMBER(READV, __NR_readv),
+	NUMBER(WRITE, __NR_write),
+	NUMBER(WRITEV, __NR_writev),
+	NUMBER(SENDFILE, __NR_sendfile),
+	NUMBER(SPLICE, __NR_splice),
+	NUMBER(VMSPLICE, __NR_vmsplice),
+	NUMBER(MAP, __NR_getsockopt),
+	NUMBER(IO_URING, __NR_io_uring_enter),
+	/* The same in i386 (arch/x86/entry/syscalls/syscall_32.tbl) and arm (arch/arm64/tools/syscall_32.tbl). */
+	NUMBER_32BIT(READ, 3),
+	NUMBER_32BIT(WRITE, 4),
+	NUMBER_32BIT(READV, 145),
+	NUMBER_32BIT(WRITEV, 146),
+	NUMBER_32BIT(SENDFILE, 187),
+	NUMBER_32BIT(SENDFILE, 239),
+	NUMBER_32BIT(RECVMMSG, 417),
+	NUMBER_32BIT(IO_URING, 426),
+#if defined(__x86_64__)
+	NUMBER_32BIT(SOCKETCALL, 102),
+	NUMBER_32BIT(SPLICE, 313),
+	NUMBER_32BIT(VMSPLICE, 316),
+	NUMBER_32BIT(RECVMMSG, 337),
+	NUMBER_32BIT(SENDMMSG, 345),
+	NUMBER_32BIT(MAP, 365),
+	NUMBER_32BIT(SENDTO, 369),
+	NUMBER_32BIT(SENDMSG, 370),
+	NUMBER_32BIT(RECVFROM, 371),
+	NUMBER_32BIT(RECVMSG, 372),
+	NUMBER_32BIT(SENDTO, SOCKETCALLS_AT + SYS_SEND),
+	NUMBER_32BIT(RECVFROM, SOCKETCALLS_AT + SYS_RECV),
+	NUMBER_32BIT(SENDTO, SOCKETCALLS_AT + SYS_SENDTO),
+	NUMBER_32BIT(RECVFROM, SOCKETCALLS_AT + SYS_RECVFROM),
+	NUMBER_32BIT(MAP, SOCKETCALLS_AT + SYS_GETSOCKOPT),
+	NUMBER_32BIT(SENDMSG, SOCKETCALLS_AT + SYS_SENDMSG),
+	NUMBER_32BIT(RECVMSG, SOCKETCALLS_AT + SYS_RECVMSG),
+	NUMBER_32BIT(RECVMMSG, SOCKETCALLS_AT + SYS_RECVMMSG),
+	NUMBER_32BIT(SENDMMSG, SOCKETCALLS_AT + SYS_SENDMMSG),
+	/* x32's own; the others it shares (syscall_64.tbl). */
+	NUMBER(READV, 515),
+	NUMBER(WRITEV, 516),
+	NUMBER(RECVFROM, 517),
+	NUMBER(SENDMSG, 518),
+	NUMBER(RECVMSG, 519),
+	NUMBER(VMSPLICE, 532),
+	NUMBER(RECVMMSG, 537),
+	NUMBER(SENDMMSG, 538),
+	NUMBER(MAP, 542),
+#elif defined(__aarch64__)
+	NUMBER_32BIT(SENDTO, 289), /* send */
+	NUMBER_32BIT(SENDTO, 290),
+	NUMBER_32BIT(RECVFROM, 291), /* recv */
+	NUMBER_32BIT(RECVFROM, 292),
+	NUMBER_32BIT(MAP, 295),
+	NUMBER_32BIT(SENDMSG, 296),
+	NUMBER_32BIT(RECVMSG, 297),
+	NUMBER_32BIT(SPLICE, 340),
+	NUMBER_32BIT(VMSPLICE, 343),
+	NUMBER_32BIT(RECVMMSG, 365),
+	NUMBER_32BIT(SENDMMSG, 374),
+#endif
+};
+
+static bool is_followed(enum call call, bool watching)
 {
-	for (int call = 1; call < CALL_CNT; call++)
-		if ((watching ? call != CALL_VMSPLICE : call < CALL_READ || call == CALL_IO_URING) && call_numbers[call] >= 0 &&
-		    call_numbers[call] < SYSCALLS_MAX)
-			call_of_nr[call_numbers[call]] = call;
+	return watching ? call != CALL_VMSPLICE : call < CALL_READ || call == CALL_IO_URING;
+}
+
+void names__fill_calls(volatile __u8 call_of_nr[NUMBER_TABLES][SYSCALLS_MAX], bool watching)
+{
+	for (unsigned int i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		if (is_followed(numbers[i].call, watching))
+			call_of_nr[numbers[i].table][numbers[i].number] = numbers[i].call;
 }

@@ -20,7 +20,7 @@ extern const char *const direction_names[DIRECTION_CNT];
 extern const char *const protocol_names[PROTOCOL_CNT];
 extern const char *const watch_total_names[WATCH_TOTAL_CNT];
 extern const char *const category_names[CATEGORY_CNT];
-/* The table of calls.bpf.c; a watched program makes more calls than ours. */
-void names__fill_calls(volatile __u8 *call_of_nr, bool watching);
+/* The tables of calls.bpf.c; a watched program makes more calls than ours. */
+void names__fill_calls(volatile __u8 call_of_nr[NUMBER_TABLES][SYSCALLS_MAX], bool watching);
 
 #endif

@@ -1,0 +1,135 @@
+"""Calls that enter the kernel as those of 32-bit programs do (narrow.c): each has its name, every byte counts."""
+
+import platform
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from copyscope import paths
+from profiling import SLOW, broken_identities, in_all, is_root
+from programs import KNOWN_PEER, bytes_of, free_port, held, running, stretched, wait_for_port, watch
+
+Record = dict[str, Any]
+
+BUILT = paths.OUTPUT / "tests" / "narrow-32"
+CANNOT = 77
+SIZE = 20_000
+# HOW -> how many; each has a number of its own.
+WAYS = {
+    **{"write": 900, "writev": 1000, "sendfile": 1100, "sendfile64": 1200, "send": 1300, "sendto": 1400},
+    **{"sendmsg": 1500, "sendmmsg": 1600, "splice": 1700, "zerocopy": 1800},
+}
+NAMES = {
+    **{"sendfile64": "sendfile", "send": "sendto", "zerocopy": "sendto", "splice": "splice after vmsplice"},
+}
+STARTER = """
+import os, socket, subprocess, sys
+port, program, entry, size = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+peer = socket.create_connection(("127.0.0.1", port))
+peer.setsockopt(socket.SOL_SOCKET, 60, 1)  # SO_ZEROCOPY
+file = os.memfd_create("known")
+os.write(file, bytes(size))
+given = [os.dup2(fd, 100 + at) for at, fd in enumerate((peer.fileno(), file, *os.pipe()))]
+for at, fd in enumerate(given):
+    os.dup2(fd, 3 + at)
+ways = [[program, entry, *way.split(":"), str(size)] for way in sys.argv[5:]]
+for way in ways[:-1]:
+    if ended := subprocess.run(way, close_fds=False).returncode:
+        sys.exit(ended)
+os.execv(program, ways[-1])
+"""
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="calls of i386 and x32 need x86-64"),
+    pytest.mark.skipif(
+        not BUILT.exists(), reason=f"needs {BUILT.name}: make {BUILT.relative_to(paths.ROOT)}"
+    ),
+]
+
+
+def starting(port: int, bits: int, entry: str, ways: dict[str, int]) -> list[str]:
+    program = str(BUILT.with_name(f"narrow-{bits}"))
+    counts = [f"{how}:{count}" for how, count in ways.items()]
+    return [sys.executable, "-c", STARTER, str(port), program, entry, str(SIZE), *counts]
+
+
+def watch_all(bits: int, entry: str, *options: str) -> Record:
+    port = free_port()
+    with running([sys.executable, "-c", KNOWN_PEER, str(port), "copied"]):
+        wait_for_port(port)
+        record = watch(*options, "--", *starting(port, bits, entry, WAYS), check=None)
+    if record["target"]["status"] == CANNOT:
+        pytest.skip(f"this kernel has no {entry}")
+    return record
+
+
+def by_call(rows: list[Record], count: str = "calls") -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row["syscall"]] += row[count]
+    return found
+
+
+def expected(weight: int = 1) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for how, count in WAYS.items():
+        found[NAMES.get(how, how)] += count * weight
+    return found
+
+
+@pytest.mark.parametrize(
+    ("bits", "entry"), [(32, "vdso"), in_all(32, "int80"), (64, "int80"), in_all(64, "x32")]
+)
+def test_every_call_has_its_name_and_every_byte_is_counted(bits: int, entry: str) -> None:
+    record = watch_all(bits, entry, "--whole")
+    assert broken_identities(record) == []
+    sent = [row for row in record["volume"] if row["direction"] == "send"]
+    assert by_call(sent, "bytes") == expected(SIZE)
+    # sendmmsg(2) sends two messages a call.
+    assert by_call(sent) == expected() + Counter(sendmmsg=WAYS["sendmmsg"])
+    timed = by_call([row for row in record["calls"] if row["syscall"] not in ("recvmsg", "read")])
+    assert timed == Counter({name.split(" ")[0]: calls for name, calls in expected().items()})
+    assert record["loss"]["calls_file_closed"]["count"] == 0
+    referenced = sum(WAYS[how] for how in ("sendfile", "sendfile64", "splice", "zerocopy"))
+    assert bytes_of(record, "pin") == referenced * SIZE
+    assert bytes_of(record, "copy_in") == (sum(WAYS.values()) - referenced) * SIZE
+    # lo copies every zero-copy send after all.
+    zerocopy = record["zerocopy"]
+    assert zerocopy["completions"] == zerocopy["copied"] == WAYS["zerocopy"]
+    assert bytes_of(record, "deferred") == WAYS["zerocopy"] * SIZE
+
+
+def watch_one(how: str) -> Record:
+    """By its pid, of a program that makes one kind of call."""
+    port = free_port()
+    with running([sys.executable, "-c", KNOWN_PEER, str(port), "copied"]):
+        wait_for_port(port)
+        with running(starting(port, 32, "vdso", {how: 2_000_000_000})) as process:
+            time.sleep(0.3 * SLOW)
+            return watch("--pid", str(process.pid), "--duration", stretched(1))
+
+
+@pytest.mark.parametrize("how", ["sendfile", in_all("zerocopy"), in_all("write")])
+def test_by_pid(how: str) -> None:
+    record = watch_one(how)
+    assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
+    sent = [row for row in record["volume"] if row["direction"] == "send"]
+    assert set(by_call(sent)) == {NAMES.get(how, how)}
+    moved = {account: bytes_of(record, account) for account in ("copy_in", "pin", "deferred")}
+    by_reference, late = how != "write", how == "zerocopy"
+    assert (moved["copy_in"] == 0, moved["pin"] > 1 << 24) == (by_reference, by_reference)
+    assert (moved["deferred"] > 1 << 24) == late
+
+
+@pytest.mark.parametrize("how", ["sendmsg", in_all("writev"), in_all("sendmmsg")])
+def test_its_buffers_are_read_where_they_are(how: str) -> None:
+    """In words of 32 bits; the two of a call are its memory and the half of it."""
+    (row,) = watch_one(how)["shapes"]
+    buffers = 1 if how == "sendmmsg" else 2
+    assert row["syscall"] == how and row["messages"] > 0
+    assert row["buffers_per_message"] == [[buffers, row["messages"]]]
+    assert (row["looked"], row["unreadable"]) == (row["buffers"], 0)
