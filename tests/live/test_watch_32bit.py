@@ -1,4 +1,4 @@
-"""Calls that enter the kernel as those of 32-bit programs do (narrow.c): each has its name, every byte counts."""
+"""Calls that enter the kernel as those of 32-bit programs do (narrow.c): each has its name, each byte counts."""
 
 import platform
 import sys

@@ -50,7 +50,7 @@ STEPS = (
     ("loss: samples_", SLOWER),
     ("loss: calls_", NO_CALLS),
     ("loss: functions_", FEWER_FUNCTIONS),
-    ("loss: watch_mapped_unreadable", f"{AGAIN}; if it happens again, {REPORT}"),
+    ("loss: watch_arguments_unreadable", f"{AGAIN}; if it happens again, {REPORT}"),
     ("loss: watch_", FEWER_PROCESSES),
     ("loss: splices_", f"{AGAIN}, while it splices: from its first segment on they are counted then"),
     ("loss: ", f"{AGAIN}; if it is lost again, {REPORT}"),
