@@ -1,4 +1,4 @@
-"""Calls that enter the kernel as those of 32-bit programs do (narrow.c): each has its name, each byte counts."""
+"""Calls that enter the kernel as those of 32-bit programs (narrow.c): each by its name, each byte counted."""
 
 import platform
 import sys
