@@ -21,8 +21,11 @@ PERIOD_NS = 1e9 / FREQUENCY_HZ
 
 
 def sampled(counts: dict[str, int], period_ns: float = SAMPLE_NS, **options: Any) -> Record:
-    """A watched program of which so many samples fell into each category, and whose clock says as much."""
-    raw = watched_record(**options)
+    """A watched program of which so many samples fell into each category, and whose clock says as much.
+
+    It sends little: no row has more bytes than its time can have copied.
+    """
+    raw = watched_record(**{"size": 1024} | options)
     rows = {row["category"]: row for row in raw["samples"]}
     assert set(counts) <= set(rows), set(rows)
     raw["samples"] = [
@@ -55,9 +58,9 @@ def sentence(raw: Record) -> str:
     return str(full["verdict"]["sentence"]).removeprefix("server[4711]: ")
 
 
-def sleeper(samples: int, cpu_share: float = 0.01) -> Record:
+def sleeper(samples: int, cpu_share: float = 0.01, size: int = 20_000) -> Record:
     """One that uses so much of a CPU, and of which so many samples were taken, all of them in the copy."""
-    raw = sampled({"copy_in": samples}, PERIOD_NS)
+    raw = sampled({"copy_in": samples}, PERIOD_NS, size=size)
     return with_cpu_ns(raw, cpu_share * 3 * SEGMENT_NS)
 
 

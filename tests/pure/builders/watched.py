@@ -6,6 +6,7 @@
     watched_record(receives=4096)          it also reads so many bytes after each send
     watched_record(maps=True)              it maps MAPPED bytes then; the same call copies BESIDE
     watched_record(protocol="mptcp")       not over TCP
+    watched_record(size=1024)              smaller sends
 
 Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
 """
@@ -55,10 +56,10 @@ class Program:
     """Its counters as the collector would read them: each step moves some calls."""
 
     def __init__(
-        self, call: str, zerocopy: bool, copied: int, receives: int, *, maps: bool, protocol: str
+        self, call: str, zerocopy: bool, copied: int, receives: int, *, maps: bool, protocol: str, size: int
     ) -> None:
         self.call, self.zerocopy, self.copied, self.receives = call, zerocopy, copied, receives
-        self.maps, self.protocol = maps, protocol
+        self.maps, self.protocol, self.size = maps, protocol, size
         self.calls = self.copies = self.mappings = 0
         self.now_ns = 1_000_000_000
 
@@ -68,7 +69,7 @@ class Program:
         self.mappings += calls * (self.maps and counts_taken)
 
     def reading(self, counts_taken: bool = False) -> Record:
-        rows = [self._row("send", self.call, self.calls, SIZE, zerocopy=self.zerocopy)]
+        rows = [self._row("send", self.call, self.calls, self.size, zerocopy=self.zerocopy)]
         if self.receives:
             rows.append(self._row("receive", "read", self.calls, self.receives))
         if self.receives or self.maps:
@@ -83,7 +84,7 @@ class Program:
         if self.zerocopy:
             totals |= {"completions": self.calls, "copied": self.calls * self.copied // 100}
             totals["notifications"] = self.calls // 10
-        packets = {"packets": 2 * self.calls, "bytes": self.calls * SIZE, "segments": 46 * self.calls}
+        packets = {"packets": 2 * self.calls, "bytes": self.calls * self.size, "segments": 46 * self.calls}
         return {
             "t_ns": self.now_ns,
             "page_bytes": PAGE,
@@ -140,13 +141,13 @@ def seen_of(
     receives: int = 0,
     maps: bool = False,
     protocol: str = "tcp",
+    size: int = SIZE,
     blocks: int = 3,
     arms: tuple[str, ...] = ARMS,
 ) -> SimpleNamespace:
     """What a run leaves behind (RawProgram of run/program/watched.py)."""
-    program = Program(
-        "sendmsg" if zerocopy else call, zerocopy, copied, receives, maps=maps, protocol=protocol
-    )
+    first = "sendmsg" if zerocopy else call
+    program = Program(first, zerocopy, copied, receives, maps=maps, protocol=protocol, size=size)
     segments, in_calls_segments = [], 0
     cpu_ns = switches = 0
     for index in range(blocks * len(arms)):
@@ -183,9 +184,9 @@ def seen_of(
         uncounted=set(),
         topology=path(),
         machine=machine(False),
-        connections=connections(receives + (MAPPED + BESIDE) * maps),
+        connections=connections(receives + (MAPPED + BESIDE) * maps, size),
         interrupted=False,
-        collector=collected(program.call, in_calls_segments, receives, blocks),
+        collector=collected(program.call, in_calls_segments, receives, blocks, size),
         counters={"target": {"task-clock": counter(blocks * CPU_NS)}},
         status=None,
         wall_s=4.0,
@@ -205,7 +206,7 @@ def counter(value: int) -> Record:
     return {"value": value, "unit": "ns", "status": "measured", "running": 1.0, "reason": None, "parts": None}
 
 
-def connections(receives: int) -> Connections:
+def connections(receives: int, size: int) -> Connections:
     """One connection as TCP and our own count show it after so many calls, TCP one behind or ahead."""
 
     def connection(sends: int) -> SimpleNamespace:
@@ -213,7 +214,7 @@ def connections(receives: int) -> Connections:
             established=True,
             local="192.0.2.2:80",
             peer="192.0.2.1:40000",
-            written=max(0, sends) * SIZE,
+            written=max(0, sends) * size,
             taken=max(0, sends) * receives,
             mss_bytes=1448,
             bytes_retrans=0,
@@ -224,7 +225,7 @@ def connections(receives: int) -> Connections:
 
     seen = Connections()
     for calls in (0, CALLS):
-        ours = {"42": [calls * SIZE, calls * receives]}
+        ours = {"42": [calls * size, calls * receives]}
         seen.add({42: connection(calls)}, ours, {42: connection(calls + 1)})
     return seen
 
@@ -249,7 +250,7 @@ def path() -> Record:
     }
 
 
-def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
+def collected(call: str, calls: int, receives: int, blocks: int, size: int) -> Record:
     """The collector's report: samples that stand for all of the CPU time, calls of the calls segments."""
     count = blocks * CPU_NS // SAMPLE_NS
     parts = (
@@ -257,7 +258,7 @@ def collected(call: str, calls: int, receives: int, blocks: int) -> Record:
         (("tcp_write_xmit", "tcp_sendmsg"), count // 2),
         ((), count // 4),
     )
-    made = [call_row(call, calls, SIZE)]
+    made = [call_row(call, calls, size)]
     if receives:
         made.append(call_row("read", calls, receives))
     return {

@@ -15,6 +15,9 @@ from copyscope.record.derived import Identity
 
 Books = TypeVar("Books")
 
+# A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
+VALIDITY_LEVEL = 0.999
+
 # compared with what the instruments or TCP counted; the others compare segments with segments
 AGAINST_OTHERS = frozenset(
     (

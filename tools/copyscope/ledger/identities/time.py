@@ -13,7 +13,8 @@ from copyscope.ledger.attribution import (
     weights_of,
 )
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
-from copyscope.ledger.identities.balance import compare, unchecked
+from copyscope.ledger.identities.balance import VALIDITY_LEVEL, compare, unchecked
+from copyscope.ledger.identities.copies import copy_rows
 from copyscope.record import derived
 from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
 from copyscope.record.instruments import Counter
@@ -25,8 +26,6 @@ from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, in_time
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
 ROUNDING_TOLERANCE = 0.001
-# A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
-VALIDITY_LEVEL = 0.999
 MOST_UNATTRIBUTED = 0.05
 Spent = derived.SideTime | OtherSide | Elsewhere
 # A timer that expires while a task is switched out is charged to the next task, or to idle.
@@ -60,7 +59,9 @@ def time_identities(
             attributed(side, times[side], of_side),
         ]
     fits = gather_fits(times[first], gather_ns)
-    return [*found, *([] if fits is None else [fits]), within_cpus(raw, times, spent)]
+    accounts = [row for row in rows if isinstance(row, AccountRow)]
+    found += [] if fits is None else [fits]
+    return [*found, within_cpus(raw, times, spent), copy_rows(raw, times, accounts)]
 
 
 def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str, Spent]) -> Identity:
