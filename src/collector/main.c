@@ -269,12 +269,13 @@ static int serve(struct collector *collector)
 
 /*
  * To let go of hooked functions takes a grace period for each of them (ftrace_shutdown() in kernel/trace/ftrace.c), also at exit. A
- * child holds them for as long; whoever waits for this process goes on. They do nothing meanwhile: functions_on is not set. Whoever
- * still reads its stdout learns at its end that they are gone.
+ * child holds them for as long; whoever waits for this process goes on. Who closes a link last waits: the child closes none before
+ * this process has closed all, which it has when the child has another parent. They do nothing meanwhile: functions_on is not set.
+ * Whoever still reads its stdout learns at its end that they are gone.
  */
 static void leave_hooks_to_a_child(const struct collector *collector, int status)
 {
-	pid_t child;
+	pid_t parent = getpid(), child;
 
 	/* Its thread would not be in the child. */
 	probes__detach(collector->probes);
@@ -291,6 +292,8 @@ static void leave_hooks_to_a_child(const struct collector *collector, int status
 	/* What --probe says is read to its end. */
 	if (env.probe)
 		close(STDOUT_FILENO);
+	while (getppid() == parent)
+		usleep(1000);
 }
 
 static struct watched_map watched_map(const struct collector *collector)

@@ -84,6 +84,12 @@ static int start_child(void)
 	return child;
 }
 
+/* Until its parent is gone. */
+static int wait_for_the_parent(void)
+{
+	return getppid() < 0 ? -1 : usleep(1);
+}
+
 static void *nothing(void *argument)
 {
 	return argument;
@@ -121,4 +127,5 @@ TEST("seal: reading, a thread and a child are left")
 	CHECK_EQUAL(sealed(read_file), 0);
 	CHECK_EQUAL(sealed(start_thread), 0);
 	CHECK_EQUAL(sealed(start_child), 0);
+	CHECK_EQUAL(sealed(wait_for_the_parent), 0);
 }

@@ -28,8 +28,8 @@ static const unsigned int allowed[] = {
 	/* memory */
 	SYS_brk, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_madvise,
 	/* the thread that waits for splices, the child that lets go of hooks, the end */
-	SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_futex, SYS_sched_yield, SYS_sched_getaffinity, SYS_setsid, SYS_exit,
-	SYS_exit_group,
+	SYS_clone, SYS_clone3, SYS_set_robust_list, SYS_rseq, SYS_futex, SYS_sched_yield, SYS_sched_getaffinity, SYS_setsid, SYS_getppid,
+	SYS_clock_nanosleep, SYS_exit, SYS_exit_group,
 	/* signals, also of abort(3) and of sanitizers */
 	SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_tgkill,
 	/* capabilities, when the symbols are read */
