@@ -4,7 +4,6 @@ By exact questions to sock_diag(7) in each network namespace, not by the device:
 and another machine, behind a macvlan or a bridge the next container.
 """
 
-import re
 import socket
 import struct
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,8 @@ QUESTION = struct.Struct("=BBBxI 2s2s16s16sI8s")
 NO_COOKIE = b"\xff" * 8
 ANY_STATE = 0xFFFFFFFF
 RTM_GETNSID, NETNSA_NSID, NETNSA_FD = 90, 1, 3
-LOCAL_ADDRESS = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
+# Reserved and for examples: no machine's (RFC 1112, RFC 3849).
+NOBODY = {socket.AF_INET: "240.0.0.1", socket.AF_INET6: "2001:db8::ffff"}
 
 
 def whereabouts(
@@ -38,6 +38,8 @@ def whereabouts(
     namespace: of the program; kinds: peer -> the kind of device to it (`ether`: hardware, None: not known).
     Behind hardware only a socket that is found here is here; behind others its address says it, too.
     """
+    if not kinds:
+        return {}
     places, complete = namespaces()
     with Namespaces(namespace, places) as here:
         return {peer: _where(peer, kind, connections, here, complete) for peer, kind in kinds.items()}
@@ -93,7 +95,11 @@ class Namespaces:
         return [place for place in self.places if self._answers(place, mine)]
 
     def with_address(self, address: str) -> list[int]:
-        return [place for place, path in self.places.items() if address in addresses_of(path)]
+        """Where a socket can be bound to it, and not to any address (ip_nonlocal_bind)."""
+        nobody = NOBODY[_family(address)]
+        return [
+            place for place, path in self.places.items() if binds(path, address) and not binds(path, nobody)
+        ]
 
     def are_linked(self, place: int) -> bool:
         """Whether devices lead from the program's namespace to that one, through others or not."""
@@ -144,7 +150,9 @@ class Namespaces:
 
     def _socket(self, kept: dict[int, socket.socket], place: int, protocol: int) -> socket.socket:
         if place not in kept:
-            made = self._open.enter_context(socket_in(self.places[place], protocol))
+            made = self._open.enter_context(
+                socket_in(self.places[place], socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+            )
             made.settimeout(1.0)
             kept[place] = made
         return kept[place]
@@ -162,16 +170,14 @@ def question_of(mine: Connection) -> bytes:
     )
 
 
-def addresses_of(namespace: Path) -> frozenset[str]:
-    """Of the namespace of a process: its own addresses, without those of loopback."""
-    net = namespace.parent.parent / "net"
-    found: set[str] = set()
-    with suppress(OSError):
-        found |= set(LOCAL_ADDRESS.findall((net / "fib_trie").read_text(encoding="ascii")))
-    with suppress(OSError):
-        for line in (net / "if_inet6").read_text(encoding="ascii").splitlines():
-            found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(line.split()[0])))
-    return frozenset(one for one in found if not one.startswith("127.") and one != "::1")
+def binds(namespace: Path, address: str) -> bool:
+    """Whether an address is one of that namespace's own."""
+    try:
+        with socket_in(namespace, _family(address), socket.SOCK_DGRAM) as made:
+            made.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -41,7 +41,7 @@ class Asked:
     """
 
     def __init__(self, namespace: Path) -> None:
-        self._socket = socket_in(namespace, NETLINK_SOCK_DIAG)
+        self._socket = socket_in(namespace, socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG)
         self._socket.settimeout(ANSWER_S)
 
     def dump(self) -> Iterator[bytes]:
@@ -100,8 +100,8 @@ def _aligned(length: int) -> int:
     return (length + 3) & ~3
 
 
-def socket_in(namespace: Path, protocol: int) -> socket.socket:
-    """One of netlink, there: it keeps the namespace of its thread (setns(2)), so a thread makes it."""
+def socket_in(namespace: Path, family: int, kind: int, protocol: int = 0) -> socket.socket:
+    """One of that namespace: it keeps the namespace of its thread (setns(2)), so a thread makes it."""
     made: list[socket.socket | OSError] = []
 
     def make() -> None:
@@ -109,7 +109,7 @@ def socket_in(namespace: Path, protocol: int) -> socket.socket:
             with namespace.open("rb") as handle:
                 if LIBC.setns(handle.fileno(), CLONE_NEWNET):
                     raise OSError(ctypes.get_errno(), f"{namespace}: {os.strerror(ctypes.get_errno())}")
-            made.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol))
+            made.append(socket.socket(family, kind, protocol))
         except OSError as error:
             made.append(error)
 
