@@ -223,7 +223,7 @@ def test_who_limits_it_is_named(
     raw = watched_record()
     raw["counters"]["target"]["task-clock"]["value"] = round(cpus * 3 * SEGMENT_NS)
     for segment in raw["run"]["segments"]:
-        segment["target"]["threads"] = threads
+        segment["target"] |= {"threads": threads, "process_cpu_ns": round(cpus * SEGMENT_NS)}
     raw["connections"][0] |= dict(
         zip(("busy_ms", "rwnd_limited_ms", "sndbuf_limited_ms"), waited_ms, strict=True)
     )
