@@ -1,6 +1,7 @@
 """A simulation in which something breaks, without a machine: QEMU is a script that boots for ever."""
 
 import errno
+import gc
 import json
 import multiprocessing
 import os
@@ -42,6 +43,8 @@ def alive(pid: str) -> bool:
 
 def command(place: Path) -> NoReturn:
     """All of the command but what is compiled, in a place of its own; what it says is kept in `said`."""
+    # An interrupt in such a callback is lost, and the library of these tests has one.
+    gc.callbacks.clear()
     os.environ |= {
         "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
         "COPYSCOPE_CACHE": str(place / "cache"),
