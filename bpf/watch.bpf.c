@@ -29,13 +29,27 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 	return 0;
 }
 
-/* Of the last thread of a process, and of those that had ended before (__exit_signal()); a leader stays until the last has. */
+/* Threads that end at the same moment as the last: those that wait for a core to do so. */
+#define ENDING_MOST 64
+
+/*
+ * Of all threads of a process whose last one ends. Those that are released are in a sum (__exit_signal(), kernel/exit.c). The
+ * others stand in a list yet: the leader, and who was counted out of `live` but ends beside this one, as io_uring's own do.
+ */
 static __always_inline __u64 process_ns(const struct task_struct *task)
 {
-	const struct task_struct *leader = task->group_leader;
-	__u64 ns = BPF_CORE_READ(task, signal, sum_sched_runtime) + task->se.sum_exec_runtime;
+	struct signal_struct *signal = BPF_CORE_READ(task, signal);
+	__u64 head = (__u64)signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	__u64 ns = BPF_CORE_READ(signal, sum_sched_runtime);
+	__u64 node = (__u64)BPF_CORE_READ(signal, thread_head.next);
 
-	return leader == task ? ns : ns + BPF_CORE_READ(leader, se.sum_exec_runtime);
+	for (int i = 0; i < ENDING_MOST && node != head; i++) {
+		struct task_struct *thread = (void *)(node - bpf_core_field_offset(struct task_struct, thread_node));
+
+		ns += BPF_CORE_READ(thread, se.sum_exec_runtime);
+		node = (__u64)BPF_CORE_READ(thread, thread_node.next);
+	}
+	return ns;
 }
 
 SEC("?tp_btf")
