@@ -97,9 +97,11 @@ def test_every_call_has_its_name_and_every_byte_is_counted(bits: int, entry: str
     referenced = sum(WAYS[how] for how in ("sendfile", "sendfile64", "splice", "zerocopy"))
     assert bytes_of(record, "pin") == referenced * SIZE
     assert bytes_of(record, "copy_in") == (sum(WAYS.values()) - referenced) * SIZE
-    # lo copies every zero-copy send after all. Some are taken off the queue before anybody could look.
+    # lo copies every zero-copy send after all. Some notices are taken before anybody could look: the next
+    # one tells of them, and of the last nothing does.
     zerocopy = record["zerocopy"]
-    assert zerocopy["completions"] + zerocopy["unseen"] == WAYS["zerocopy"]
+    known = zerocopy["completions"] + zerocopy["unseen"]
+    assert WAYS["zerocopy"] - 20 < known <= WAYS["zerocopy"]
     assert zerocopy["completions"] == zerocopy["copied"] > 0
     assert bytes_of(record, "deferred") == WAYS["zerocopy"] * SIZE
 
