@@ -12,6 +12,7 @@
 #include "target.bpf.h"
 
 #include "map.bpf.h"
+#include "stack_hash.h"
 
 MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 
@@ -24,23 +25,6 @@ __u64 interrupts[SAMPLE_CNT];
 
 /* A stack does not fit on the BPF stack (512 bytes). */
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
-
-/* 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. */
-static __always_inline __u64 hash_stack(const struct stack_cell *cell)
-{
-	__u64 kind = (__u64)cell->owner << 56 | (__u64)cell->side << 32 | cell->event;
-	__u64 hash = kind ^ 0x9e3779b97f4a7c15ULL;
-
-	if (cell->user_pid)
-		hash = (hash ^ cell->frames[0] ^ (__u64)cell->user_pid << 40) * 0xff51afd7ed558ccdULL;
-	for (__u32 i = 0; i < STACK_DEPTH; i++) {
-		if (i >= cell->depth)
-			break;
-		hash = (hash ^ cell->frames[i]) * 0xff51afd7ed558ccdULL;
-		hash ^= hash >> 32;
-	}
-	return hash;
-}
 
 /*
  * The packet that is being handled, or was last: no longer ago than the tick before, else the CPU may have done anything
