@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,8 @@ def run_of(*options: str, verb: str = "run", check: int | None = 0, lossless: bo
 
     On 7.x a program is preempted in its middle, and while it waits no second one of its kind starts on that
     CPU; one of kprobe.multi is skipped under a softirq. Such losses are counted, and too many of them mark a
-    run, as they must: it is made again. `lossless`: already for one of them.
+    run, as they must: it is made again. `lossless`: already for one of them, and in an emulated guest for a
+    call that no hook saw (one of 184, in few runs; why is not known): a warning has what was lost.
     """
     for _ in range(RUNS_MAX):
         with tempfile.TemporaryDirectory(prefix="run-") as place:
@@ -65,8 +67,12 @@ def run_of(*options: str, verb: str = "run", check: int | None = 0, lossless: bo
         reasons = (made.get("verdict") or {}).get("reasons", [])
         marked = bool(reasons) and all(reason.startswith("loss: recursion_") for reason in reasons)
         met = any(row["count"] for name, row in made["loss"].items() if name.startswith("recursion_"))
-        if not marked and not (lossless and met):
+        missed = [row for row in broken_identities(made) if lossless and SLOW > 1]
+        if not marked and not (lossless and met) and not missed:
             break
+        if missed:
+            lost = {name: row["count"] for name, row in made["loss"].items() if row["count"]}
+            warnings.warn(f"made again: {missed}, lost {lost}", stacklevel=2)
     _expect(done, check)
     return Run(made, done.stdout)
 
