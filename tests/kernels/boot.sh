@@ -68,8 +68,8 @@ if [ ! -e "$initrd" ] || [ "$here/init" -nt "$initrd" ]; then
 			number=$((number + 1))
 		done < <(modprobe --dirname "$root" --set-version "$version" --show-depends "$module")
 	done
-	(cd "$work" && find . | cpio -o -H newc --quiet | gzip -1) > "$initrd.part"
-	mv "$initrd.part" "$initrd"
+	(cd "$work" && find . | cpio -o -H newc --quiet | gzip -1) > "$initrd.$$.part"
+	mv "$initrd.$$.part" "$initrd"
 fi
 
 share() { echo "-fsdev local,id=$1,path=$2,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
