@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from copyscope import paths
@@ -98,6 +99,24 @@ def test_ctrl_c_ends_whoever_is_waited_for(tmp_path: Path) -> None:
         asking.send_signal(signal.SIGINT)
         assert asking.wait(10) != 0
     assert gone(int(pid.read_text()))
+
+
+def test_ctrl_c_while_it_is_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes when the program runs and nobody has it yet."""
+    started: list[int] = []
+    popen = subprocess.Popen
+
+    def start(*words: Any, **options: Any) -> Any:
+        made = popen(*words, **options)
+        started.append(made.pid)
+        os.kill(os.getpid(), signal.SIGINT)
+        return made
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        ask(["sleep", "60"])
+    assert gone(started[0]) and signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_line_of_one_that_goes_on_has_its_time_and_its_length() -> None:

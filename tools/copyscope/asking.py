@@ -11,8 +11,9 @@ import selectors
 import shlex
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -52,6 +53,22 @@ class Answer:
         return self.errors.decode(errors="replace").strip()
 
 
+@contextlib.contextmanager
+def _held() -> Iterator[list[int]]:
+    """Ctrl-C waits: a program that is just being started would be nobody's. What came is in the list."""
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    # Only there is it handled; and what is ignored would not be by the program.
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield came
+        return
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Asked:
     """A program that runs; answer() waits for it. Several that are asked at once run at the same time."""
 
@@ -68,17 +85,27 @@ class Asked:
         """`said`: what it reads on standard input. Raises OSError where it cannot be started."""
         self._argv, self._left = argv, memoryview(said)
         self._limit_s, self._most_bytes = limit_s, most_bytes
-        self._process = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE if said else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-            cwd=directory,
-            start_new_session=True,
-        )
+        with _held() as came:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE if said else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+                cwd=directory,
+                start_new_session=True,
+            )
+        if came:
+            self._pass_on(came[0])
         self._until_s = time.monotonic() + limit_s
+
+    def _pass_on(self, number: int) -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException:
+            self.end()
+            raise
 
     def answer(self) -> Answer:
         """When it has ended. Raises LimitError."""
