@@ -180,15 +180,17 @@ struct flow *flow__in_flight(struct flow *flow)
 
 int flow__reap(struct flow *flow, bool drain, int (*wait)(struct flow *flow))
 {
-	uint64_t begin_ns = clock__now_ns();
+	uint64_t begin_ns;
 	int err = 0;
 
-	if (!drain) {
-		err = wait(flow);
-		flow->zerocopy.counts.waits++;
-		flow->zerocopy.counts.wait_ns += clock__now_ns() - begin_ns;
+	if (drain) {
+		while (!err && flow->zerocopy.counts.in_flight)
+			err = wait(flow);
+		return err;
 	}
-	while (drain && !err && flow->zerocopy.counts.in_flight)
-		err = wait(flow);
+	begin_ns = clock__now_ns();
+	err = wait(flow);
+	flow->zerocopy.counts.waits++;
+	flow->zerocopy.counts.wait_ns += clock__now_ns() - begin_ns;
 	return err;
 }

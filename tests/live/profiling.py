@@ -67,7 +67,7 @@ def run_of(*options: str, verb: str = "run", check: int | None = 0, lossless: bo
         reasons = (made.get("verdict") or {}).get("reasons", [])
         marked = bool(reasons) and all(reason.startswith("loss: recursion_") for reason in reasons)
         met = any(row["count"] for name, row in made["loss"].items() if name.startswith("recursion_"))
-        missed = [row for row in broken_identities(made) if lossless and SLOW > 1]
+        missed = broken_identities(made) if lossless and SLOW > 1 else []
         if not marked and not (lossless and met) and not missed:
             break
         if missed:
