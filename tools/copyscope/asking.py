@@ -54,7 +54,7 @@ class Answer:
 
 
 @contextlib.contextmanager
-def _held() -> Iterator[list[int]]:
+def held() -> Iterator[list[int]]:
     """Ctrl-C waits: a program that is just being started would be nobody's. What came is in the list."""
     came: list[int] = []
     before = signal.getsignal(signal.SIGINT)
@@ -85,7 +85,7 @@ class Asked:
         """`said`: what it reads on standard input. Raises OSError where it cannot be started."""
         self._argv, self._left = argv, memoryview(said)
         self._limit_s, self._most_bytes = limit_s, most_bytes
-        with _held() as came:
+        with held() as came:
             self._process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE if said else subprocess.DEVNULL,

@@ -10,12 +10,14 @@ import math
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Self
 
+from copyscope.asking import held
 from copyscope.errors import RunError
 from copyscope.files import saving
 from copyscope.run.child import dies_with_us
@@ -100,18 +102,21 @@ class Guest:
         self._keep_at, self._on_line = console, on_line
         inherited = (self.initramfs, self.console, self.symbols, self.counted)
         try:
-            self._process = subprocess.Popen(
-                [*dies_with_us(), *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self._errors.fd,
-                pass_fds=[memory.fd for memory in inherited],
-                # Ctrl-C is for us, and we then end it.
-                start_new_session=True,
-            )
+            with held() as came:
+                self._process = subprocess.Popen(
+                    [*dies_with_us(), *argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors.fd,
+                    pass_fds=[memory.fd for memory in inherited],
+                    # Ctrl-C is for us, and we then end it.
+                    start_new_session=True,
+                )
         except OSError as error:
             raise RunError(f"{argv[0]}: {error.strerror}: the guest could not be started") from error
         self._stack.callback(self._end)
+        if came:
+            signal.raise_signal(came[0])
         self._until = time.monotonic() + BOOT_S
 
     def _end(self) -> None:
