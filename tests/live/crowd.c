@@ -17,7 +17,7 @@
  *   pairs    the same with threads of one process, each of which starts one
  *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
  *            spend 10 ms of CPU time in getppid(2)
- *   sleepers  COUNT children, each of which spends 60 us of CPU time in getppid(2), sleeps for 8 ms, and so on to the end
+ *   sleepers  COUNT children, each of which spends 300 us of CPU time in getppid(2), sleeps for 8 ms, and so on to the end
  *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
  *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
  */
@@ -212,7 +212,7 @@ static void do_sleepers(long count)
 			continue;
 		close(end_ends[1]);
 		for (struct pollfd end = { .fd = end_ends[0] }; !checked(poll(&end, 1, 8), "poll");)
-			for (long since_ns = now_ns(); now_ns() - since_ns < 60000;)
+			for (long since_ns = now_ns(); now_ns() - since_ns < 300000;)
 				syscall(SYS_getppid);
 		_exit(0);
 	}
