@@ -85,7 +85,7 @@ def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(progr
 @pytest.mark.skipif(SLOW > 1, reason="an emulated processor is never idle for long")
 @pytest.mark.skipif(not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}")
 def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
-    """300 us in 8 ms, by each of twelve. A timer that comes 10 us late costs work of 60 us a sixth of its samples."""
+    """300 us in 8 ms, by each of twelve: a timer that comes 10 us late costs 60 us a sixth of its samples."""
     with crowd("sleepers", 12) as made:
         made.begin()
         made.wait()
