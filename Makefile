@@ -50,7 +50,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall deb deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -60,6 +60,7 @@ artifacts: $(OUTPUT)/traffic $(OUTPUT)/collector $(OUTPUT)/xdp_pass.bpf.o .venv/
 include src/traffic/traffic.mk
 include src/collector/collector.mk
 include src/guest/guest.mk
+include tools/dist.mk
 
 $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)mkdir -p $@
@@ -77,8 +78,8 @@ $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)touch $@
 
 # What a profile does without: tests; numbers, plots and files of sweeps; completion for shells, which only `make install` needs; what
-# asks the records of a fleet, and what asks its hosts.
-.venv/.ready-test .venv/.ready-report .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible: .venv/.ready-%: requirements-%.txt .venv/.ready
+# asks the records of a fleet, and what asks its hosts; what builds a wheel.
+.venv/.ready-test .venv/.ready-report .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible .venv/.ready-dist: .venv/.ready-%: requirements-%.txt .venv/.ready
 	$(call say,VENV,$*)
 	$(Q)tools/pinned.sh $<
 	$(Q)touch $@
@@ -92,14 +93,11 @@ $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
 
 install: ## copyscope on PATH, with its programs, environment, man pages and completion: PREFIX=/usr/local DESTDIR= (root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
+	$(Q)$(AS_USER) tools/built_of.sh $(OUTPUT)/built-of.json
 	$(Q)tools/install.sh install "$(DESTDIR)" "$(PREFIX)"
 
 uninstall: ## Remove what `make install` put there: PREFIX, DESTDIR (root)
 	$(Q)tools/install.sh uninstall "$(DESTDIR)" "$(PREFIX)"
-
-deb: ## A Debian package of what was built, in .output/
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory artifacts .venv/.ready-install
-	$(Q)tools/install.sh deb $(OUTPUT)
 
 static: ## Collector and traffic with all their libraries: .output/static/collector, .output/guest/traffic
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/static/collector $(OUTPUT)/guest/traffic

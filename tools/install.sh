@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Puts what was built where everybody finds it, takes it away again, or makes a package of it; called by make.
+# Puts what was built where everybody finds it, or takes it away again; called by make.
 #
 #   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, and one link in PREFIX/bin
 #   tools/install.sh uninstall DESTDIR PREFIX    exactly that, and nothing else
-#   tools/install.sh deb DIRECTORY               copyscope_VERSION_ARCHITECTURE.deb, which installs into /usr
 set -euo pipefail
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -43,9 +42,9 @@ install_into() {
 	install -d "$lib/.output" "$to/bin" "$lib/.venv/bin" "$lib/.venv/lib/python$version/site-packages"
 	cp -r --no-preserve=mode,ownership bin tools experiments "$lib"
 	find "$lib" -name __pycache__ -prune -exec rm -rf {} +
-	rm "$lib"/tools/{install.sh,pinned.sh,profile.py}
+	rm "$lib"/tools/{built_of.sh,dist.mk,dist.py,install.sh,pinned.sh,profile.py,wheel.py}
 	install -t "$lib/.output" .output/traffic .output/collector
-	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o
+	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o .output/built-of.json
 	if [[ -x .output/guest/init ]]; then cp -r --no-preserve=ownership .output/guest "$lib/.output"; fi
 	chmod 755 "$lib"/bin/* "$lib"/tools/*.sh "$lib"/tools/bpftrace/*.bt
 	# An environment is an interpreter, a line that says so, and packages: those that are pinned, and ours by its path.
@@ -72,40 +71,8 @@ uninstall_from() {
 	while read -r file; do rm -f "$file"; done < <(beside "$1$2")
 }
 
-make_package() {
-	local root python version
-	read -r version python < <(interpreter)
-	[[ $python == /usr/bin/python3 ]] || die "python: $python: not the system's: a package needs that of Debian"
-	root=$(mktemp -d)
-	chmod 755 "$root"
-	(install_into "$root" /usr) > /dev/null
-	mkdir "$root/DEBIAN"
-	cat > "$root/DEBIAN/control" <<-END
-		Package: copyscope
-		Version: $(sed -n 's/^VERSION = "\(.*\)"/\1/p' tools/copyscope/__init__.py)
-		Architecture: $(dpkg --print-architecture)
-		Maintainer: copyscope maintainers <root@localhost>
-		Section: devel
-		Priority: optional
-		Depends: python3 (>= $version), python3 (<< ${version%.*}.$((${version#*.} + 1))), libbpf1, libjansson4, libelf1 | libelf1t64, iproute2, ethtool, util-linux
-		Recommends: linux-perf
-		Suggests: bpftrace, qemu-system-x86
-		Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
-		 Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
-		 as a ledger that balances.
-	END
-	# What an installed copyscope has kept beside its programs is no file of the package.
-	printf '#!/bin/sh\nset -e\nrm -rf /usr/lib/copyscope\n' > "$root/DEBIAN/postrm"
-	chmod 755 "$root/DEBIAN/postrm"
-	# Read to its end: a grep that stops at the first match fails the pipe, and the package lacks what it needs.
-	if [[ $(ldd .output/traffic) == *liburing* ]]; then sed -i 's/libjansson4/libjansson4, liburing2/' "$root/DEBIAN/control"; fi
-	dpkg-deb --root-owner-group -Zgzip -z3 --build "$root" "$1" | sed 's/^dpkg-deb: //'
-	rm -rf "$root"
-}
-
 case ${1:-} in
 install) install_into "$2" "$3" ;;
 uninstall) uninstall_from "$2" "$3" ;;
-deb) make_package "$2" ;;
-*) die "usage: tools/install.sh install|uninstall DESTDIR PREFIX, or deb DIRECTORY" ;;
+*) die "usage: tools/install.sh install|uninstall DESTDIR PREFIX" ;;
 esac

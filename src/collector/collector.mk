@@ -4,9 +4,11 @@
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
 HOOK_UNITS := target owner bytes calls functions zerocopy watch volume splice uring shape arrival
 SAMPLER_UNITS := target sampler
+# Objects name their sources: by the same name wherever the tree is.
+SAME_PATHS := -ffile-prefix-map=$(CURDIR)=.
 # libbpf's BPF_CORE_READ() of a constant member declares one without a value: clang 21 warns of that, older ones do not know the name.
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter \
-	-Wno-unknown-warning-option -Wno-default-const-init-var-unsafe -D__TARGET_ARCH_$(BPF_ARCH)
+	-Wno-unknown-warning-option -Wno-default-const-init-var-unsafe -D__TARGET_ARCH_$(BPF_ARCH) $(SAME_PATHS)
 
 COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c src/collector/*/*.c))
 COLLECTOR_LIBS := -lbpf -ljansson -pthread
@@ -37,7 +39,7 @@ $(OUTPUT)/%.skel.h: $(OUTPUT)/%.bpf.o
 # UAPI headers only: it must attach on kernels without BTF too.
 $(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)
 	$(call say,BPF,$@)
-	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(MULTIARCH_INCLUDE) -c $< -o $@
+	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(SAME_PATHS) $(MULTIARCH_INCLUDE) -c $< -o $@
 
 $(OUTPUT)/collector.d/%.o: src/collector/%.c $(OUTPUT)/copyscope.skel.h $(OUTPUT)/sampling.skel.h
 	@mkdir -p $(@D)

@@ -13,6 +13,7 @@ from copyscope.commands.verbs import VERBS
 from copyscope.trust import find_danger
 
 INSTALL = str(paths.ROOT / "tools" / "install.sh")
+BUILT_OF = str(paths.ROOT / "tools" / "built_of.sh")
 PREFIX = "/usr/local"
 
 
@@ -21,6 +22,7 @@ def destdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("root")
     (made / "usr/local/bin").mkdir(parents=True)
     (made / "usr/local/bin/another").write_text("")
+    subprocess.run([BUILT_OF, paths.OUTPUT / "built-of.json"], check=True, timeout=60)
     subprocess.run([INSTALL, "install", made, PREFIX], check=True, capture_output=True, timeout=100)
     yield made
     shutil.rmtree(made)
@@ -45,7 +47,11 @@ def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_p
     done = call(destdir, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("sudo copyscope VERB") and "bin/" not in done.stdout
-    assert call(destdir, "--version", cwd=tmp_path).stdout == f"copyscope {VERSION}\n"
+    said = call(destdir, "--version", cwd=tmp_path).stdout
+    head = subprocess.run(
+        ["git", "-C", paths.ROOT, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert said.startswith(f"copyscope {VERSION} (commit {head.stdout[:12]}") and "by clang" in said
     # Programs of its own, strategies and experiments are there; results are looked for where the user is.
     (tmp_path / "x.toml").write_text((paths.ROOT / "experiments/quick.toml").read_text())
     planned = call(destdir, "sweep", "x.toml", "--dry-run", cwd=tmp_path)

@@ -41,11 +41,28 @@ def main(words: list[str]) -> int:
     return streams.end(int(status or 0))
 
 
+def script() -> int:
+    """The command of a wheel: no bin/copyscope has looked whose files these are."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if os.geteuid() == 0:
+        from copyscope import paths, trust  # noqa: PLC0415 (only root's)
+
+        danger = trust.find_danger(str(paths.ROOT), more=(".",))
+        if danger is not None:
+            print(one_line(f"copyscope: {danger}"), file=sys.stderr)
+            return 2
+    return main(sys.argv[1:])
+
+
 def not_loaded(error: Exception, words: list[str]) -> int:
     """One line for a verb that cannot be loaded, and its status: of diff 1 is a regression."""
     why, then = "there is not enough memory", "free some"
     if isinstance(error, ModuleNotFoundError):
-        why, then = str(error), "build first: sudo make deps && make"
+        from copyscope import paths  # noqa: PLC0415 (there may be no memory for it)
+
+        version = ".".join(map(str, sys.version_info[:2]))
+        installed = f"install a copyscope that has packages for Python {version}"
+        why, then = str(error), installed if paths.INSTALLED else "build first: sudo make deps && make"
     elif isinstance(error, ImportError):
         # Without the path of a library, which is long.
         why, then = str(error).rpartition(": ")[2], "free some memory, or build again: make"

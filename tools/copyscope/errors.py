@@ -4,6 +4,8 @@ import errno
 import os
 import re
 
+from copyscope import paths
+
 # Programs of the system, and the packages that have them.
 PACKAGES = {
     "ip": "iproute2",
@@ -14,6 +16,7 @@ PACKAGES = {
     "ssh": "openssh-client",
     "perf": "perf",
 }
+BUILD = "install copyscope again" if paths.INSTALLED else "build it with make"
 # Reasons that have nothing to do with what was asked for: whoever is refused so gets this advice.
 NO_MEMORY = "free memory, or raise the limit of the cgroup that copyscope runs in (memory.max)"
 NO_PROCESS = (
@@ -23,14 +26,21 @@ NO_PROCESS = (
 
 def what_to_install(program: str) -> str:
     """The next step for a program of the system that is not there."""
-    return f"install {PACKAGES.get(program, program)} (tools/deps.sh run)"
+    return f"install {PACKAGES.get(program, program)}" + ("" if paths.INSTALLED else " (tools/deps.sh run)")
+
+
+def what_to_add(extra: str) -> str:
+    """The next step for libraries that only some verbs need."""
+    if paths.INSTALLED:
+        return f"pip install 'copyscope[{extra}]', or the distribution's packages of them"
+    return f"make .venv/.ready-{extra}"
 
 
 def why_not_started(program: str, error: OSError) -> str:
     """`setpriv: No such file or directory: install util-linux`: what could not be started, and what to do."""
     step = {errno.ENOMEM: NO_MEMORY, errno.EAGAIN: NO_PROCESS}.get(error.errno or 0)
     if step is None:
-        step = "build it with make" if "/" in program else what_to_install(program)
+        step = BUILD if "/" in program else what_to_install(program)
     return f"{program}: {error.strerror}: {step}"
 
 
@@ -44,7 +54,7 @@ def why_not_executed(said: str) -> str | None:
     found = re.search(r"failed to execute (\S+): (.+)", said)
     if found is None:
         return None
-    step = "build it with make" if "/" in found[1] else what_to_install(found[1])
+    step = BUILD if "/" in found[1] else what_to_install(found[1])
     return f"{found[1]}: {found[2].strip()}: {step}"
 
 

@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGE = Path(__file__).resolve().parent
+# A wheel has in the package what a tree has beside tools/.
+ROOT = PACKAGE if (PACKAGE / ".output").is_dir() else PACKAGE.parent.parent
 OUTPUT = ROOT / ".output"
 # An installed tree has nothing to build it with, and no results: its users' are where they are.
 INSTALLED = not (ROOT / "Makefile").exists()
@@ -11,6 +13,8 @@ RESULTS = (Path() if INSTALLED else ROOT) / "results"
 TRAFFIC = OUTPUT / "traffic"
 COLLECTOR = OUTPUT / "collector"
 XDP_OBJECT = OUTPUT / "xdp_pass.bpf.o"
+# What an installed tree was built of: JSON (tools/dist.py).
+BUILT_OF = OUTPUT / "built-of.json"
 
 
 # In the directory of a host whose results came with the tree.

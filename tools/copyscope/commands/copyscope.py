@@ -7,6 +7,7 @@ from copyscope import VERSION, paths
 from copyscope.commands import entry
 from copyscope.commands.verbs import QUESTIONS, VERBS, WITHOUT_ROOT, find
 from copyscope.errors import UsageError
+from copyscope.run.build import built_of, git_revision
 
 HELP = ("-h", "--help", "--help-all", "help")
 # What other tools call it.
@@ -25,13 +26,22 @@ def _verb(argv: list[str]) -> int:
             print("In this tree copyscope is bin/copyscope; `sudo make install` puts it on PATH.")
         return 0
     if argv[0] == "--version":
-        print(f"copyscope {VERSION}")
+        print(version())
         return 0
     name, *words = [argv[1], "--help"] if argv[0] in HELP else argv
     verb = find(name)
     if verb is None:
         raise UsageError(unknown(name, words))
     return verb.main(words)
+
+
+def version() -> str:
+    """The version, and of which commit and by what it was built."""
+    commit, changed = git_revision()
+    built = {name: text for name, text in built_of().items() if name not in ("commit", "changed")}
+    facts = [f"commit {commit}{', changed' if changed else ''}"] if commit else []
+    facts += [f"built {', '.join(f'{name} {text}' for name, text in built.items())}"] if built else []
+    return f"copyscope {VERSION}" + (f" ({'; '.join(facts)})" if facts else "")
 
 
 def overview() -> list[str]:

@@ -51,7 +51,8 @@ def parser() -> UsageParser:
         examples=EXAMPLES,
     )
     made.add_argument("inventory", metavar="INVENTORY", help="ansible's: a file, or hosts with a comma")
-    tree = {"default": str(paths.ROOT)}
+    # A wheel has no bin/: its command is on PATH.
+    tree = {"default": None if paths.ROOT == paths.PACKAGE else str(paths.ROOT)}
     add(made, OPTIONS, forks={"type": int}, timeout={"type": float}, tree=tree)
     return made
 
@@ -93,7 +94,8 @@ def _kept(out: Path, row: Row) -> Row:
 def _ask(arguments: argparse.Namespace, by: ansible.Ansible, words: list[str]) -> int:
     hosts, out, (command, *rest) = by.hosts(), Path(arguments.out), words
     saving.make_directory(out)
-    far = (f"{arguments.tree}/bin/copyscope", command, "--json", "-", *rest)
+    front = f"{arguments.tree}/bin/copyscope" if arguments.tree else "copyscope"
+    far = (front, command, "--json", "-", *rest)
     rows: dict[str, Row] = {}
     interrupted = False
     with Steps(f"{command} on {len(hosts)} hosts", len(hosts), quiet=arguments.quiet) as steps:

@@ -11,7 +11,7 @@ from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.crossover import document as crossover_verdict
 from copyscope.crossover.document import headline, sentence
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.render import table_files
@@ -90,7 +90,7 @@ def _report(arguments: argparse.Namespace) -> int:
             why = str(error).rpartition(": ")[2].strip(" )\n")
             raise RunError(
                 f"a library of the report cannot be loaded: {why}: free some memory, or install them again: "
-                "make .venv/.ready-report"
+                + what_to_add("report")
             ) from error
     return 0
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, outcome, reading
-from copyscope.errors import RunError, UsageError
+from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record.store import Record
@@ -80,7 +80,7 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
         made = exports.FORMATS[arguments.export](whole(found[0]))
     except ModuleNotFoundError as error:
         raise RunError(
-            f"--export {arguments.export}: {error.name} is missing: make .venv/.ready-report, or --export csv"
+            f"--export {arguments.export}: {error.name} is missing: {what_to_add('report')}, or --export csv"
         ) from error
     except (ValueError, OverflowError) as error:
         raise RunError(f"{arguments.record}: --export {arguments.export}: {error}: measure again") from error

@@ -41,7 +41,7 @@ def check_tools(versions: Mapping[str, str | None], search_path: str | None = No
         if tool == "clang" and paths.INSTALLED:  # nothing is built there
             continue
         if not any(os.access(Path(folder) / tool, os.X_OK) for folder in folders if folder):
-            advice = f"install {package}, or run tools/deps.sh run"
+            advice = f"install {package}" + ("" if paths.INSTALLED else ", or run tools/deps.sh run")
             status: Any = "missing" if essential else "limited"
             yield Finding("tools", tool, status, f"not installed ({purpose})", advice, essential)
         elif tool in versions and versions[tool] is None:

@@ -13,6 +13,7 @@ from typing import Any
 from copyscope import paths
 from copyscope.asking import LimitError, ask
 from copyscope.doctor.findings import Finding, disturbing
+from copyscope.errors import BUILD
 from copyscope.machine.files import ROOT, read_text
 from copyscope.topology.inspection import find_socket_owners, parse_packet_sockets
 
@@ -113,7 +114,7 @@ def _uring_strategies(traffic: Path) -> Finding:
         said = ask([str(traffic), "list"]).output
         names = [row["name"] for row in json.loads(said) if row.get("in_ring")]
     except (OSError, LimitError, ValueError) as error:
-        return zero_copy("io_uring", "limited", f"traffic list: {error}", "build it with make")
+        return zero_copy("io_uring", "limited", f"traffic list: {error}", BUILD)
     if not names:
         advice = "tools/deps.sh installs liburing-dev; then make"
         return zero_copy("io_uring", "limited", "this build has no liburing (2.3 or newer)", advice)

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from copyscope.errors import RunError
+from copyscope.errors import RunError, what_to_add
 from copyscope.files import saving
 from copyscope.fleet.lines import COLUMNS, Line, lines
 from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.store import NoSchemaError, RecordError
 
-MISSING = "is missing: make .venv/.ready-fleet"
+MISSING = f"is missing: {what_to_add('fleet')}"
 TABLES = """
 CREATE TABLE every AS SELECT *
   FROM read_parquet($files, hive_partitioning = true, hive_types_autocast = false);

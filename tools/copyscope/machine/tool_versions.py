@@ -2,6 +2,7 @@
 
 clang alone takes 0.2 s to say its version when it is not cached in memory. What they said is kept in .output,
 keyed by the tool's path, size and time, and by the kernel (Ubuntu's perf is a script that picks by kernel).
+Where copyscope is installed nothing is kept: what installed it takes away what it brought, and no more.
 """
 
 import contextlib
@@ -18,12 +19,12 @@ from copyscope.files import regular_file, saving
 # Tool -> how to ask it for its version; the answer's first number is the version.
 QUESTIONS = dict.fromkeys(("perf", "ip", "ethtool", "bpftool", "clang", "setpriv"), "--version")
 QUESTIONS |= {"ip": "-V", "bpftool": "version"}
-MEMORY = paths.OUTPUT / "tool-versions.json"
+MEMORY = None if paths.INSTALLED else paths.OUTPUT / "tool-versions.json"
 
 
-def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) -> dict[str, str | None]:
+def read_tool_versions(memory: Path | None = MEMORY, search_path: str | None = None) -> dict[str, str | None]:
     """Tool -> version; None when it is not installed or says no version."""
-    known = _recall(memory)
+    known = {} if memory is None else _recall(memory)
     paths_of = {tool: shutil.which(tool, path=search_path) for tool in QUESTIONS}
     keys = {tool: _identify(path) for tool, path in paths_of.items() if path is not None}
     # All tools are asked at the same time; the answers are collected afterwards.
@@ -31,7 +32,7 @@ def read_tool_versions(memory: Path = MEMORY, search_path: str | None = None) ->
         tool: _ask(str(paths_of[tool]), QUESTIONS[tool]) for tool, key in keys.items() if key not in known
     }
     known |= {keys[tool]: _hear(one) for tool, one in asked.items()}
-    if asked:
+    if asked and memory is not None:
         # Without this the next run only takes longer.
         with contextlib.suppress(OSError):
             kept = {key: known[key] for key in keys.values()}

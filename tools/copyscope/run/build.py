@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import json
 import os
 import sys
 import time
@@ -9,12 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import IO
+from typing import IO, Any
 
 from copyscope import paths
 from copyscope.asking import Asked, LimitError, ask
 from copyscope.errors import RunError
 from copyscope.escaping import one_line
+from copyscope.files import regular_file
 from copyscope.topology import environment_of, owner_of
 
 # Make takes less to find that nothing is to do.
@@ -106,6 +108,9 @@ def git_revision(tree: Path = paths.ROOT) -> Revision:
 
 def ask_revision(tree: Path = paths.ROOT) -> Callable[[], Revision]:
     """The same, asked for now: git looks at every file. What is returned waits for its answer."""
+    if paths.INSTALLED and tree == paths.ROOT:  # a repository around it is another's
+        known = built_of()
+        return lambda: (known.get("commit"), known.get("changed"))
     asked = ask_git(tree, "status", "--porcelain=v2", "--branch", "-uno")
 
     @functools.cache
@@ -117,6 +122,15 @@ def ask_revision(tree: Path = paths.ROOT) -> Callable[[], Revision]:
         return commit[:12], any(not line.startswith("# ") for line in said)
 
     return answer
+
+
+def built_of() -> dict[str, Any]:
+    """What an installed tree says that it was built of; empty where it says nothing."""
+    try:
+        found = json.loads(regular_file.read(paths.BUILT_OF))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def git(tree: Path, *question: str) -> str | None:

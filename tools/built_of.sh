@@ -1,0 +1,9 @@
+#!/bin/sh
+# built_of.sh FILE [MACHINE]: writes what an installed tree says that it was built of (paths.BUILT_OF); without git no commit.
+set -eu
+file=$(realpath "$1") machine=${2:-$(uname -m)}
+cd "$(dirname "$(readlink -f "$0")")/.."
+commit=$(git rev-parse --short=12 HEAD 2>/dev/null) || commit=
+if [ -z "$(git status --porcelain -uno 2>/dev/null)" ]; then changed=false; else changed=true; fi
+clang=$("${CLANG:-clang}" --version | sed -n 's/.*version \([0-9.]*\).*/\1/p')
+echo "{${commit:+\"commit\": \"$commit\", \"changed\": $changed, }\"for\": \"$machine\", \"by clang\": \"$clang\"}" > "$file"
