@@ -22,7 +22,7 @@ $(OUTPUT)/vmlinux.h: | $(OUTPUT)
 	$(call say,BTF,$@)
 	$(Q)bpftool btf dump file $(VMLINUX_BTF) format c > $@
 
-$(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(VMLINUX_H) | $(OUTPUT)/bpf
+$(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(VMLINUX_H) src/collector/collector.mk | $(OUTPUT)/bpf
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) $(BPF_FLAGS) -I$(dir $(VMLINUX_H)) -Ibpf -MMD -MP -c $< -o $@
 
@@ -37,7 +37,7 @@ $(OUTPUT)/%.skel.h: $(OUTPUT)/%.bpf.o
 	$(Q)bpftool gen skeleton $< name $* > $@
 
 # UAPI headers only: it must attach on kernels without BTF too.
-$(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c | $(OUTPUT)
+$(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c src/collector/collector.mk | $(OUTPUT)
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(SAME_PATHS) $(MULTIARCH_INCLUDE) -c $< -o $@
 
