@@ -39,7 +39,7 @@ def test_each_call_is_timed(impl: str) -> None:
     record = record_of("--impl", impl, "--size", "4K", "--instruments", "calls", "--duration", "2")
     assert broken_identities(record) == []
     assert next(i for i in record["identities"] if i["name"] == "timed_calls")["holds"]
-    begun = sum(segment["arm"] == "calls" for segment in record["run"]["segments"])
+    begun = sum(segment["phase"] == "calls" for segment in record["run"]["segments"])
     assert all(0 <= row["calls"] - row["timed_calls"] <= begun < row["calls"] for row in record["calls"])
     sent = next(row for row in record["calls"] if row["side"] == "sender" and row["bytes"])
     # Softirq work is told apart: a send over veth always has some.
@@ -61,11 +61,13 @@ def test_every_call_that_passes_a_socket_is_counted_there_even_in_vain() -> None
     options = ("--impl", "zero_copy", "--topology", "loopback", "--instruments", "calls", "--duration", "1")
     record = record_of(*options)
     assert broken_identities(record) == []
-    made = [segment for segment in record["run"]["segments"] if segment["arm"] == "calls"]
+    made = [segment for segment in record["run"]["segments"] if segment["phase"] == "calls"]
     counted = {(row["side"], row["syscall"]): row["calls"] for row in record["calls"]}
-    reads = sum(segment["sender"]["zerocopy"]["errqueue_reads"] for segment in made)
+    reads = sum(segment["sides"]["sender"]["zerocopy"]["errqueue_reads"] for segment in made)
     assert counted["sender", "recvmsg"] == reads > 0
-    assert counted["receiver", "recvfrom"] == sum(segment["receiver"]["calls"] for segment in made) > 0
+    assert (
+        counted["receiver", "recvfrom"] == sum(segment["sides"]["receiver"]["calls"] for segment in made) > 0
+    )
 
 
 def test_no_call_takes_less_time_than_its_softirq_work() -> None:

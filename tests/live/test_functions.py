@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.ledger.identities.functions import retransmitted_bytes
-from copyscope.record.raw import RawRun
+from copyscope.ledger.checks.exact import retransmitted_bytes
+from copyscope.record.measured import Measured
 from msgspec import convert
 from profiling import SLOW, broken_identities, in_all, is_root, profile, record_of
 
@@ -32,7 +32,7 @@ def why_not(kind: str = "any") -> str | None:
 
 
 def sent_again(record: dict[str, Any]) -> int:
-    return retransmitted_bytes(convert(record, RawRun))
+    return retransmitted_bytes(convert(record, Measured))
 
 
 def lost(record: dict[str, Any]) -> dict[str, int]:
@@ -139,9 +139,9 @@ def test_without_the_kernels_text_the_copy_is_bracketed_and_says_why() -> None:
 def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
     record = record_of("--impl", "one_copy", "--duration", "1" if SLOW == 1 else "2", check=None)
     reason = why_not()
-    arms = {segment["arm"] for segment in record["run"]["segments"]}
+    phases = {segment["phase"] for segment in record["run"]["segments"]}
     assert record["run"]["tier"] == ("sampled" if reason else "exact")
-    assert ("functions" in arms) == (record["functions"] is not None) == (reason is None)
+    assert ("functions" in phases) == (record["functions"] is not None) == (reason is None)
     assert record["run"]["tier_reason"].startswith("function hooks: ")
     if reason:
         assert reason in record["run"]["tier_reason"]

@@ -34,7 +34,7 @@ def hooked(*options: str) -> dict[str, Any]:
 
 
 def while_hooked(record: dict[str, Any]) -> list[dict[str, Any]]:
-    return [segment for segment in record["run"]["segments"] if segment["arm"] == "functions"]
+    return [segment for segment in record["run"]["segments"] if segment["phase"] == "functions"]
 
 
 def held(record: dict[str, Any]) -> set[str]:
@@ -60,7 +60,7 @@ def test_pages_that_are_mapped_are_counted_where_they_are_inserted() -> None:
         *("--fields", "1", "--duration", "1" if SLOW == 1 else "4"),
     )
     assert {"functions_mapped", "functions_copy_out"} <= held(record)
-    mapped = sum(segment["receiver"]["mapped"]["bytes"] for segment in while_hooked(record))
+    mapped = sum(segment["sides"]["receiver"]["mapped"]["bytes"] for segment in while_hooked(record))
     assert 0 < cells(record, "mapped", "bytes") == mapped
     assert mapped > cells(record, "copy_out", "bytes")
 
@@ -89,7 +89,7 @@ def test_the_plaintext_of_a_record_is_pinned_or_copied_and_every_byte_counted(
     record = hooked("--tls", "--messages", str(MESSAGES), *options)
     assert "functions_plaintext" in held(record)
     assert (cells(record, "copy_in", "bytes") > 0) == copied
-    sent = sum(segment["sender"]["bytes"] for segment in while_hooked(record))
+    sent = sum(segment["sides"]["sender"]["bytes"] for segment in while_hooked(record))
     pinned = cells(record, "pin", "bytes")
     spliced = sent if "sendfile" in options else 0
     assert cells(record, "copy_in", "bytes") + pinned + spliced == sent

@@ -35,8 +35,8 @@ def timed_part(record: dict[str, Any]) -> float:
     return timed / calls
 
 
-def segments(record: dict[str, Any], arm: str) -> list[dict[str, Any]]:
-    return [segment for segment in record["run"]["segments"] if segment["arm"] == arm]
+def segments(record: dict[str, Any], phase: str) -> list[dict[str, Any]]:
+    return [segment for segment in record["run"]["segments"] if segment["phase"] == phase]
 
 
 @pytest.mark.parametrize(("impl", "size"), [("one_copy", "64"), ("zero_copy", "64K")])
@@ -49,7 +49,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
     assert f"; {timed} timed: all " in reason and " looks of " in reason and "the goal at 64 " in reason
     assert functions["read_cost"]["look_ns"] >= functions["read_cost"]["clock_ns"] > 0
     # What was counted while N was looked for is forgotten, but for what these identities say.
-    sent = sum(segment["sender"]["bytes"] for segment in segments(record, "functions"))
+    sent = sum(segment["sides"]["sender"]["bytes"] for segment in segments(record, "functions"))
     assert sent > 0 and len(segments(record, "warmup")) == 2
     assert cells(record, "copy_out", "bytes") == sent
     assert cells(record, "pin" if impl == "zero_copy" else "copy_in", "bytes") == sent
@@ -61,7 +61,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
         assert (row["ci"] is not None) == (gate > 1) or row["reasons"]["ci"]
     if sum(cell["calls"] for cell in functions["cells"]) > 100 * gate:
         assert timed_part(record) == pytest.approx(1 / gate, rel=0.3)
-    assert record["overhead"]["arms"]["functions"]["ratio"] is not None
+    assert record["overhead"]["phases"]["functions"]["ratio"] is not None
 
 
 def test_n_that_is_given_is_kept() -> None:
@@ -70,7 +70,7 @@ def test_n_that_is_given_is_kept() -> None:
     assert record["run"]["tier_reason"].endswith("; 1 copy in 4 timed: --gate")
     assert timed_part(record) == pytest.approx(1 / 4, rel=0.3)
     assert len(segments(record, "warmup")) == 1
-    assert record["overhead"]["arms"]["functions"]["ratio"] is not None
+    assert record["overhead"]["phases"]["functions"]["ratio"] is not None
 
 
 def test_of_a_few_messages_every_call_is_timed() -> None:

@@ -106,8 +106,8 @@ def bytes_of(record: Record, account: str) -> int:
 
 def sent_in_ledger(record: Record) -> int:
     """What the sender itself says of the segments that the ledger is about."""
-    segments = [one for one in record["run"]["segments"] if one["arm"] == "ledger"]
-    return sum(one["sender"]["bytes"] for one in segments)
+    segments = [one for one in record["run"]["segments"] if one["phase"] == "ledger"]
+    return sum(one["sides"]["sender"]["bytes"] for one in segments)
 
 
 def samples_under(record: Record, symbol: str) -> int:

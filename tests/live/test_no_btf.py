@@ -73,7 +73,7 @@ def test_without_btf_the_ledger_is_sampled(impl: str, instruments: str) -> None:
 
 def test_without_btf_a_fixed_count_is_sampled() -> None:
     record = sampled("--impl", "one_copy", "--messages", "20000")
-    assert [segment["arm"] for segment in record["run"]["segments"]] == ["ledger"]
+    assert [segment["phase"] for segment in record["run"]["segments"]] == ["ledger"]
 
 
 @pytest.mark.parametrize("options", [["--instruments", "functions"], ["--instruments", "calls"]])

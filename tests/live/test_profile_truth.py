@@ -140,7 +140,7 @@ def test_its_time_is_in_its_account_and_its_screen_says_so(words: str, path: str
         # this valid run's check `sender_rows`.
         assert "gather" in way.accounts or sum(parts) <= spent_ns + len(parts)
     # Two clocks: what the instruments attribute, and what the process says that it has used.
-    used_ns = sum(segment["sender"]["process_cpu_ns"] for segment in record["run"]["segments"])
+    used_ns = sum(segment["sides"]["sender"]["process_cpu_ns"] for segment in record["run"]["segments"])
     assert record["sides"]["sender"]["cpu_ns"] == pytest.approx(used_ns, rel=0.25)
     if way.sampled is not None:
         assert any(row["samples"] for row in rows(record, way.sampled))
@@ -167,11 +167,13 @@ def test_send_zc_over_a_local_path_is_copied_after_all(impl: str, kind: str, iss
     assert bytes_of(record, "deferred") == bytes_of(record, "pin") > 0
     assert bytes_of(record, "copy_in") == bytes_of(record, "silent") == 0
     # The work of a worker is the process's, and is not in the thread that asked for it.
-    worked_ns = sum(s["sender"]["io_uring"]["worker_cpu_ns"] for s in record["run"]["segments"])
-    spent_ns = sum(s["sender"]["process_cpu_ns"] for s in record["run"]["segments"])
+    worked_ns = sum(s["sides"]["sender"]["io_uring"]["worker_cpu_ns"] for s in record["run"]["segments"])
+    spent_ns = sum(s["sides"]["sender"]["process_cpu_ns"] for s in record["run"]["segments"])
     assert worked_ns < spent_ns / 50 if issue == "inline" else spent_ns / 2 < worked_ns < spent_ns
     # perf has the workers, too: its clock is the process's less the latency of wake-ups, a tenth or two.
-    ledger_ns = sum(s["sender"]["process_cpu_ns"] for s in record["run"]["segments"] if s["arm"] == "ledger")
+    ledger_ns = sum(
+        s["sides"]["sender"]["process_cpu_ns"] for s in record["run"]["segments"] if s["phase"] == "ledger"
+    )
     assert record["sides"]["sender"]["cpu_ns"] > 0.65 * ledger_ns
 
 

@@ -70,7 +70,7 @@ def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(progr
     counted = record["counters"]["target"]["context-switches"]
     assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
     # /proc counts the same in all ledger segments.
-    ledger = [row["target"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
+    ledger = [row["sides"]["target"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
     slept, displaced = (
         sum(row[f"{kind}_switches"] for row in ledger) for kind in ("voluntary", "involuntary")
     )
@@ -94,7 +94,7 @@ def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
         record = record_of("--pid", pids, *options, verb="watch", check=None)
     if "cycles" in {row["event"] for row in record["samples"]}:
         pytest.skip("cycles are sampled, which are no time")
-    ledger = [row["target"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
+    ledger = [row["sides"]["target"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
     clock_ns = sum(row["process_cpu_ns"] for row in ledger)
     sampled_ns = sum(row["weight"] for row in record["samples"] if row["side"] == "target")
     assert 0.75 < sampled_ns / clock_ns < 1.25
@@ -104,6 +104,6 @@ def test_half_a_second_is_counted_of_any_program() -> None:
     with running(BUSY) as pid:
         record = record_of("--pid", str(pid), "--duration", "2", verb="watch", check=None)
     clock = record["counters"]["target"]["task-clock"]
-    ledger = [row["target"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
+    ledger = [row["sides"]["target"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
     assert clock["status"] == "scaled" and 0.2 < clock["running"] < 0.9
     assert clock["value"] == pytest.approx(sum(row["process_cpu_ns"] for row in ledger), rel=0.1)

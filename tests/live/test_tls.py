@@ -50,7 +50,7 @@ def samples_of(record: dict[str, Any], account: str) -> int:
 def test_whole_records_are_read_in_place(words: str) -> None:
     record = record_of("--impl", *words.split(), "--size", "64K")
     rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
-    sent = sum(s["sender"]["bytes"] for s in record["run"]["segments"] if s["arm"] == "ledger")
+    sent = sum(s["sides"]["sender"]["bytes"] for s in record["run"]["segments"] if s["phase"] == "ledger")
     assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
     assert rows["encrypt"]["calls"] == sent / RECORD_BYTES
     assert samples_of(record, "encrypt") > 0 and samples_of(record, "decrypt") > 0
@@ -65,7 +65,7 @@ def test_a_ring_sends_every_byte_and_does_not_know_its_records() -> None:
     """kTLS refuses MSG_WAITALL, without which a request ends short when there is no room."""
     record = record_of("--impl", "uring_send", "--size", "64K")
     rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
-    sent = sum(s["sender"]["bytes"] for s in record["run"]["segments"] if s["arm"] == "ledger")
+    sent = sum(s["sides"]["sender"]["bytes"] for s in record["run"]["segments"] if s["phase"] == "ledger")
     assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
     assert samples_of(record, "encrypt") > 0 and samples_of(record, "decrypt") > 0
     if record["traffic"]["sender"]["short_sends"]:

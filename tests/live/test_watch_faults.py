@@ -198,7 +198,7 @@ def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
     record = json.loads(done.stdout)
     assert wrong(record) == [], done.stderr
     assert [row["pid"] for row in record["target"]["pids"]] == [inside.pid]
-    assert {segment["target"]["processes"] for segment in record["run"]["segments"]} == {1}
+    assert {segment["sides"]["target"]["processes"] for segment in record["run"]["segments"]} == {1}
     assert {row["syscall"] for row in record["volume"] if row["direction"] == "send"} == {"write"}
     assert {row["peer"] for row in record["connections"]} == {f"127.0.0.1:{port}"}
     assert bytes_of(record, "pin") == 0

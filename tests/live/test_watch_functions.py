@@ -115,9 +115,9 @@ def test_functions_are_hooked_in_the_last_segments_of_a_program_that_goes_on() -
     with iperf3_server() as port:
         argv = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(round(6 * max(1, SLOW / 2)))]
         record = watch("--exact", "--duration", "3", "--", *argv)
-    arms = [segment["arm"] for segment in record["run"]["segments"]]
-    assert record["run"]["tier"] == "exact" and set(arms[-6:]) == {"functions", "unarmed"}
-    assert record["overhead"]["arms"]["functions"]["segments"] == {"unarmed": 3, "functions": 3}
+    phases = [segment["phase"] for segment in record["run"]["segments"]]
+    assert record["run"]["tier"] == "exact" and set(phases[-6:]) == {"functions", "unarmed"}
+    assert record["overhead"]["phases"]["functions"]["segments"] == {"unarmed": 3, "functions": 3}
     assert "functions_copy_in" in held(record)
     assert cells(record, "copy_in", "bytes") > 1 << 20
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from copyscope.ledger.program.headline import FILE_READS
+from copyscope.ledger.target_headline import FILE_READS
 from profiling import SLOW, in_all, is_root
 from programs import (
     SAMPLED,
@@ -114,7 +114,7 @@ def test_a_splice_pipeline_never_copies() -> None:
         assert "it spliced from socket to socket, by reference" in record["verdict"]["sentence"]
     assert bytes_of(record, "pin") > 1 << 24
     assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == 0
-    there = [row for row in record["volume"] if (row["direction"], row["arm"]) == ("receive", "ledger")]
+    there = [row for row in record["volume"] if (row["direction"], row["phase"]) == ("receive", "ledger")]
     spliced = sum(row["bytes"] for row in there)
     # What goes in comes out, but for what is in the pipe when hooks come and go.
     assert spliced == pytest.approx(bytes_of(record, "pin"), rel=0.05)

@@ -72,8 +72,8 @@ def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> 
     identity = next(row for row in record["identities"] if row["name"] == "connection_received_bytes")
     assert "mapped" in identity["what"] and identity["left"] > 1 << 20
     assert rows(record, "tcp", "mapped")
-    arms = {row["arm"] for row in record["volume"] if row["direction"] == "mapped"}
-    assert arms > {"ledger"}
+    phases = {row["phase"] for row in record["volume"] if row["direction"] == "mapped"}
+    assert phases > {"ledger"}
     assert share_of(record, "mapped") > 0.02
     assert "mapping what it received takes" in record["verdict"]["sentence"]
 
@@ -173,7 +173,7 @@ def test_a_relay_that_begins_to_splice_is_valid(tmp_path: Path) -> None:
     # On a busy machine the hook comes late.
     reasons = record["verdict"]["reasons"]
     assert [why for why in reasons if not why.startswith("loss: splices_before_their_hook")] == []
-    ledger = [row for row in record["volume"] if row["arm"] == "ledger"]
+    ledger = [row for row in record["volume"] if row["phase"] == "ledger"]
     copied = sum(row["bytes"] for row in ledger if row["syscall"] == "recvfrom")
     assert bytes_of(record, "copy_out") == pytest.approx(copied, rel=0.01)
     spliced = sum(row["bytes"] for row in ledger if row["syscall"] == spliced_on(record))
@@ -181,7 +181,7 @@ def test_a_relay_that_begins_to_splice_is_valid(tmp_path: Path) -> None:
     calls = {
         row["syscall"]: row["bytes"]
         for row in record["volume"]
-        if (row["arm"], row["direction"]) == ("calls", "send")
+        if (row["phase"], row["direction"]) == ("calls", "send")
     }
     # Its source sends as much as it passes on, be it by sendto or by splice, and does nothing else.
     relayed = (calls["sendto"] - calls.get(spliced_on(record), 0)) / 2

@@ -182,7 +182,7 @@ def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
         own, other = ("copy_in", "deferred") if name == "copies" else ("deferred", "copy_in")
         assert bytes_of(record, other) == bytes_of(alone[name], other) == 0
         assert rows_of(record, other) == [], name
-        ledger = [row["sender"] for row in record["run"]["segments"] if row["arm"] == "ledger"]
+        ledger = [row["sides"]["sender"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
         assert bytes_of(record, own) == sum(sender["bytes"] for sender in ledger), name
         # Others take the CPU and the caches, not the place where copies are made: their part of the time
         # stays about the same. Work of the other run would come on top of it.

@@ -11,22 +11,21 @@ from typing import Any
 
 import msgspec
 from copyscope.record.derived import Derived
-from copyscope.record.program.derived import DerivedProgram
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import RawRun
+from copyscope.record.measured import Measured
 from copyscope.record.sections import Section
 from copyscope.record.simulated_run import SimulatedRun
 from msgspec import inspect as shapes
 
-ROOTS = (RawRun, Derived, RawProgramRun, DerivedProgram, SimulatedRun)
-HEAD = """# The record (schema 1)
+ROOTS = (Measured, Derived, SimulatedRun)
+HEAD = """# The record (schema 2)
 
 <!-- Made by `make pages` from the Structs in tools/copyscope/record/. -->
 
 One run is one JSON file, or the same compressed (`.json.gz`). Everything that is printed, plotted or
-compared is read from such files. A record has two halves: what was measured (RawRun, RawProgramRun), and
-what follows from it by arithmetic (Derived, DerivedProgram). The second half can be made again from the
-first, without root and on another machine; a record without `verdict` has the first half only.
+compared is read from such files. A record has two halves: what was measured (Measured), and what
+follows from it by arithmetic (Derived). The second half can be made again from the first, without root and
+on another machine; a record without `verdict` has the first half only. Traffic of copyscope's own has
+`workload` and `traffic`, a watched program `target`.
 
 - The unit is in the name: `_ns`, `_us`, `_s`, `_bytes`, `_gbps`, `_hz`, `_percent`, `_share` (0 to 1).
   Counts of things have no suffix.
@@ -58,18 +57,15 @@ def schema() -> dict[str, Any]:
     for part in parts.values():
         if "description" in part:
             part["description"] = inspect.cleandoc(part["description"])  # as Python 3.13 keeps it
-    derived = {"required": ["verdict"]}  # what follows from a record may be left out
-    measured = {
-        "if": {"required": ["target"], "properties": {"target": {"type": "object"}}},
-        "then": {"allOf": [halves[2], {"if": derived, "then": halves[3]}]},
-        "else": {"allOf": [halves[0], {"if": derived, "then": halves[1]}]},
-    }
+    measured, derived, simulated = halves
+    # What follows from a record may be left out.
+    whole = {"allOf": [measured, {"if": {"required": ["verdict"]}, "then": derived}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A record of copyscope, schema 1",
+        "title": "A record of copyscope, schema 2",
         "if": {"required": ["simulated"]},
-        "then": halves[4],
-        "else": measured,
+        "then": simulated,
+        "else": whole,
         "$defs": parts,
     }
 

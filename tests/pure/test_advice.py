@@ -18,7 +18,7 @@ from copyscope.crossover import advice
 from copyscope.crossover import nearest as crossover_near
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.record.check import typed_watched
+from copyscope.record.check import typed_whole
 from copyscope.render import first_screen
 from copyscope.render.advice import advice_lines
 from rich.console import Console
@@ -144,12 +144,12 @@ def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
 def test_what_it_would_save_or_cost(change: Record, words: str) -> None:
     full = derived()
     for sends in (full, derived(receives=4096)):  # its reads are no sends
-        assert crossover_near.sending_share(typed_watched(sends)) == pytest.approx(SENDING, rel=0.01)
+        assert crossover_near.sending_share(typed_whole(sends)) == pytest.approx(SENDING, rel=0.01)
     assert words in said(full, CROSSOVER | change)
 
 
 def test_without_timed_calls_it_is_said_of_the_sends_alone() -> None:
-    text = said(derived(arms=("unprobed", "ledger")), CROSSOVER)
+    text = said(derived(phases=("unprobed", "ledger")), CROSSOVER)
     assert "it would save 20 % (10 to 25 %) of the CPU time that its sends take." in text
 
 
@@ -217,7 +217,7 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
     rows = [newest, older | {"quantity": "goodput_gbps"}, older, oldest]
     near, far = derived(local=True), derived()
     assert advice.advise(near, rows)["crossover"] == older
-    assert [crossover_near.distance(row, typed_watched(near)) for row in (older, newest, CROSSOVER)] == [
+    assert [crossover_near.distance(row, typed_whole(near)) for row in (older, newest, CROSSOVER)] == [
         0,
         1,
         2,
@@ -343,7 +343,7 @@ def test_each_remedy_has_an_answer_and_a_crossover_is_asked_for_where_nothing_el
 def relaying(sent_share: float) -> Record:
     """One thread receives and sends like amounts: this part of what it sends in calls segments."""
     raw = watched_record(receives=SIZE)
-    sent = sum(r["bytes"] for r in raw["volume"] if (r["arm"], r["direction"]) == ("calls", "send"))
+    sent = sum(r["bytes"] for r in raw["volume"] if (r["phase"], r["direction"]) == ("calls", "send"))
     moved = round(sent * sent_share)
     raw["relays"] = {"threads": 1, "received_bytes": moved, "sent_bytes": moved}
     return derive(raw)

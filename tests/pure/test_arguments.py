@@ -28,7 +28,7 @@ from copyscope.commands import run as run_command
 from copyscope.commands.verbs import VERBS, Verb
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
-from copyscope.plan.arms import parse_cpus, parse_time_s
+from copyscope.plan.instruments import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.record import store as records
 from copyscope.run.program.target import find_cgroup, find_netns, parse_pids

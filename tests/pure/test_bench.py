@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.plan.arguments import parser as profile_parser
-from copyscope.plan.arms import SAMPLED
+from copyscope.plan.instruments import SAMPLED
 from copyscope.plan.run_plan import traffic_plan
 
 HERE = paths.ROOT / "tests" / "bench"

@@ -99,7 +99,7 @@ def uncounted(record: Record) -> None:
 def switched(per_message: Callable[[Record], float], side: str = "sender") -> Change:
     def change(record: Record) -> None:
         for segment in record["run"]["segments"]:
-            segment[side]["voluntary_switches"] = (
+            segment["sides"][side]["voluntary_switches"] = (
                 round(per_message(record) * 20_000) + record["run"]["repeat"]
             )
 

@@ -9,9 +9,9 @@ import pytest
 from builders.encrypted import with_tls
 from builders.watched import KINDS, watched_record
 from copyscope.ledger.attribution import side_times
-from copyscope.ledger.derive import derive, derive_program
-from copyscope.ledger.identities import copies as identities
-from copyscope.record.program.raw import RawProgramRun
+from copyscope.ledger.checks import copies as identities
+from copyscope.ledger.derive import derive, derived
+from copyscope.record.measured import Measured
 from msgspec import convert
 
 Record = dict[str, Any]
@@ -98,7 +98,7 @@ def test_chance_breaks_none() -> None:
     """A core that copies 30 bytes per ns, faster than any, in runs of few samples and of many."""
     draw = random.Random(39)
     raw = watched_record(call="write")
-    ledger = derive_program(convert(raw, RawProgramRun), effects=False).ledger
+    ledger = derived(convert(raw, Measured), effects=False).ledger
     copied = sum(row.bytes or 0 for row in ledger if row.account == "copy_in")
     for _ in range(500):
         period_ns = draw.choice([1e6, 5e6, 2e7])
@@ -108,7 +108,7 @@ def test_chance_breaks_none() -> None:
             row | {"samples": n, "weight": round(n * period_ns), "weight_squared": float(n * period_ns**2)}
             for row, n in zip(raw["samples"], (hits, everything - hits, 0), strict=True)
         ]
-        run = convert(raw, RawProgramRun)
+        run = convert(raw, Measured)
         assert identities.copy_rows(run, side_times(run), ledger).holds is True
 
 

@@ -6,9 +6,9 @@ import builders
 import pytest
 from builders.watched import watched_record
 from copyscope.ledger.attribution import interval, side_times
+from copyscope.ledger.checks.time import sampled_time
 from copyscope.ledger.cpu_time import cpu_time, excludes_softirq
 from copyscope.ledger.derive import derive
-from copyscope.ledger.identities.time import sampled_time
 from copyscope.record.check import typed
 from msgspec import to_builtins
 
@@ -22,8 +22,8 @@ def two_clocks() -> Record:
     """A record in which the CPU clock says more than task-clock."""
     raw = builders.raw_record("one_copy")
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
-            segment["sender"]["process_cpu_ns"] = CLOCK_NS // 3
+        if segment["phase"] == "ledger":
+            segment["sides"]["sender"]["process_cpu_ns"] = CLOCK_NS // 3
     return raw
 
 
@@ -32,7 +32,7 @@ def sleeping(switches: int, seen: float, hypervisor: str | None = None) -> Recor
     raw = builders.raw_record("one_copy")
     raw["machine"]["hypervisor"] = hypervisor
     for segment in raw["run"]["segments"]:
-        segment["receiver"]["voluntary_switches"] = switches
+        segment["sides"]["receiver"]["voluntary_switches"] = switches
     for row in raw["samples"]:
         if row["side"] == "receiver":
             row["samples"] = round(row["samples"] * seen)
@@ -53,7 +53,7 @@ def test_task_clock_where_it_was_counted() -> None:
     full = derive(raw)
     assert full["sides"]["sender"]["cpu_ns"] == COUNTED_NS
     assert full["sides"]["sender"]["cpu_source"] == "task-clock"
-    assert full["sides"]["sender"]["on_cpu_share_of_wall"] == pytest.approx(0.95)
+    assert full["sides"]["sender"]["cpus_used"] == pytest.approx(0.95)
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
 
 
@@ -80,7 +80,7 @@ def test_the_cpu_clock_where_perf_has_missed_most_of_it() -> None:
     assert (spent.ns, spent.source) == (600_000_000, "CPU clock") and derive(raw)["verdict"]["valid"]
     # Wake-ups of which it bills the latency may be as much.
     for segment in raw["run"]["segments"]:
-        segment["target"]["voluntary_switches"] = 100_000
+        segment["sides"]["target"]["voluntary_switches"] = 100_000
     assert cpu_time(typed(raw), "target").source == "task-clock"
 
 

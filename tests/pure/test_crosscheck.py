@@ -133,7 +133,7 @@ def test_our_hooks_may_add_to_our_times_what_they_slow_the_traffic_down() -> Non
 
 @pytest.mark.parametrize("gate", [1, 4])
 def test_function_hooks_have_their_quantities(gate: int) -> None:
-    raw = raw_record("zero_copy", arms=("unprobed", "ledger", "calls", "functions"))
+    raw = raw_record("zero_copy", phases=("unprobed", "ledger", "calls", "functions"))
     (mine,) = [one for one in ours(with_functions(raw, gate=gate)) if "pinned_bytes" in one.quantities]
     assert mine.quantities["pinned_bytes"] == mine.quantities["deferred_bytes"] == mine.bytes > 0
     assert mine.quantities["deferred_calls"] > 0

@@ -9,7 +9,7 @@ from copyscope.commands import report
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file
 from copyscope.record.derived import Derived
-from copyscope.record.raw import RawRun
+from copyscope.record.measured import Measured
 from copyscope.sweep import results
 
 
@@ -37,7 +37,7 @@ def test_a_stale_verdict_is_worked_out_again_and_nothing_else_is_written(
         else:
             assert new == old
         assert all(
-            json.dumps(new[key]) == json.dumps(old[key]) for key in RawRun.__struct_fields__ if key in old
+            json.dumps(new[key]) == json.dumps(old[key]) for key in Measured.__struct_fields__ if key in old
         )
 
     assert report.main([str(directory), "--derive"]) == 0

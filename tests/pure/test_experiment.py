@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from copyscope.errors import UsageError
-from copyscope.plan.arms import parse_time_s
+from copyscope.plan.instruments import parse_time_s
 from copyscope.sweep.experiment import (
     Experiment,
     arguments,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import raw_record
+from builders import did, raw_record
 from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope import paths
@@ -190,7 +190,7 @@ def crafted(impl: str, misses: dict[str, tuple[int, int]], cycles: dict[str, int
     `cycles`: account -> samples; one is of 100,000, and all else has ten.
     """
     raw = raw_record(impl, pmu=True)
-    delivered = sum(s["receiver"]["bytes"] for s in raw["run"]["segments"] if s["arm"] == "ledger") / 1024
+    delivered = did(raw, "receiver", "bytes", "ledger") / 1024
     kinds = {"LLC-load-misses": 1024, "L1-dcache-load-misses": 1024, "cycles": 100_000}
     kept: dict[tuple[str, str, str], Record] = {}
     for row in raw["samples"]:
@@ -279,7 +279,7 @@ def test_a_copy_that_was_timed_has_no_events_and_the_whole_has_them() -> None:
             "LLC miss: demand loads only, no prefetches (Intel)",
         ),
         ("x86_64", "AMD EPYC 9B14", "LLC miss: demand fills from memory (AMD Zen)"),
-        ("aarch64", "ARM implementer 0x41 part 0xd40", "LLC miss: reads (arm64)"),
+        ("aarch64", "PHASE implementer 0x41 part 0xd40", "LLC miss: reads (arm64)"),
         ("x86_64", "QEMU Virtual CPU", "LLC miss: as this PMU counts them"),
     ],
 )

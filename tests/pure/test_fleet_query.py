@@ -154,7 +154,7 @@ def test_what_is_no_whole_record_is_left_out_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path, "a", own("6.1.0\x1b[2J'; DROP TABLE every; --", "e1000", 1.0))
-    put(tmp_path, "b", own("6.1.0", "e1000", 1.0)).write_text('{"schema": 1}')
+    put(tmp_path, "b", own("6.1.0", "e1000", 1.0)).write_text('{"schema": 2}')
     put(tmp_path, "c", own("6.1.0", "e1000", 1.0)).write_text("{")
     late = own("6.1.0", "e1000", 1.0)
     path = put(tmp_path, "d", late)

@@ -186,7 +186,7 @@ def harmless(text: str) -> None:
 def test_a_watched_program_may_be_called_anything() -> None:
     made = watched_record()
     made["target"] = made["target"] | {"name": EVIL, "comm": EVIL}
-    made["workload"] = made["workload"] | {"command": [EVIL]}
+    made["target"] = made["target"] | {"command": [EVIL]}
     made["machine"] = made["machine"] | {"kernel": EVIL, "hostname": EVIL}
     made = derive(made)
     made["verdict"] = {**made["verdict"], "valid": False, "reasons": [EVIL], "sentence": EVIL}

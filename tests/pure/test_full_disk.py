@@ -113,7 +113,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made = Runs()
     monkeypatch.setattr(run_command, "Session", made)
     monkeypatch.setattr(run_command, "ask_revision", lambda: lambda: (None, None))
-    monkeypatch.setattr(outcome, "assemble", lambda *_: builders.raw_record())
+    monkeypatch.setattr(outcome, "assemble", lambda *_, **__: builders.raw_record())
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return made
@@ -148,7 +148,7 @@ def test_what_a_fault_of_ours_may_not_take_with_it_is_kept(
     """Whatever a derivation meets: what was measured is there, to be derived by another copyscope."""
     assert disks.full == []
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise AssertionError("of a pause")
 
     monkeypatch.setattr(outcome, step, fails)

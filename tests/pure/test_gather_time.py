@@ -38,13 +38,14 @@ def run_with(samples: int, user: int, gather_share: float) -> Record:
 
 def timed(segment: Record, gather_ns: float) -> Record:
     """The segment with a timer whose mean over all ledger segments makes `gather_ns`."""
-    if segment["arm"] != "ledger":
+    if segment["phase"] != "ledger":
         return segment
-    ledgers = [s for s in RAW["run"]["segments"] if s["arm"] == "ledger"]
-    mean_ns = gather_ns / sum(s["sender"]["messages"] for s in ledgers)
-    sender = segment["sender"]
+    ledgers = [s for s in RAW["run"]["segments"] if s["phase"] == "ledger"]
+    mean_ns = gather_ns / sum(s["sides"]["sender"]["messages"] for s in ledgers)
+    sender = segment["sides"]["sender"]
     spent = round(mean_ns * sender["gather_timed_messages"])
-    return {**segment, "sender": {**sender, "gather_timed_ns": spent}}
+    sides = segment["sides"] | {"sender": {**sender, "gather_timed_ns": spent}}
+    return segment | {"sides": sides}
 
 
 def broken(record: Record) -> set[str]:
@@ -99,8 +100,8 @@ def test_a_timer_is_compared_with_what_the_sampled_cycles_took() -> None:
     raw = builders.raw_record("two_copy", pmu=True)
     assert broken(raw) == set()
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
-            segment["sender"]["gather_timed_ns"] *= 2
+        if segment["phase"] == "ledger":
+            segment["sides"]["sender"]["gather_timed_ns"] *= 2
     assert "gather_fits" in broken(raw)
 
 

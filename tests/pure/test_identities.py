@@ -9,7 +9,7 @@ import builders
 import pytest
 from builders.encrypted import with_tls
 from copyscope.ledger.derive import derive
-from copyscope.record.raw import RawRun
+from copyscope.record.measured import Measured
 from copyscope.record.segments import select, total, uncopied_out
 from copyscope.record.store import RecordError
 from hypothesis import given, settings
@@ -45,16 +45,16 @@ def change(record: Record, path: Path, by: int) -> Record:
     return changed
 
 
-def first_segment(arm: str) -> int:
-    return next(i for i, s in enumerate(RAW["one_copy"]["run"]["segments"]) if s["arm"] == arm)
+def first_segment(phase: str) -> int:
+    return next(i for i, s in enumerate(RAW["one_copy"]["run"]["segments"]) if s["phase"] == phase)
 
 
-LEDGER, CALLS, BYTES = (first_segment(arm) for arm in ("ledger", "calls", "bytes"))
+LEDGER, CALLS, BYTES = (first_segment(phase) for phase in ("ledger", "calls", "bytes"))
 SEND, RECEIVE, COPY_OUT, REQUESTS = 0, 1, 2, 3  # rows of `bytes`
 
 
 def segment(side: str, *keys: str, index: int = BYTES) -> Path:
-    return ("run", "segments", index, side, *keys)
+    return ("run", "segments", index, "sides", side, *keys)
 
 
 # what is changed by how much -> the identities that must say so
@@ -161,7 +161,7 @@ def test_samples_that_were_lost() -> None:
 
 def test_an_arm_that_did_not_run_is_not_checked() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
-    raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["arm"] != "calls"]
+    raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["phase"] != "calls"]
     found = {i["name"]: i for i in derive(raw)["identities"]}
     assert found["timed_calls"]["holds"] is None
 
@@ -184,7 +184,7 @@ def test_other_calls_of_the_sender_are_no_sends() -> None:
     (row,) = (row for row in raw["calls"] if row["side"] == "sender")
     raw["calls"].append({**row, "syscall": "recvmsg", "calls": 500})
     (found,) = (i for i in derive(raw)["identities"] if i["name"] == "timed_calls")
-    made = sum(s["sender"]["calls"] for s in raw["run"]["segments"] if s["arm"] == "calls")
+    made = sum(s["sides"]["sender"]["calls"] for s in raw["run"]["segments"] if s["phase"] == "calls")
     assert (found["left"], found["right"], found["tolerance"]) == (made, made, 0)
 
 
@@ -192,7 +192,7 @@ def test_bytes_copied_out_that_the_kernel_did_not_see_keep_the_readers_count_and
     raw = copy.deepcopy(RAW["one_copy"])
     raw["bytes"][COPY_OUT] |= {"bytes": 0, "calls": 0}
     (row,) = (row for row in derive(raw)["ledger"] if row["account"] == "copy_out")
-    read = sum(s["receiver"]["bytes"] for s in raw["run"]["segments"] if s["arm"] == "ledger")
+    read = sum(s["sides"]["receiver"]["bytes"] for s in raw["run"]["segments"] if s["phase"] == "ledger")
     assert (row["bytes"], row["bytes_method"], row["calls"]) == (read, "exact", None)
     assert row["reasons"]["calls"] == "nothing was copied out in the segments that count it"
 
@@ -236,26 +236,12 @@ def test_the_rows_have_all_that_was_sent_and_received(impl: str) -> None:
     rows = Counter[str]()
     for row in FULL[impl]["ledger"]:
         rows[row["account"]] += row["bytes"] or 0
-    segments = select(convert(RAW[impl], RawRun).run.segments, "ledger")
+    segments = select(convert(RAW[impl], Measured).run.segments, "ledger")
     assert rows["copy_in"] + rows["pin"] == total(segments, "sender", "bytes")
     assert rows["copy_out"] == total(segments, "receiver", "bytes") - uncopied_out(segments)
     if FULL[impl]["zerocopy"]:
         never = FULL[impl]["zerocopy"]["bytes_zero_copy"]
         assert rows["pin"] == rows["deferred"] + rows["silent"] + never > 0
-
-
-@pytest.mark.parametrize("impl", IMPLS)
-def test_of_an_older_record_the_kernel_counts_in_the_ledgers_segments(impl: str) -> None:
-    raw = builders.raw_record(impl, arms=("unprobed", "ledger", "calls"))
-    del raw["run"]["bytes_arm"]
-    full = derive(raw)
-    assert all(i["holds"] for i in full["identities"])
-    rows = {row["account"]: row for row in full["ledger"] if row["bytes"]}
-    out = rows["copy_out"]
-    assert (out["bytes_by"], out["bytes_method"], out["calls_method"]) == ("kernel", "exact", "exact")
-    ledger_at = next(i for i, s in enumerate(raw["run"]["segments"]) if s["arm"] == "ledger")
-    names = broken(change(raw, segment("sender", "bytes", index=ledger_at), 1))
-    assert "sent_bytes" in names
 
 
 CELLS = [
@@ -278,9 +264,9 @@ def test_no_changed_time_of_the_ledger_gets_past(path: Path, factor: float) -> N
 
 def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned() -> None:
     rows = {row["account"]: row for row in FULL["tls"]["ledger"]}
-    ledger = [s for s in RAW["tls"]["run"]["segments"] if s["arm"] == "ledger"]
-    sent = sum(s["sender"]["bytes"] for s in ledger)
-    records = sum(s["sender"]["messages"] for s in ledger) * 4
+    ledger = [s for s in RAW["tls"]["run"]["segments"] if s["phase"] == "ledger"]
+    sent = sum(s["sides"]["sender"]["bytes"] for s in ledger)
+    records = sum(s["sides"]["sender"]["messages"] for s in ledger) * 4
     for account in ("encrypt", "decrypt"):
         assert (rows[account]["bytes"], rows[account]["calls"]) == (sent, records)
     for account in ("copy_in", "pin"):
@@ -325,7 +311,7 @@ def test_the_end_of_the_stream_is_one_byte_where_it_has_come(state: int) -> None
 def test_where_a_send_was_short_records_are_not_known() -> None:
     raw = copy.deepcopy(RAW["tls"])
     for segment_ in raw["run"]["segments"]:
-        segment_["sender"]["tls_records"] = None
+        segment_["sides"]["sender"]["tls_records"] = None
     raw["traffic"]["sender"]["tls_records"] = None
     full = derive(raw)
     found = {i["name"]: i for i in full["identities"]}

@@ -194,7 +194,7 @@ def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
 
 
 def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
-    record = derive(with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "functions"))))
+    record = derive(with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "functions"))))
     found = module("figures").figures_of(record)
     assert found["one_copy, losses"] == "none; 1 that this kernel does not count"
     timed = sum(cell["timed_calls"] for cell in record["functions"]["cells"])
@@ -202,7 +202,7 @@ def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
 
 
 def test_copies_on_the_time_of_other_tasks_are_a_figure_where_there_are_copies() -> None:
-    record = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")))
+    record = with_functions(raw_record("zero_copy", phases=("unprobed", "ledger", "functions")))
     owners = record["functions"]["owners"]
     copied = sum(row["bytes"] for row in owners)
     elsewhere = sum(row["bytes"] for row in owners if row["current_side"] != "sender")

@@ -396,8 +396,8 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
     raw = builders.raw_record("one_copy")
     softirq = sum(r["weight"] for r in raw["samples"] if (r["side"], r["context"]) == ("sender", "softirq"))
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
-            segment["sender"]["process_cpu_ns"] -= softirq // 3
+        if segment["phase"] == "ledger":
+            segment["sides"]["sender"]["process_cpu_ns"] -= softirq // 3
     builders.without_task_clock(raw)
     assert not all(i["holds"] for i in derive(raw)["identities"] if i["name"] == "sender_time")
     raw["machine"]["irq_time_accounting"] = True

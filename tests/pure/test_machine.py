@@ -119,7 +119,7 @@ def test_arm_server(tmp_path: Path) -> None:
         "sys/devices/system/cpu/cpufreq/boost": "0",
     }
     seen = fingerprint.describe(root=plant(tmp_path, files))
-    assert seen["cpu_model"] == "ARM implementer 0x41 part 0xd0c"
+    assert seen["cpu_model"] == "PHASE implementer 0x41 part 0xd0c"
     assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False and seen["hybrid"] is None
 
 
@@ -129,9 +129,9 @@ def test_every_type_of_core_is_found_by_its_pmu(tmp_path: Path) -> None:
     files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in pmus.items()}
     files["sys/bus/event_source/devices/uncore_imc_0/cpumask"] = "0"
     assert fingerprint.describe(root=plant(tmp_path / "a", files))["hybrid"] == pmus
-    arm = {"armv8_cortex_a55": "0-3", "armv8_cortex_a76": "4-7"}
-    files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in arm.items()}
-    assert fingerprint.describe(root=plant(tmp_path / "b", files))["hybrid"] == arm
+    hybrid = {"armv8_cortex_a55": "0-3", "armv8_cortex_a76": "4-7"}
+    files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in hybrid.items()}
+    assert fingerprint.describe(root=plant(tmp_path / "b", files))["hybrid"] == hybrid
 
 
 def test_irq_time_accounting_out_of_proc_config(tmp_path: Path) -> None:

@@ -96,8 +96,8 @@ def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
     raw = busy_record(0)
     factors = iter([1, 4, 1])
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "unprobed":
-            segment["receiver"]["bytes"] *= next(factors)
+        if segment["phase"] == "unprobed":
+            segment["sides"]["receiver"]["bytes"] *= next(factors)
     state = derive(raw)["machine_state"]
     assert state["spread_share"] == pytest.approx(3**0.5 / 2)  # of 1, 4, 1: 1.732 about 2
     assert state["sentence"] == "unsteady: segments varied by 87 %: repeat, or --duration 12"

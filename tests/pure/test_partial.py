@@ -22,9 +22,9 @@ RUNS: dict[str, dict[str, Any]] = {
     "interrupted after one segment": {"stopped_after": 1},
     "nothing was measured": {"stopped_after": 0},
     "nothing was measured, nobody is left": {"stopped_after": 0, "died": ("sender", "receiver", "collector")},
-    "calls only": {"arms": ("unprobed", "calls")},
-    "ledger only": {"arms": ("unprobed", "ledger")},
-    "no instrument": {"arms": ("unprobed",)},
+    "calls only": {"phases": ("unprobed", "calls")},
+    "ledger only": {"phases": ("unprobed", "ledger")},
+    "no instrument": {"phases": ("unprobed",)},
 }
 IMPLS = ("one_copy", "two_copy", "zero_copy", "null")
 
@@ -70,7 +70,7 @@ def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
 
 def test_errors_stand_before_a_broken_identity() -> None:
     raw = builders.raw_record("one_copy", died=("receiver",))
-    raw["run"]["segments"][1]["sender"]["bytes"] += 1
+    raw["run"]["segments"][1]["sides"]["sender"]["bytes"] += 1
     reasons = derive(raw)["verdict"]["reasons"]
     assert reasons[0] == "run: receiver: ended by SIGKILL"
     assert any(reason.startswith("identity delivered") for reason in reasons[1:])
@@ -86,7 +86,7 @@ def test_a_part_of_the_instruments_makes_a_valid_run(impl: str, run: str) -> Non
 
 def test_without_the_ledger_nothing_of_it_is_zero() -> None:
     full = derived("zero_copy", "calls only")
-    absent = "no segment of the arm ledger in this run"
+    absent = "no ledger segment in this run"
     for row in full["ledger"]:
         if row["account"] != "gather":
             assert row["bytes"] is None and row["cpu_ns"] is None
@@ -107,8 +107,8 @@ def test_without_the_ledger_nothing_of_it_is_zero() -> None:
     assert full["zerocopy"]["bytes_silent"] is None
     assert absent in full["verdict"]["sentence"]
     assert "no copy on the way" not in full["verdict"]["sentence"]
-    assert full["overhead"]["reason"] == "no segment of this arm in this run"
-    assert full["overhead"]["arms"]["calls"]["ratio"] is not None
+    assert full["overhead"]["reason"] == "no segment of this phase in this run"
+    assert full["overhead"]["phases"]["calls"]["ratio"] is not None
 
 
 def test_without_a_sender_the_gather_copy_is_known_by_its_timer_or_not_at_all() -> None:
@@ -143,8 +143,8 @@ NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
 
 def without_hooks(impl: str) -> Record:
     """A run on a kernel where the sampler works and no hook does."""
-    raw = builders.raw_record(impl, arms=("unprobed", "ledger"))
-    raw["run"]["bytes_arm"] = None
+    raw = builders.raw_record(impl, phases=("unprobed", "ledger"))
+    raw["run"]["bytes_phase"] = None
     raw["bytes"] = []
     for row in raw["hooks"]:
         row |= {"state": "missing", "how": None, "reason": NO_BTF}

@@ -137,4 +137,4 @@ def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     del raw["samples"]
     store.write(raw, tmp_path / "half.json")
     assert command.main([str(tmp_path / "half.json")]) == 1
-    assert "half.json: not a whole record: samples: missing" in capsys.readouterr().err
+    assert "half.json: not a whole record: Object missing required field `samples`" in capsys.readouterr().err

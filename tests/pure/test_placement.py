@@ -19,7 +19,7 @@ from copyscope.ledger.placement import sentence
 from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.plan import options
 from copyscope.plan.placement import beside, place
-from copyscope.record.raw import Pinned
+from copyscope.record.measured import Pinned
 from copyscope.render import first_screen
 from rich.console import Console
 
@@ -267,7 +267,7 @@ def test_a_record_names_cpu_core_type_node_and_cache() -> None:
     assert not derive(raw)["placement"]["caution"]
     del raw["placement"]
     old = derive(raw)
-    assert "placement" not in old and "cpus" not in old["sides"]["sender"]
+    assert "placement" not in old and old["sides"]["sender"]["cpus"] is None
 
 
 def resolved(

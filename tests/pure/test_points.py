@@ -51,7 +51,7 @@ def test_metrics_of_a_run_without_pmu() -> None:
 
 def test_every_metric_is_a_value_or_has_a_reason() -> None:
     runs = [derived(impl, pmu=pmu) for impl in ("one_copy", "zero_copy", "null") for pmu in (False, True)]
-    runs += [derived(fixed_messages=23), derived(arms=("unprobed", "calls")), derived(died=("collector",))]
+    runs += [derived(fixed_messages=23), derived(phases=("unprobed", "calls")), derived(died=("collector",))]
     for record in runs:
         for name, metric in metrics.METRICS.items():
             found = metrics.read(record, name)

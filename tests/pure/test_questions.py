@@ -63,7 +63,12 @@ def test_with_a_pmu_it_is_answered_from_the_counters() -> None:
             # one copy less: half of the last-level misses, the same in the first level
             llc = 10.0 if record["workload"]["impl"] == "one_copy" else 20.0
             kib = (
-                sum(s["receiver"]["bytes"] for s in record["run"]["segments"] if s["arm"] == "ledger") / 1024
+                sum(
+                    s["sides"]["receiver"]["bytes"]
+                    for s in record["run"]["segments"]
+                    if s["phase"] == "ledger"
+                )
+                / 1024
             )
             record["counters"][side]["LLC-load-misses"]["value"] = llc * kib
             record["counters"][side]["L1-dcache-load-misses"]["value"] = 50.0 * kib

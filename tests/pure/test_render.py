@@ -376,9 +376,9 @@ def test_progress_in_a_log_is_sparse() -> None:
     now_s = 0.0
     log = io.StringIO()
     with Steps("run", 3, stream=log, clock=lambda: now_s) as steps:
-        for arm, at_s in (("ledger", 0.0), ("calls", 3.0), ("unprobed", 12.0)):
+        for phase, at_s in (("ledger", 0.0), ("calls", 3.0), ("unprobed", 12.0)):
             now_s = at_s
-            steps.begin(arm)
+            steps.begin(phase)
             steps.done()
     # Two steps took 12 s: the third will take 6.
     assert log.getvalue() == "run: 1 of 3: ledger\nrun: 3 of 3: unprobed, 6 s left\n"

@@ -55,7 +55,7 @@ def test_records_of_two_machines_are_refused_by_the_key(directory: Path, key: st
 
 def test_a_newer_schema_is_refused_and_not_left_out(directory: Path) -> None:
     change(directory, schema=99)
-    with pytest.raises(UsageError, match=r"schema 99, this copyscope reads up to 1"):
+    with pytest.raises(UsageError, match=r"schema 99, this copyscope reads up to 2"):
         results.load(directory)
 
 
@@ -73,7 +73,7 @@ def test_a_record_without_a_section_is_named_and_left_out(directory: Path) -> No
     del broken["ledger"]
     records_file.write(file_of(directory), [broken, *others])
     (entry,) = results.load(directory).left_out
-    assert entry.reason.startswith("damaged: ledger: missing")
+    assert entry.reason.startswith("damaged: Object missing required field `ledger`")
 
 
 def test_the_same_run_twice_counts_once(directory: Path) -> None:

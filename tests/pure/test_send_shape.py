@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from builders.kernel import hook_row
 from builders.watched import CALLS, EDGE_CALLS, watched_record
+from copyscope.ledger import send_shape
 from copyscope.ledger.derive import derive
-from copyscope.ledger.program import send_shape
 from copyscope.render.portrait import portrait_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_histograms_add_up(histograms: list[dict[int, int]]) -> None:
 def test_zero_copy_of_io_uring_that_did_not_ask_is_unknown() -> None:
     raw = watched_record(zerocopy=True)
     for segment in raw["run"]["segments"]:
-        segment["target"] |= {"completions": 0, "copied": 0, "notifications": 0, "untold": CALLS}
+        segment["sides"]["target"] |= {"completions": 0, "copied": 0, "notifications": 0, "untold": CALLS}
     full = derive(raw)
     deferred = next(row for row in full["ledger"] if row["account"] == "deferred")
     assert deferred["bytes"] is None and "IORING_SEND_ZC_REPORT_USAGE" in deferred["reasons"]["bytes"]

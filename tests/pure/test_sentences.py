@@ -45,9 +45,9 @@ def sampled(counts: dict[str, int], period_ns: float = SAMPLE_NS, **options: Any
 
 def with_cpu_ns(raw: Record, cpu_ns: float) -> Record:
     """It used so much in all of its ledger segments, and as much in others."""
-    ledger = [row for row in raw["run"]["segments"] if "ledger" in row["arm"]]
+    ledger = [row for row in raw["run"]["segments"] if "ledger" in row["phase"]]
     for segment in raw["run"]["segments"]:
-        segment["target"]["process_cpu_ns"] = round(cpu_ns / len(ledger))
+        segment["sides"]["target"]["process_cpu_ns"] = round(cpu_ns / len(ledger))
     raw["counters"]["target"]["task-clock"]["value"] = round(cpu_ns)
     return raw
 
@@ -222,7 +222,7 @@ def test_short_lived_processes_are_valid_and_it_is_said_that_their_clocks_were_m
     raw = watched_record()
     raw["counters"] = {"target": {}}
     for segment in raw["run"]["segments"]:
-        segment["target"]["process_cpu_ns"] = 450_000_000 // 3
+        segment["sides"]["target"]["process_cpu_ns"] = 450_000_000 // 3
     assert not derive(raw)["verdict"]["valid"]
     raw["target"] |= {"exits": 20, "forks": 20}
     said = sentence(raw)
@@ -235,7 +235,7 @@ def test_a_sender_that_waits_for_each_notice_is_told_so() -> None:
     raw = raw_record(impl="zero_copy", kind="veth")
     for segment in raw["run"]["segments"]:
         wait_ns = (segment["end_ns"] - segment["begin_ns"]) // 4
-        segment["sender"]["zerocopy"] |= {"waits": 100, "wait_ns": wait_ns}
+        segment["sides"]["sender"]["zerocopy"] |= {"waits": 100, "wait_ns": wait_ns}
     full = derive(raw)
     threads = raw["workload"]["threads"]
     assert full["zerocopy"]["waiting_share"] == pytest.approx(0.25 / threads)

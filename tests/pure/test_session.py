@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from copyscope.errors import AbandonedError, RunError
 from copyscope.machine import fingerprint
-from copyscope.plan.arms import SAMPLED
+from copyscope.plan.instruments import SAMPLED
 from copyscope.plan.run_plan import RunPlan, traffic_plan, watch_plan
 from copyscope.plan.schedule import Segment
 from copyscope.record.segments import WARM_UP
@@ -77,11 +77,11 @@ class Somebody(Subject):
 
     def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
         for segment in planned:
-            self.session.hook(segment.arm)
+            self.session.hook(segment.phase)
             yield segment
 
-    def probes(self, arm: str) -> tuple[str, ...]:
-        return PROBES[arm]
+    def probes(self, phase: str) -> tuple[str, ...]:
+        return PROBES[phase]
 
     def before(self) -> Any:
         return self._mark("before")
@@ -117,13 +117,13 @@ def nothing(_: Segment) -> None:
 
 
 def made(
-    monkeypatch: pytest.MonkeyPatch, arms: Iterable[str], fails: Callable[[Segment], None] = nothing
+    monkeypatch: pytest.MonkeyPatch, phases: Iterable[str], fails: Callable[[Segment], None] = nothing
 ) -> tuple[Session, list[str]]:
     said: list[str] = []
     monkeypatch.setattr(session, "Child", lambda *_: Collector(said))
     monkeypatch.setattr(session, "_going", [])
     monkeypatch.setattr(fingerprint, "read_load", lambda own_ns, _: {"own_ns": own_ns})
-    segments = tuple(Segment(number, 0, arm, 0.5) for number, arm in enumerate(arms))
+    segments = tuple(Segment(number, 0, phase, 0.5) for number, phase in enumerate(phases))
     plan = RunPlan(PROBES, segments, 199, None, counters=True, seed=1)
     steps = session.Silent()
     return Session(plan, Somebody(said, fails), steps), said
@@ -141,7 +141,7 @@ def test_a_mark_stands_on_either_side_of_each_change(monkeypatch: pytest.MonkeyP
         *("end", "perf off", "close", "after", "report", "finish", "end"),
     ]
     assert at(raw) == [["before", "begin", "end", "after"]]
-    assert raw.bytes_arm == "ledger" and len(raw.loads) == 2 and raw.errors == []
+    assert raw.bytes_phase == "ledger" and len(raw.loads) == 2 and raw.errors == []
 
 
 def test_where_nothing_changes_the_marks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_function_hooks_come_once_before_the_first_segment_that_wants_them(
     run.perform()
     told = [line for line in said if line.startswith(("open", "close"))]
     opened = ("unarmed", "unarmed", "functions", "functions")
-    assert told == [line for arm in opened for line in (f"open {arm}", "close")]
+    assert told == [line for phase in opened for line in (f"open {phase}", "close")]
 
 
 def test_the_next_run_waits_until_the_hooks_of_the_last_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_when_all_is_measured_a_signal_is_held_off(monkeypatch: pytest.MonkeyPat
 
     for fails in (nothing, fault):
         run, said = made(monkeypatch, ["unprobed"], fails)
-        run.raw.segments += [{"arm": "unprobed"}]
+        run.raw.segments += [{"phase": "unprobed"}]
         run.perform(partial(said.append, "hold"))
         assert said.count("hold") == 1 and said.index("hold") < said.index("report")
 
@@ -264,13 +264,15 @@ def test_a_signal_while_reports_are_read_is_no_whole_run(monkeypatch: pytest.Mon
     assert raw.interrupted and raw.errors == ["interrupted: the run was stopped before its end"]
 
 
-@pytest.mark.parametrize("arm", ["unprobed", WARM_UP])
-def test_of_a_run_that_measured_nothing_there_is_no_record(monkeypatch: pytest.MonkeyPatch, arm: str) -> None:
+@pytest.mark.parametrize("phase", ["unprobed", WARM_UP])
+def test_of_a_run_that_measured_nothing_there_is_no_record(
+    monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
     def fails(_: Segment) -> None:
         raise RunError("receiver: no answer in time: it is still running")
 
     run, said = made(monkeypatch, ["unprobed"], fails)
-    run.raw.segments += [{"arm": arm}] * (arm == WARM_UP)
+    run.raw.segments += [{"phase": phase}] * (phase == WARM_UP)
     with pytest.raises(RunError, match="receiver: no answer"):
         run.perform()
     assert "report" not in said and said[-1] == "end"
@@ -311,7 +313,7 @@ def test_both_subjects_are_measured_by_one_kind_of_plan() -> None:
 def test_one_segment_is_the_whole_run_of_either() -> None:
     (own,) = traffic_plan(options(messages=23), SAMPLED, 1, in_pieces=False).segments
     (watched,) = watch_plan(options(whole=True, duration=None), 1).segments
-    assert (own.arm, own.length_s) == (watched.arm, watched.length_s) == ("ledger+calls", float("inf"))
+    assert (own.phase, own.length_s) == (watched.phase, watched.length_s) == ("ledger+calls", float("inf"))
     (timed,) = watch_plan(options(whole=True), 1).segments
     assert timed.length_s == 2.0
 

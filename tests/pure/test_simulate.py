@@ -181,7 +181,7 @@ def test_presets_are_machines_that_can_be_modelled() -> None:
     for name, model in caches.PRESETS.items():
         caches.check(model)
         assert model.name == name and model.source
-    # Sets of L1D, L2 and LLC, as these CPUs say them (CPUID leaf 4, AMD 0x8000001D, Arm CCSIDR_EL1).
+    # Sets of L1D, L2 and LLC, as these CPUs say them (CPUID leaf 4, AMD 0x8000001D, Phase CCSIDR_EL1).
     sets = {
         name: [
             level.size_bytes // level.ways // model.line_bytes for level in (model.l1d, model.l2, model.llc)
@@ -495,7 +495,9 @@ def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None
         "one_copy at 1024 bytes: bytes of the sender, warm-up included: 5 instead of 131072"
     ]
     del made["simulated"]["measurements"][0]["rows"][0]["l2_load_misses_per_kib"]
-    assert store.validate(made) == ["simulated.measurements[0].rows[0].l2_load_misses_per_kib: missing"]
+    assert store.validate(made) == [
+        "Object missing required field `l2_load_misses_per_kib` - at `$.simulated.measurements[0].rows[0]`"
+    ]
 
 
 def test_a_modelled_record_is_in_no_measured_number(

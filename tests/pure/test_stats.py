@@ -64,7 +64,7 @@ def test_interval_changes_its_unit() -> None:
 
 
 def test_paired_ratio_takes_drift_out() -> None:
-    """Both arms of a block drift alike by a factor of three over the run; the ratio does not."""
+    """Both phases of a block drift alike by a factor of three over the run; the ratio does not."""
     pairs = [(0.95 * speed, speed) for speed in (10.0, 17.0, 30.0, 12.0, 25.0, 14.0)]
     found = stats.paired_ratio(pairs, seed=1)
     assert found.value == pytest.approx(0.95)

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[list[Record], str]] = {
     "every run is invalid": (invalid(), "no valid run of this point: lost"),
     "a fixed number of messages": (
         sweep(sizes=(4096, 65_536), threads=(1,), repeats=2, fixed_messages=500),
-        "n/a in every row: no segment of the arm unprobed in this run",
+        "n/a in every row: no unprobed segment in this run",
     ),
     "nothing is sent": (sweep(impls=("null",), threads=(1,), repeats=2), "no payload was delivered"),
     "the receiver drops": (sweep(threads=(1,), repeats=2, receiver="trunc"), "Verdict"),
@@ -40,8 +40,8 @@ CASES: dict[str, tuple[list[Record], str]] = {
         "no two strategies were measured",
     ),
     "no ledger": (
-        sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, arms=("unprobed", "calls")),
-        "no segment of the arm ledger",
+        sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, phases=("unprobed", "calls")),
+        "no ledger segment",
     ),
     "the collector died": (
         sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, died=("collector",)),

@@ -242,7 +242,7 @@ def test_a_damaged_record_is_named_and_run_again(directory: Path) -> None:
     sweep(directory, make)
     lines = [store.compressed_line(record) for record in kept(directory)]
     lines[0] = lines[0][:100]
-    lines[1] = store.compressed_line({"schema": 1})
+    lines[1] = store.compressed_line({"schema": 2})
     lines[2] = lines[2][:500] + b"?" + lines[2][501:]
     file_of(directory).write_bytes(b"".join(lines))
     outcome = sweep(directory, make)

@@ -11,10 +11,10 @@ from builders.kernel import hook_row
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.plan.arguments import parser
-from copyscope.plan.arms import SAMPLED, all_at_once, arm_probes, bytes_apart, parse_instruments
+from copyscope.plan.instruments import SAMPLED, all_at_once, bytes_apart, parse_instruments, phase_probes
 from copyscope.plan.options import Traffic, check_usage
 from copyscope.plan.run_plan import RunPlan, traffic_plan
-from copyscope.plan.schedule import ARM_WEIGHTS
+from copyscope.plan.schedule import PHASE_WEIGHTS
 from copyscope.plan.tier import choose_tier
 from copyscope.record import store
 from copyscope.record.hooks import why_not
@@ -126,7 +126,7 @@ def test_a_tracepoint_that_the_clock_needs_is_as_good_as_a_root() -> None:
 
 @pytest.mark.parametrize(("tier", "valid"), [("exact", False), ("sampled", True)])
 def test_a_run_without_function_hooks_is_not_judged_by_them(tier: str, valid: bool) -> None:
-    raw = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls", "functions")))
+    raw = with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "calls", "functions")))
     if tier == "sampled":
         raw = raw_record("one_copy")
     raw["run"] |= {"tier": tier, "tier_reason": "of this test"}
@@ -198,7 +198,9 @@ def test_functions_by_name_have_no_other_plan() -> None:
 
 def exact_record(**changes: Any) -> dict[str, Any]:
     """With hooks of other rows of the same categories, a mark, and one call in four timed."""
-    raw = with_functions(raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=4, **changes)
+    raw = with_functions(
+        raw_record("zero_copy", phases=("unprobed", "ledger", "functions")), gate=4, **changes
+    )
     raw["hooks"] += [
         hook("pin_record", category="pin", state="attached"),
         hook("push", category=None, state="attached"),
@@ -240,9 +242,9 @@ def test_one_in_a_thousand_of_what_it_is_a_part_of_marks_the_run(name: str) -> N
 
 @pytest.mark.parametrize("impl", ["one_copy", "two_copy", "zero_copy", "sendfile"])
 def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
-    sampled = raw_record(impl, arms=("unprobed", "ledger", "calls"))
+    sampled = raw_record(impl, phases=("unprobed", "ledger", "calls"))
     sampled["run"] |= {"tier": "sampled", "tier_reason": "the sampler: no function can be hooked"}
-    hooked = with_functions(raw_record(impl, arms=("unprobed", "ledger", "calls", "functions")))
+    hooked = with_functions(raw_record(impl, phases=("unprobed", "ledger", "calls", "functions")))
     one, other = derive(sampled), derive(hooked)
     assert list(one) == list(other) and set(one["run"]) == set(other["run"])
     for name, key in (("ledger", "account"), ("stages", "stage")):
@@ -308,10 +310,10 @@ def test_what_cannot_be_counted_is_wrong_usage(options: list[str], said: str) ->
 
 
 def test_bytes_have_segments_of_their_own_but_in_a_run_of_one_segment() -> None:
-    arms = arm_probes(("counters", "calls", "sampler"))
-    apart = bytes_apart(arms)
+    phases = phase_probes(("counters", "calls", "sampler"))
+    apart = bytes_apart(phases)
     assert (apart["ledger"], apart["bytes"]) == (("sampler",), ("bytes",))
-    assert set(apart) == {"unprobed", "ledger", "calls", "bytes"} <= set(ARM_WEIGHTS)
-    assert bytes_apart(arm_probes(("counters",)))["ledger"] == ()
-    assert "bytes" not in bytes_apart(arm_probes(("calls",)))
-    assert all_at_once(arms) == {"ledger+calls": ("bytes", "sampler", "calls")}
+    assert set(apart) == {"unprobed", "ledger", "calls", "bytes"} <= set(PHASE_WEIGHTS)
+    assert bytes_apart(phase_probes(("counters",)))["ledger"] == ()
+    assert "bytes" not in bytes_apart(phase_probes(("calls",)))
+    assert all_at_once(phases) == {"ledger+calls": ("bytes", "sampler", "calls")}

@@ -71,9 +71,11 @@ def test_small_loss_is_told_and_forgiven() -> None:
     raw = builders.raw_record("one_copy")
     raw["loss"] = {"samples_stack_map_full": 1, "recursion_send_bytes": 2, "ring_dropped": 0}
     full = derive(raw)
-    assert full["loss"]["samples_stack_map_full"] == {"count": 1, "of": 5650, "share": 1 / 5650}
+    assert full["loss"]["samples_stack_map_full"] == {
+        **{"count": 1, "of": 5650, "share": 1 / 5650, "reason": None}
+    }
     assert full["loss"]["recursion_send_bytes"]["of"] > 2
-    assert full["loss"]["ring_dropped"] == {"count": 0, "of": None, "share": 0.0}
+    assert full["loss"]["ring_dropped"] == {"count": 0, "of": None, "share": 0.0, "reason": None}
     assert full["verdict"]["valid"]
 
 
@@ -149,7 +151,7 @@ def test_says_what_happened(impl: str, options: dict[str, Any], words: str) -> N
 
 def test_a_part_that_was_copied_is_counted() -> None:
     raw = copy.deepcopy(builders.raw_record("zero_copy", kind="nics"))
-    for owner in [*(s["sender"] for s in raw["run"]["segments"]), raw["traffic"]["sender"]]:
+    for owner in [*(s["sides"]["sender"] for s in raw["run"]["segments"]), raw["traffic"]["sender"]]:
         owner["zerocopy"] |= {"copied": 10, "bytes_copied": 10 * 65_536}
     raw["traffic"]["sender"]["zerocopy"] |= {"copied": 120, "bytes_copied": 120 * 65_536}
     assert "120 of 92,160 sends were copied after all" in derive(raw)["verdict"]["sentence"]
@@ -158,9 +160,9 @@ def test_a_part_that_was_copied_is_counted() -> None:
 def test_says_when_watching_changed_more_than_it_shows() -> None:
     raw = copy.deepcopy(builders.raw_record("one_copy"))
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
+        if segment["phase"] == "ledger":
             for side in ("sender", "receiver"):
-                segment[side]["bytes"] //= 2
+                segment["sides"][side]["bytes"] //= 2
     sentence = derive(raw)["verdict"]["sentence"]
     assert "watching changed goodput by at least 51 %, more than this finding" in sentence
     assert "watching" not in derived("one_copy")["verdict"]["sentence"]
@@ -187,8 +189,8 @@ def test_a_noisy_run_does_not_say_what_watching_changed() -> None:
     raw = builders.raw_record("one_copy", blocks=6)
     speeds = iter([1, 1, 6, 6, 1, 9])
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
-            segment["receiver"]["bytes"] *= next(speeds)
+        if segment["phase"] == "ledger":
+            segment["sides"]["receiver"]["bytes"] *= next(speeds)
     full = derive(raw)
     assert full["overhead"]["low"] <= 1 and full["overhead"]["high"] > 3
     assert "too noisy to tell what watching changed (goodput " in full["verdict"]["sentence"]
@@ -202,7 +204,7 @@ def limited(
     raw = builders.without_task_clock(builders.raw_record("one_copy", threads=threads))
     for segment in raw["run"]["segments"]:
         for side, share in (("sender", sender), ("receiver", receiver)):
-            segment[side]["process_cpu_ns"] = round(share * builders.SEGMENT_NS * threads)
+            segment["sides"][side]["process_cpu_ns"] = round(share * builders.SEGMENT_NS * threads)
     for thread in raw["traffic"]["sender"]["threads"]:
         thread["tcp_info"] = {
             "busy_time_us": 10**6,
@@ -240,16 +242,17 @@ def test_a_thread_that_has_all_connections_is_full_with_its_own_time(side: str, 
     raw["machine"]["cpus_online"] = 8
     for segment in raw["run"]["segments"]:
         for other in ("sender", "receiver"):
-            segment[other]["process_cpu_ns"] = round(builders.SEGMENT_NS * (0.97 if other == side else 1.2))
+            spent = round(builders.SEGMENT_NS * (0.97 if other == side else 1.2))
+            segment["sides"][other]["process_cpu_ns"] = spent
     full: Record = derive(raw)
     assert full["verdict"]["limit"]["who"] == side
-    assert full["sides"][side]["on_cpu_share_of_wall"] == pytest.approx(0.97)
+    assert full["sides"][side]["cpus_used"] == pytest.approx(0.97)
 
 
 def test_no_tcp_info_of_a_connection_is_no_guess() -> None:
     raw = builders.without_task_clock(builders.raw_record("one_copy"))
     for segment in raw["run"]["segments"]:
-        segment["sender"]["process_cpu_ns"] //= 3
+        segment["sides"]["sender"]["process_cpu_ns"] //= 3
     raw["traffic"]["sender"]["threads"].append({"tcp_info": None})
     limit = derive(raw)["verdict"]["limit"]
     assert limit["who"] == "unknown" and "reported no busy time" in limit["evidence"]
@@ -261,30 +264,30 @@ def test_observer_effect_is_paired_by_block() -> None:
     assert overhead["low"] == pytest.approx(0.96, abs=1e-4)
     assert overhead["high"] == pytest.approx(0.98, abs=1e-4)
     assert overhead["level"] == 0.75
-    assert overhead["arms"]["calls"]["effect"] == pytest.approx(0.10, abs=1e-4)
+    assert overhead["phases"]["calls"]["effect"] == pytest.approx(0.10, abs=1e-4)
     assert overhead["segments"] == {"unprobed": 3, "ledger": 3}
 
 
 def test_what_hooked_functions_cost_is_told_under_the_name_of_their_segments() -> None:
-    arm = "functions"
-    raw = builders.raw_record("one_copy", arms=("unprobed", "ledger", arm))
-    arms = derive(with_functions(raw))["overhead"]["arms"]
-    assert set(arms) == {"ledger", "calls", arm}
-    assert arms[arm]["effect"] == pytest.approx(0.20, abs=1e-4)
-    assert arms[arm]["low"] == pytest.approx(0.79, abs=1e-4)
-    assert arms[arm]["high"] == pytest.approx(0.82, abs=1e-4)
-    assert arms[arm]["segments"] == {"unprobed": 3, arm: 3}
-    assert arms["calls"]["ratio"] is None and arms["calls"]["reason"]
+    phase = "functions"
+    raw = builders.raw_record("one_copy", phases=("unprobed", "ledger", phase))
+    phases = derive(with_functions(raw))["overhead"]["phases"]
+    assert set(phases) == {"ledger", "calls", phase}
+    assert phases[phase]["effect"] == pytest.approx(0.20, abs=1e-4)
+    assert phases[phase]["low"] == pytest.approx(0.79, abs=1e-4)
+    assert phases[phase]["high"] == pytest.approx(0.82, abs=1e-4)
+    assert phases[phase]["segments"] == {"unprobed": 3, phase: 3}
+    assert phases["calls"]["ratio"] is None and phases["calls"]["reason"]
     lines = " ".join(line.plain for line in observer_lines(derive(with_functions(raw)), 200))
-    assert f"{arm}: goodput -20.0 %" in lines
+    assert f"{phase}: goodput -20.0 %" in lines
 
 
 def test_hooked_functions_are_compared_with_themselves_while_they_do_nothing() -> None:
-    raw = with_functions(builders.raw_record("one_copy", arms=("unprobed", "ledger", "functions")))
+    raw = with_functions(builders.raw_record("one_copy", phases=("unprobed", "ledger", "functions")))
     # As much goodput as where they count, though less than without any hook.
-    for segment in [s for s in raw["run"]["segments"] if s["arm"] == "functions"]:
-        raw["run"]["segments"].append({**segment, "arm": "unarmed"})
-    effect = derive(raw)["overhead"]["arms"]["functions"]
+    for segment in [s for s in raw["run"]["segments"] if s["phase"] == "functions"]:
+        raw["run"]["segments"].append({**segment, "phase": "unarmed"})
+    effect = derive(raw)["overhead"]["phases"]["functions"]
     assert effect["effect"] == pytest.approx(0, abs=1e-9)
     assert effect["segments"] == {"unarmed": 3, "functions": 3}
 
@@ -309,7 +312,7 @@ def test_throughput_comes_from_the_unprobed_segments() -> None:
     assert full["throughput_gbps"]["probed"] == pytest.approx(29_100 * 65_536 * 8 / 0.9e9)
     fixed = derived("one_copy", fixed_messages=23)
     assert fixed["throughput_gbps"]["unprobed"] is None
-    assert "no segment of the arm unprobed" in fixed["throughput_gbps"]["reasons"]["unprobed"]
+    assert "no unprobed segment" in fixed["throughput_gbps"]["reasons"]["unprobed"]
     assert (fixed["tx_bytes"], fixed["messages"]) == (23 * 65_536, 23)
 
 

@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from copyscope.record.program import connections
-from copyscope.record.program.connections import Connections
+from copyscope.record import connections
+from copyscope.record.connections import Connections
 
 
 def tcp(written: int, busy_ms: int = 0) -> SimpleNamespace:

@@ -10,7 +10,7 @@ from builders.watched_exact import watched_with_functions
 from copyscope.commands.watch_arguments import check_usage, parser
 from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
-from copyscope.plan.arms import EXACT
+from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.render import watch
@@ -62,7 +62,7 @@ def test_an_urgent_byte_is_copied_where_no_function_is_hooked() -> None:
     """tcp_recv_urg() copies it itself. It is received, and said to be copied out by the call it came with."""
     raw = watched_with_functions(**KINDS["both ways"])
     urgent = 10_000
-    (received,) = (r for r in raw["volume"] if (r["arm"], r["direction"]) == ("functions", "receive"))
+    (received,) = (r for r in raw["volume"] if (r["phase"], r["direction"]) == ("functions", "receive"))
     raw["volume"].append(received | {"direction": "copy_out", "bytes": urgent, "calls": urgent})
     received["bytes"] += urgent
     found = identities(derive(raw))["functions_copy_out"]
@@ -124,7 +124,7 @@ def test_functions_are_hooked_where_that_is_asked_for() -> None:
     for options in (["--exact"], ["--exact", "--count", "none"], ["--instruments", "sampler,functions"]):
         plan = watch_plan(arguments("--duration", "5", *options), 1)
         assert plan.functions and plan.otherwise is None and "--functions" in plan.collector()
-        assert [segment.arm in EXACT for segment in plan.segments][-6:] == [True] * 6
+        assert [segment.phase in EXACT for segment in plan.segments][-6:] == [True] * 6
     whole = watch_plan(arguments("--whole", "--exact"), 1)
     assert list(whole.probes.items()) == [("functions", ("functions",))]
     for sampled in ([], ["--live"], ["--whole"], ["--duration", "5"]):
@@ -134,7 +134,7 @@ def test_functions_are_hooked_where_that_is_asked_for() -> None:
 def test_the_whole_of_a_command_is_one_segment() -> None:
     plan = watch_plan(arguments("--whole", "--instruments", "calls,functions"), 1)
     (segment,) = plan.segments
-    assert str(segment.arm) == "calls+functions" and segment.length_s == float("inf")
+    assert str(segment.phase) == "calls+functions" and segment.length_s == float("inf")
     assert plan.probes == {"calls+functions": ("calls", "packets", "shape", "functions")}
     assert plan.gate and plan.gate.reason == "every copy timed: --whole"
     (segment,) = watch_plan(arguments("--whole", "--duration", "1.5"), 1).segments

@@ -21,9 +21,9 @@ from builders.watched import (
 )
 from copyscope.crossover import advice
 from copyscope.ledger.derive import derive
-from copyscope.ledger.program.live import Window
+from copyscope.ledger.window import Window
 from copyscope.record import store
-from copyscope.record.program.segments import subtract_volume
+from copyscope.record.moved import subtract_volume
 from copyscope.render import live, watch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +31,6 @@ from rich.console import Console
 from rich.text import Text
 
 Record = dict[str, Any]
-
-WORKLOAD: Record = {"impl": None, "command": None, "duration_s": None, "messages": None}
 
 
 def derived(**options: Any) -> Record:
@@ -79,7 +77,7 @@ def test_what_is_mapped_is_received_and_tcp_says_so_too() -> None:
     """The first unprobed segment is over before anybody knows that it maps: its goodput is not whole."""
     raw = watched_record(maps=True)
     full = derive(raw)
-    bytes_found = [row["target"]["bytes_received"] for row in raw["run"]["segments"]]
+    bytes_found = [row["sides"]["target"]["bytes_received"] for row in raw["run"]["segments"]]
     assert bytes_found == [0] + 8 * [CALLS * (MAPPED + BESIDE)]
     assert full["rx_bytes"] == 8 * CALLS * (MAPPED + BESIDE)
     assert full["throughput_gbps"]["unprobed"] == full["throughput_gbps"]["probed"]
@@ -179,7 +177,8 @@ def test_silence_is_said() -> None:
     raw = watched_record()
     raw["volume"] = []
     for segment in raw["run"]["segments"]:
-        segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "bytes_received", "send_calls"), 0)
+        moved = ("bytes", "bytes_sent", "bytes_received", "send_calls")
+        segment["sides"]["target"] |= dict.fromkeys(moved, 0)
     verdict = derive(raw)["verdict"]
     assert not verdict["valid"]
     assert (
@@ -193,7 +192,7 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     raw = watched_record()
     raw["counters"] = {"target": {}}
     for segment in raw["run"]["segments"]:
-        segment["target"]["process_cpu_ns"] = 0
+        segment["sides"]["target"]["process_cpu_ns"] = 0
     made = derive(raw)
     side = made["sides"]["target"]
     assert [side[key] for key in ("cpu_ns", "cpus_used")] == [None] * 2
@@ -223,7 +222,7 @@ def test_who_limits_it_is_named(
     raw = watched_record()
     raw["counters"]["target"]["task-clock"]["value"] = round(cpus * 3 * SEGMENT_NS)
     for segment in raw["run"]["segments"]:
-        segment["target"] |= {"threads": threads, "process_cpu_ns": round(cpus * SEGMENT_NS)}
+        segment["sides"]["target"] |= {"threads": threads, "process_cpu_ns": round(cpus * SEGMENT_NS)}
     raw["connections"][0] |= dict(
         zip(("busy_ms", "rwnd_limited_ms", "sndbuf_limited_ms"), waited_ms, strict=True)
     )
@@ -234,23 +233,23 @@ def test_who_limits_it_is_named(
 def test_segments_in_which_nothing_moved_have_no_goodput() -> None:
     raw = watched_record()
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
-            segment["target"] |= dict.fromkeys(("bytes", "bytes_sent", "send_calls"), 0)
+        if segment["phase"] == "ledger":
+            segment["sides"]["target"] |= dict.fromkeys(("bytes", "bytes_sent", "send_calls"), 0)
     goodput = derive(raw)["throughput_gbps"]
     assert goodput["unprobed"] > 0 and goodput["probed"] is None
-    assert goodput["reasons"] == {"probed": "nothing moved in the segments of the arm ledger"}
+    assert goodput["reasons"] == {"probed": "nothing moved in the ledger segments"}
 
 
 def test_without_segments_of_the_ledger_no_account_has_bytes() -> None:
-    rows = {row["account"]: row for row in derive(watched_record(arms=("unprobed",)))["ledger"]}
+    rows = {row["account"]: row for row in derive(watched_record(phases=("unprobed",)))["ledger"]}
     assert {(row["bytes"], row["calls"]) for row in rows.values()} == {(None, None)}
     why = {name: row["reasons"]["bytes"] for name, row in rows.items()}
     assert why.pop("gather") == "in the program's own memory: no hook counts what it copies there"
-    assert len(why) == 7 and set(why.values()) == {"no segment of the arm ledger in this run"}
+    assert len(why) == 7 and set(why.values()) == {"no ledger segment in this run"}
 
 
-def short_command(arm: str, ended: str) -> Record:
-    raw = watched_record(blocks=1, arms=(arm,))
+def short_command(phase: str, ended: str) -> Record:
+    raw = watched_record(blocks=1, phases=(phase,))
     raw["target"] |= {"how": "command", "ended": ended}
     (segment,) = raw["run"]["segments"]
     segment["end_ns"] = segment["begin_ns"] + 20_000_000
@@ -269,10 +268,10 @@ def test_a_short_command_that_was_counted_whole_is_valid_without_times() -> None
 
 
 @pytest.mark.parametrize(
-    ("arm", "ended"), [("ledger", "the command ended"), ("ledger+calls", "the time was over")]
+    ("phase", "ended"), [("ledger", "the command ended"), ("ledger+calls", "the time was over")]
 )
-def test_any_other_short_run_is_not(arm: str, ended: str) -> None:
-    (reason,) = [why for why in short_command(arm, ended)["verdict"]["reasons"] if "too short" in why]
+def test_any_other_short_run_is_not(phase: str, ended: str) -> None:
+    (reason,) = [why for why in short_command(phase, ended)["verdict"]["reasons"] if "too short" in why]
     assert reason.endswith("let the program run longer, or count all of it with --whole")
 
 
@@ -325,7 +324,7 @@ TARGET = {"how": "pid", "name": "x", "comm": "x", "cgroup": None, "netns": None,
 
 def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
     """Somebody takes one CPU of two for two of three blocks of a window; then nobody does any more."""
-    seen, window = seen_of(blocks=12), Window(WORKLOAD, TARGET, 199)
+    seen, window = seen_of(blocks=12), Window(TARGET, 199)
     every, block_ns = list(seen.segments), 3 * SEGMENT_NS
     began, _ = loads(0, 0, own_ns=0)
     seen.loads, load, shown = [began], began, []
@@ -360,7 +359,6 @@ def test_the_live_view_works_out_a_picture_a_second_at_most() -> None:
 def test_the_window_forgets_what_is_old() -> None:
     seen = seen_of(blocks=8)
     window = Window(
-        WORKLOAD,
         TARGET,
         199,
     )
@@ -394,7 +392,7 @@ def test_differences_of_readings_add_up(first: int, more: int, size: int) -> Non
 def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
     raw = watched_record(zerocopy=True)
     for segment in raw["run"]["segments"]:
-        segment["target"] |= {"completions": 0, "notifications": 0}
+        segment["sides"]["target"] |= {"completions": 0, "notifications": 0}
     hook = {**raw["hooks"][0], "id": "completion", "symbol": "inet_sk_error_report", "state": "attached"}
     raw["hooks"].append(hook)
     assert derive(raw)["zerocopy"]["completions"] == 0
@@ -452,7 +450,6 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
 
     monkeypatch.setattr("copyscope.stats.bootstrap", refuse)
     window = Window(
-        WORKLOAD,
         TARGET,
         199,
     )

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from builders.watched import seen_of
 from copyscope.record.assemble import Identity, assemble
-from copyscope.record.program.segments import BLOCKS_KEPT, Past, forget
-
-NOBODY = {"impl": None, "command": None, "duration_s": None, "messages": None}
+from copyscope.record.moved import BLOCKS_KEPT, Past, forget
 
 
 def remembered(seen: Any) -> Any:
@@ -22,7 +20,7 @@ def remembered(seen: Any) -> Any:
 
 def record(seen: Any) -> dict[str, Any]:
     identity = Identity("long", None, 0, 0, 1, None, None)
-    return assemble(seen, NOBODY, identity, 199, {"how": "pid", "name": "x"})
+    return assemble(seen, identity, 199, target={"how": "pid", "name": "x"})
 
 
 @pytest.mark.parametrize("kind", [{}, {"zerocopy": True, "copied": 100}, {"receives": 4096}])

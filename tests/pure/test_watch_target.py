@@ -204,10 +204,10 @@ def test_wrong_usage_is_one_line(options: list[str], command: list[str], said: s
         check_usage(parser().parse_args(options), command)
 
 
-def test_segments_without_an_end_begin_short_and_hold_every_arm() -> None:
+def test_segments_without_an_end_begin_short_and_hold_every_phase() -> None:
     found = list(islice(watched_segments(None, ("unprobed", "ledger", "calls"), 7), 15))
     for block in range(5):
-        assert {s.arm for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
+        assert {s.phase for s in found if s.block == block} == {"unprobed", "ledger", "calls"}
     lengths = [sum(s.length_s for s in found if s.block == block) for block in range(5)]
     assert lengths == pytest.approx([0.5, 0.5, 1.0, 2.0, 2.0])
     assert [s.index for s in found] == list(range(15))

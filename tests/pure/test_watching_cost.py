@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
 from copyscope.ledger.derive import derive
-from copyscope.ledger.program.headline import cost_of_watching
-from copyscope.record.program.derived import Watching
+from copyscope.ledger.target_headline import cost_of_watching
+from copyscope.record.derived import Watching
 from copyscope.render.evidence import watching_lines
 from copyscope.render.first_screen import watching_text
 from msgspec import convert
@@ -15,10 +15,10 @@ Record = dict[str, Any]
 
 
 def watched(slower: dict[str, float] | None = None, **options: Any) -> Record:
-    """A record whose segments of an arm took so many times as long."""
+    """A record whose segments of a phase took so many times as long."""
     raw = watched_record(**options)
     for segment in raw["run"]["segments"]:
-        longer = (slower or {}).get(segment["arm"], 1.0)
+        longer = (slower or {}).get(segment["phase"], 1.0)
         segment["end_ns"] = segment["begin_ns"] + round(longer * SEGMENT_NS)
     return raw
 
@@ -47,7 +47,7 @@ def test_each_kind_of_segment_counts_for_its_time() -> None:
 def test_standing_still_while_hooks_come_and_go_counts() -> None:
     raw = watched()
     for segment in raw["run"]["segments"]:
-        segment["target"]["edge_ns"] += SEGMENT_NS
+        segment["sides"]["target"]["edge_ns"] += SEGMENT_NS
     assert cost(raw)["ratio"] == pytest.approx(0.5, rel=1e-3)
 
 
@@ -55,8 +55,8 @@ def test_standing_still_while_hooks_come_and_go_counts() -> None:
     ("options", "said"),
     [
         ({"blocks": 2}, "2 pairs of segments"),
-        ({"arms": ("ledger", "calls")}, "there is no control"),
-        ({"arms": ("unprobed",)}, "no segment of this arm"),
+        ({"phases": ("ledger", "calls")}, "there is no control"),
+        ({"phases": ("unprobed",)}, "no segment of this phase"),
     ],
 )
 def test_what_cannot_be_known_says_why(options: Any, said: str) -> None:
@@ -68,7 +68,7 @@ def test_what_cannot_be_known_says_why(options: Any, said: str) -> None:
 def test_the_screens_say_when_it_is_unclear() -> None:
     raw = watched()
     for segment in raw["run"]["segments"]:
-        if segment["arm"] == "ledger":
+        if segment["phase"] == "ledger":
             longer = 0.5 + segment["block"] / 2
             segment["end_ns"] = segment["begin_ns"] + round(longer * SEGMENT_NS)
     made = derive(raw)

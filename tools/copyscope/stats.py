@@ -93,7 +93,7 @@ def _chi_square_half(shape: float, z: float) -> float:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two paired arms with its interval."""
+    """A ratio of two paired phases with its interval."""
 
     value: float
     interval: Interval

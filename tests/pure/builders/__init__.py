@@ -4,8 +4,8 @@
     raw_record("zero_copy", kind="veth-xdp")       the completion flag says zero-copy, the driver copies
     raw_record("one_copy", pmu=True)               with hardware counters and event samples
     raw_record("one_copy", fixed_messages=23)      a fixed message count: one segment, no control
-    raw_record("one_copy", arms=("unprobed", "calls"))          some of the instruments only
-    raw_record("one_copy", arms=("unprobed", "ledger", "calls"))    bytes counted in the ledger's segments
+    raw_record("one_copy", phases=("unprobed", "calls"))          some of the instruments only
+    raw_record("one_copy", phases=("unprobed", "ledger", "calls"))    bytes counted in the ledger's segments
     raw_record("one_copy", died=("sender", "collector"))        programs that were gone at the end
     raw_record("one_copy", stopped_after=2)                     Ctrl-C in the third segment
 
@@ -16,14 +16,14 @@ The numbers are invented, of the size of a two-CPU virtual machine's, and balanc
 from typing import Any
 
 from copyscope.ledger.attribution import side_times
-from copyscope.ledger.identities.balance import check
-from copyscope.ledger.identities.own import BALANCES, Books
-from copyscope.ledger.identities.time import time_identities
+from copyscope.ledger.checks import own_traffic
+from copyscope.ledger.checks.balance import check
+from copyscope.ledger.checks.time import time_identities
 from copyscope.record.assemble import side_report
 from copyscope.record.derived import Derived, Identity
 from copyscope.record.machine_load import readings
-from copyscope.record.raw import RawRun
-from msgspec import convert, structs
+from copyscope.record.measured import Measured
+from msgspec import convert
 
 from . import resampling as resampling
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
@@ -37,9 +37,9 @@ SEGMENT_NS = 300_000_000
 PERIOD_NS = 250_000
 GATE = 16
 BLOCKS = 3
-ARMS = ("unprobed", "ledger", "calls", "bytes")
-# what the instruments cost in these records: goodput of an arm over the unprobed one, per block
-ARM_RATIO = {
+PHASES = ("unprobed", "ledger", "calls", "bytes")
+# what the instruments cost in these records: goodput of a phase over the unprobed one, per block
+PHASE_RATIO = {
     **{"unprobed": (1.0, 1.0, 1.0), "ledger": (0.97, 0.96, 0.98), "calls": (0.90, 0.91, 0.89)},
     "bytes": (0.98, 0.97, 0.96),
     "functions": (0.79, 0.82, 0.80),
@@ -78,30 +78,30 @@ def raw_record(
     pmu: bool = False,
     packet_sockets: list[dict[str, Any]] | None = None,
     scatter_gather: bool = True,
-    arms: tuple[str, ...] = ARMS,
+    phases: tuple[str, ...] = PHASES,
     died: tuple[str, ...] = (),
     stopped_after: int | None = None,
 ) -> Record:
     """The raw sections of a record (no ledger, no verdict), ready for `ledger.derive`.
 
-    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of all arms, or
-    with `fixed_messages` one single segment of the arm `ledger+calls`. `died` names programs (sender,
+    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of all phases, or
+    with `fixed_messages` one single ledger segments+calls`. `died` names programs (sender,
     receiver, collector) that gave no report; `stopped_after` is how many segments were complete when the
     run was interrupted.
     """
-    segments = _segments(impl, kind, size_bytes, receiver, blocks=blocks, fixed=fixed_messages, arms=arms)
+    segments = _segments(impl, kind, size_bytes, receiver, blocks=blocks, fixed=fixed_messages, phases=phases)
     if stopped_after is not None:
         segments = segments[: stopped_after + 1]  # and the warm-up
-    probed = [s for s in segments if "ledger" in s["arm"]]
+    probed = [s for s in segments if "ledger" in s["phase"]]
     events = ["cycles", "L1-dcache-load-misses", "LLC-load-misses"] if pmu else ["cpu-clock"]
     sides = ("sender", "receiver")
-    cpu_ns = {side: sum(s[side]["process_cpu_ns"] for s in probed) for side in sides}
+    cpu_ns = {side: sum(s["sides"][side]["process_cpu_ns"] for s in probed) for side in sides}
     samples = sampled(impl, kind, cpu_ns, events, PERIOD_NS) if probed else []
-    bytes_arm = _bytes_arm(arms, fixed_messages)
-    counted = [s for s in segments if s["arm"] == bytes_arm]
+    bytes_phase = _bytes_phase(phases, fixed_messages)
+    counted = [s for s in segments if s["phase"] == bytes_phase]
     working = [row["id"] for row in hooks(impl) if row["state"] == "attached"]
     return {
-        "schema": 1,
+        "schema": 2,
         "copyscope": {"version": "0.1.0", "git": "0123456789ab", "dirty": False},
         "run": {
             "id": f"profile-{impl}-0",
@@ -112,8 +112,9 @@ def raw_record(
             "wall_s": 4.1,
             "interrupted": stopped_after is not None,
             "errors": _errors(died, stopped_after is not None),
-            "bytes_arm": bytes_arm,
-            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != "warmup") / 1e9,
+            "sides": list(sides),
+            "bytes_phase": bytes_phase,
+            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["phase"] != "warmup") / 1e9,
             "segments": segments,
         },
         "workload": {
@@ -142,7 +143,7 @@ def raw_record(
         },
         "counters": counters(cpu_ns, pmu),
         "bytes": kernel_bytes(impl, receiver, counted),
-        "calls": kernel_calls([s for s in segments if "calls" in s["arm"]], 1 if fixed_messages else GATE),
+        "calls": kernel_calls([s for s in segments if "calls" in s["phase"]], 1 if fixed_messages else GATE),
         "functions": None,
         "hooks": hooks(impl),
         "sampler": sampler(events, sum(s["end_ns"] - s["begin_ns"] for s in probed))
@@ -156,6 +157,12 @@ def raw_record(
     }
 
 
+def did(record: Record, side: str, key: str, phase: str) -> int:
+    """Sum of one of a side's totals in the segments of a phase."""
+    segments = record["run"]["segments"]
+    return sum(one["sides"][side][key] for one in segments if one["phase"] == phase)
+
+
 def pinned(cpu: int) -> Record:
     """A CPU of the two-CPU guest, in the section `placement`."""
     near = {"core_type": None, "node": 0, "llc_level": 3, "llc_cpus": "0-1"}
@@ -164,10 +171,10 @@ def pinned(cpu: int) -> Record:
 
 def quiet_machine(segments: list[Record]) -> Record:
     """The raw section machine_state: nobody took CPU time but the sides and copyscope."""
-    told = [segment for segment in segments if segment["arm"] != "warmup"]
+    told = [segment for segment in segments if segment["phase"] != "warmup"]
     if not told:
         return readings([], 0)
-    sides_ns = sum(s[side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
+    sides_ns = sum(s["sides"][side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
     return readings(loads(told[-1]["end_ns"] - told[0]["begin_ns"], sides_ns), sides_ns)
 
 
@@ -182,11 +189,11 @@ COLLECTOR_DIED: Record = {
 }
 
 
-def _bytes_arm(arms: tuple[str, ...], fixed: int | None) -> str | None:
+def _bytes_phase(phases: tuple[str, ...], fixed: int | None) -> str | None:
     """In which segments the kernel counts bytes."""
     if fixed:
         return "ledger+calls"
-    return next((arm for arm in ("bytes", "ledger") if arm in arms), None)
+    return next((phase for phase in ("bytes", "ledger") if phase in phases), None)
 
 
 def _errors(died: tuple[str, ...], interrupted: bool) -> list[str]:
@@ -196,7 +203,7 @@ def _errors(died: tuple[str, ...], interrupted: bool) -> list[str]:
 
 def _last_words(side: str, segments: list[Record]) -> Record:
     """What is left of a side that died: the totals of its last mark, warm-up included."""
-    totals = summed([s[side] for s in segments])
+    totals = summed([s["sides"][side] for s in segments])
     mark = {**totals, "event": "mark", "role": side, "pid": 4711, "t_ns": segments[-1]["end_ns"]}
     return side_report(None, [{"marks": ({}, {}, {side: mark}, {})}], side)
 
@@ -214,15 +221,15 @@ def without_task_clock(record: Record) -> Record:
 
 
 def _segments(
-    impl: str, kind: str, size: int, receiver: str, *, blocks: int, fixed: int | None, arms: tuple[str, ...]
+    impl: str, kind: str, size: int, receiver: str, *, blocks: int, fixed: int | None, phases: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    plan = [(-1, "warmup"), *((b, arm) for b in range(blocks) for arm in _turned(arms, b))]
+    plan = [(-1, "warmup"), *((b, phase) for b in range(blocks) for phase in _turned(phases, b))]
     if fixed:
         plan = [(0, "ledger+calls")]
     segments, now_ns = [], 1_000_000_000_000
-    for index, (block, arm) in enumerate(plan, start=0 if fixed else -1):
+    for index, (block, phase) in enumerate(plan, start=0 if fixed else -1):
         rate, sender_ns, receiver_ns, user_copies, calls_per_message = RATES[impl]
-        ratio = ARM_RATIO.get(arm, (1.0,))[block % len(ARM_RATIO.get(arm, (1.0,)))]
+        ratio = PHASE_RATIO.get(phase, (1.0,))[block % len(PHASE_RATIO.get(phase, (1.0,)))]
         messages = fixed if fixed is not None else int(rate * ratio)
         calls = messages * calls_per_message
         sent_bytes = messages * size if calls else 0
@@ -244,9 +251,10 @@ def _segments(
         reader = _totals(sent_bytes, messages if calls else 0, reads if calls else 0, receiver_ns)
         reader |= {"verify": None, "truncated_bytes": sent_bytes if receiver == "trunc" else 0}
         reader |= taken_without_a_call(receiver, sent_bytes)
-        named = {"index": index, "block": block, "arm": arm}
+        named = {"index": index, "block": block, "phase": phase}
         ends = {"begin_ns": now_ns, "end_ns": now_ns + SEGMENT_NS}
-        segments.append({**named, **ends, "sender": sender, "receiver": reader})
+        sides = {"sender": {"role": "sender", **sender}, "receiver": {"role": "receiver", **reader}}
+        segments.append({**named, **ends, "sides": sides})
         now_ns += SEGMENT_NS + 5_000_000
     return segments
 
@@ -264,8 +272,8 @@ def taken_without_a_call(receiver: str, bytes_: int) -> dict[str, Any]:
     return {}
 
 
-def _turned(arms: tuple[str, ...], by: int) -> tuple[str, ...]:
-    return arms[by % len(arms) :] + arms[: by % len(arms)]
+def _turned(phases: tuple[str, ...], by: int) -> tuple[str, ...]:
+    return phases[by % len(phases) :] + phases[: by % len(phases)]
 
 
 def _totals(bytes_: int, messages: int, calls: int, cpu_ns: int) -> dict[str, Any]:
@@ -290,7 +298,7 @@ def sent_in(messages: int) -> dict[str, Any]:
 
 
 def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) -> dict[str, Any]:
-    totals = summed([s[side] for s in segments]) if segments else {}
+    totals = summed([s["sides"][side] for s in segments]) if segments else {}
     report = {
         "t_ns": segments[-1]["end_ns"] if segments else 0,
         **totals,
@@ -312,7 +320,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
             "send_time_ns": sent_in(totals["messages"]) if side == "sender" else None,
             **dict.fromkeys(("completion_time_ns", "round_trip_ns")),
         },
-        "slices": [[s["begin_ns"], s[side]["bytes"]] for s in segments],
+        "slices": [[s["begin_ns"], s["sides"][side]["bytes"]] for s in segments],
         "limits": {"memlock_bytes": 8_388_608, "optmem_max_bytes": 131_072},
         "errors": [],
     }
@@ -323,7 +331,6 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
 
 def checked_again(full: Record, gather_ns: float | None = 0) -> list[Identity]:
     """The identities of bytes, calls and time of a record whose derived rows were changed."""
-    raw, made = convert(full, RawRun), convert(full, Derived)
-    times, sides = side_times(raw), structs.asdict(made.sides)
-    of_time = time_identities(raw, times, sides, [*made.ledger, *made.stages], gather_ns)
-    return check(BALANCES, Books(raw)) + of_time
+    raw, made = convert(full, Measured), convert(full, Derived)
+    of_time = time_identities(raw, side_times(raw), made.sides, [*made.ledger, *made.stages], gather_ns)
+    return check(own_traffic.ROWS, raw) + of_time

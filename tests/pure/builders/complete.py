@@ -51,7 +51,7 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
     raw["traffic"]["receiver"] |= {"replies": 0, "impl": None}
     verify = {"checked_bytes": 1, "wrong_bytes": 0, "first_wrong_offset": None}
     raw["traffic"]["receiver"]["verify"] = verify
-    raw["run"]["segments"][0]["receiver"] |= {"verify": verify, "replies": 0}
+    raw["run"]["segments"][0]["sides"]["receiver"] |= {"verify": verify, "replies": 0}
 
 
 def full_records() -> list[dict[str, Any]]:
@@ -61,7 +61,9 @@ def full_records() -> list[dict[str, Any]]:
         raw_record("zero_copy", packet_sockets=[tap]),
         raw_record("two_copy", pmu=True),
         with_functions(
-            raw_record("zero_copy", arms=("unprobed", "ledger", "functions")), gate=16, counted={"cycles": 3}
+            raw_record("zero_copy", phases=("unprobed", "ledger", "functions")),
+            gate=16,
+            counted={"cycles": 3},
         ),
         raw_record("one_copy", kind="veth-xdp", fixed_messages=23),
         with_tls(raw_record("one_copy")),
@@ -94,7 +96,7 @@ def full_records() -> list[dict[str, Any]]:
     raws[2]["run"] |= {"experiment": "sizes", "factors": {"impl": "zero_copy"}}
     watched = derive(watched_record(zerocopy=True, copied=100, receives=4096, maps=True))
     unsampled = watched_record() | {"samples": []}
-    unsampled["workload"] = unsampled["workload"] | {"command": ["nginx", "-t"]}
+    unsampled["target"] = unsampled["target"] | {"command": ["nginx", "-t"]}
     crossover = {
         "pair": ["one_copy", "zero_copy"],
         "threads": 1,
@@ -115,8 +117,8 @@ def full_records() -> list[dict[str, Any]]:
     watched["advice"] = advice.advise(watched, [crossover])
     copying = derive(watched_record())
     copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
-    hooked = with_functions(raw_record("one_copy", arms=("unprobed", "ledger", "calls", "functions")))
-    calls_only = raw_record("zero_copy", arms=("unprobed", "calls"))
+    hooked = with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "calls", "functions")))
+    calls_only = raw_record("zero_copy", phases=("unprobed", "calls"))
     return [derive(raw) for raw in [*raws, calls_only, hooked, watched_record()]] + [
         *(real if "simulated" in real else derive(real) for real in real_records()),
         watched,

@@ -14,7 +14,8 @@ def with_tls(raw: Record) -> Record:
     record = copy.deepcopy(raw)
     record["workload"]["tls"] = "1.3"
     for segment in record["run"]["segments"]:
-        segment["sender"]["tls_records"] = segment["sender"]["messages"] * RECORDS_PER_MESSAGE
+        sender = segment["sides"]["sender"]
+        sender["tls_records"] = sender["messages"] * RECORDS_PER_MESSAGE
     for side, report in record["traffic"].items():
         report["tls"] = {
             "version": "1.3",

@@ -1,4 +1,4 @@
-"""A record with function hooks: a functions section that balances with the segments of its arm."""
+"""A record with function hooks: a functions section that balances with the segments of its phase."""
 
 import copy
 from collections.abc import Mapping
@@ -57,22 +57,23 @@ def with_functions(
     running: Mapping[str, float] = MappingProxyType({}),
     adds: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
 ) -> Record:
-    """The raw record (arms must include `functions`) as a collector with function hooks would report it.
+    """The raw record (phases must include `functions`) as a collector with function hooks would report it.
 
     One copy in `gate` is timed, with this relative standard deviation between them. `counted` are events and
     how many of them happen per ns; those in `running` shared the PMU; `adds`: by looks, by event and size.
     """
     record = copy.deepcopy(raw)
-    segments = [s for s in record["run"]["segments"] if "functions" in s["arm"]]
-    sent = sum(s["sender"]["bytes"] for s in segments)
-    calls = sum(s["sender"]["calls"] for s in segments)
+    segments = [s for s in record["run"]["segments"] if "functions" in s["phase"]]
+    sent = sum(s["sides"]["sender"]["bytes"] for s in segments)
+    calls = sum(s["sides"]["sender"]["calls"] for s in segments)
     timed = calls // gate
-    zerocopy = [s["sender"]["zerocopy"] or {"bytes_sent": 0, "bytes_copied": 0} for s in segments]
+    zerocopy = [s["sides"]["sender"]["zerocopy"] or {"bytes_sent": 0, "bytes_copied": 0} for s in segments]
     referenced = sum(z["bytes_sent"] for z in zerocopy)
-    referenced += sum((s["sender"].get("spliced") or {"bytes": 0})["bytes"] for s in segments)
+    referenced += sum((s["sides"]["sender"].get("spliced") or {"bytes": 0})["bytes"] for s in segments)
     copied = sum(z["bytes_copied"] for z in zerocopy)
-    uncopied = sum((s["receiver"].get(way) or {"bytes": 0})["bytes"] for s in segments for way in WAYS_OUT)
-    received = sum(s["receiver"]["bytes"] - s["receiver"]["truncated_bytes"] for s in segments) - uncopied
+    receivers = [s["sides"]["receiver"] for s in segments]
+    uncopied = sum((r.get(way) or {"bytes": 0})["bytes"] for r in receivers for way in WAYS_OUT)
+    received = sum(r["bytes"] - r["truncated_bytes"] for r in receivers) - uncopied
 
     def cell(side: str, context: str, category: str, bytes_: int, self_ns: int) -> Record:
         row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}
@@ -114,7 +115,7 @@ def with_functions(
 
 def _life(segments: list[Record]) -> Record:
     """A third of the copies ran on the receiver; half of the notifications came before the send returned."""
-    zerocopy = [s["sender"]["zerocopy"] for s in segments if s["sender"]["zerocopy"]]
+    zerocopy = [s["sides"]["sender"]["zerocopy"] for s in segments if s["sides"]["sender"]["zerocopy"]]
     copied = sum(z["copied"] for z in zerocopy)
     copied_bytes = sum(z["bytes_copied"] for z in zerocopy)
     completions = sum(z["completions"] for z in zerocopy)

@@ -22,8 +22,8 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
     """The `bytes` section: what the byte hooks counted in these segments."""
     if not segments:
         return []
-    sent = summed([s["sender"] for s in segments])
-    received = summed([s["receiver"] for s in segments])
+    sent = summed([s["sides"]["sender"] for s in segments])
+    received = summed([s["sides"]["receiver"] for s in segments])
     zero_copy, in_ring = impl == "zero_copy", impl == "uring_zc"
     mapped = received.get("mapped") or {"calls": 0, "bytes": 0, "copied_bytes": 0}
     taken = received.get("spliced") or {"calls": 0, "bytes": 0}
@@ -64,7 +64,7 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
     """The `calls` section: what the call timer counted in the calls segments, one call in `gate` timed."""
     rows: list[dict[str, Any]] = []
     for side, default in (("sender", "sendmsg"), ("receiver", "recvfrom")) if segments else ():
-        totals = summed([s[side] for s in segments])
+        totals = summed([s["sides"][side] for s in segments])
         if totals["calls"] == 0:
             continue
         name = next(iter(totals["send_syscalls"])) if side == "sender" else default
@@ -81,7 +81,7 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
                 "softirq_ns": softirq,
                 "blocked_ns": blocked,
                 "timed_calls": timed,
-                "arm": segments[0]["arm"],
+                "phase": segments[0]["phase"],
                 "histogram": _histogram(on_cpu / totals["calls"], timed),
                 "softirq_histogram": _histogram(softirq / totals["calls"], timed),
                 "blocked_histogram": _histogram(blocked / totals["calls"], timed),

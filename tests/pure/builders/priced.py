@@ -88,7 +88,7 @@ def priced(
     segments = [
         _segment(made, size, int(amount["call"]), wall_ns)
         for made in base["run"]["segments"]
-        if made["block"] == 0 and made["arm"] in ("unprobed", "ledger")
+        if made["block"] == 0 and made["phase"] in ("unprobed", "ledger")
     ]
     goodput = MESSAGES * size * 8 / wall_ns
     made: Record = {
@@ -171,10 +171,10 @@ def _segment(made: Record, size: int, calls: int, wall_ns: int) -> Record:
         "voluntary_switches": 100,
         "involuntary_switches": 5,
     }
-    sender = {**made["sender"], **totals, "gather_timed_ns": 0}
+    sender = {**made["sides"]["sender"], **totals, "gather_timed_ns": 0}
     if sender["zerocopy"] is not None:
         notified = dict.fromkeys(("notifications", "errqueue_reads"), MESSAGES // 4)
         sent = {"sends": MESSAGES, "bytes_sent": MESSAGES * size}
         sender["zerocopy"] = {**sender["zerocopy"], **notified, **sent}
-    receiver = {**made["receiver"], **totals}
-    return {**made, "begin_ns": 0, "end_ns": wall_ns, "sender": sender, "receiver": receiver}
+    receiver = {**made["sides"]["receiver"], **totals}
+    return {**made, "begin_ns": 0, "end_ns": wall_ns, "sides": {"sender": sender, "receiver": receiver}}

@@ -16,7 +16,7 @@ from typing import Any
 
 from copyscope.plan.tier import choose_tier
 from copyscope.record.assemble import Identity, assemble
-from copyscope.record.program.connections import Connections
+from copyscope.record.connections import Connections
 
 from .kernel import hooks
 from .parts import loads, machine
@@ -40,7 +40,7 @@ EDGE_NS = SEGMENT_NS * EDGE_CALLS // CALLS
 SIZE = 65_536
 PAGE = 4_096
 MAPPED, BESIDE = 3 * PAGE, 100
-ARMS = ("unprobed", "ledger", "calls")
+PHASES = ("unprobed", "ledger", "calls")
 CPU_NS = 200_000_000
 SAMPLE_NS = 1_000_000
 # What it is in user mode: code that is known not to copy.
@@ -143,16 +143,16 @@ def seen_of(
     protocol: str = "tcp",
     size: int = SIZE,
     blocks: int = 3,
-    arms: tuple[str, ...] = ARMS,
+    phases: tuple[str, ...] = PHASES,
 ) -> SimpleNamespace:
     """What a run leaves behind (RawProgram of run/program/watched.py)."""
     first = "sendmsg" if zerocopy else call
     program = Program(first, zerocopy, copied, receives, maps=maps, protocol=protocol, size=size)
     segments, in_calls_segments = [], 0
     cpu_ns = switches = 0
-    for index in range(blocks * len(arms)):
-        arm = arms[index % len(arms)]
-        ledger, calls = "ledger" in arm, "calls" in arm
+    for index in range(blocks * len(phases)):
+        phase = phases[index % len(phases)]
+        ledger, calls = "ledger" in phase, "calls" in phase
         # The hook for it comes with those of the ledger, and stays where it has seen anything.
         stays, counts_taken = program.mappings > 0, ledger or program.mappings > 0
         volumes = [program.reading(stays)]
@@ -171,7 +171,7 @@ def seen_of(
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 5
         volumes[2] |= {**used(cpu_ns, switches), "threads": 1}
         marks = tuple({"target": volume} for volume in volumes)
-        segments.append({"index": index, "block": index // len(arms), "arm": arm, "marks": marks})
+        segments.append({"index": index, "block": index // len(phases), "phase": phase, "marks": marks})
     return SimpleNamespace(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
@@ -179,7 +179,7 @@ def seen_of(
         loads=loads(len(segments) * SEGMENT_NS, cpu_ns, own_ns=CPU_NS // 100),
         errors=[],
         ended="the time was over",
-        tier=choose_tier("functions" in arms, ()),
+        tier=choose_tier("functions" in phases, ()),
         pids={4711: "server"},
         uncounted=set(),
         topology=path(),
@@ -301,7 +301,6 @@ def call_row(call: str, calls: int, size: int) -> Record:
 def watched_record(**options: Any) -> Record:
     """The raw record; `ledger.derive` makes it whole."""
     named = {"how": "pid", "name": "server[4711]", "follow": True}
-    target = named | dict.fromkeys(("comm", "cgroup", "netns"))
-    workload = {"impl": None, "command": None, "duration_s": 2.7, "messages": None}
+    target = named | dict.fromkeys(("comm", "cgroup", "netns", "command")) | {"duration_s": 2.7}
     identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
-    return assemble(seen_of(**options), workload, identity, 199, target)
+    return assemble(seen_of(**options), identity, 199, target=target)

@@ -1,20 +1,20 @@
-"""A watched program with function hooks: a functions section that balances with the segments of its arm."""
+"""A watched program with function hooks: a functions section that balances with the segments of its phase."""
 
 from typing import Any
 
 from .exact import HOOKED, SEND_NS
 from .kernel import hook_row
-from .watched import ARMS, EDGE_CALLS, SIZE, watched_record
+from .watched import EDGE_CALLS, PHASES, SIZE, watched_record
 
 Record = dict[str, Any]
 
 
 def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any) -> Record:
-    """As watched_record(), with an arm more. The hooks also counted half of what moved at their edges."""
-    record = watched_record(copied=copied, receives=receives, arms=(*ARMS, "functions"), **options)
-    segments = [s for s in record["run"]["segments"] if s["arm"] == "functions"]
-    calls = sum(s["target"]["send_calls"] for s in segments) + EDGE_CALLS * len(segments)
-    (sent,) = [r for r in record["volume"] if (r["arm"], r["direction"]) == ("functions", "send")]
+    """As watched_record(), with a phase more. The hooks also counted half of what moved at their edges."""
+    record = watched_record(copied=copied, receives=receives, phases=(*PHASES, "functions"), **options)
+    segments = [s for s in record["run"]["segments"] if s["phase"] == "functions"]
+    calls = sum(s["sides"]["target"]["send_calls"] for s in segments) + EDGE_CALLS * len(segments)
+    (sent,) = [r for r in record["volume"] if (r["phase"], r["direction"]) == ("functions", "send")]
     zerocopy = sent["zerocopy_calls"] > 0
     referenced = zerocopy or sent["syscall"] == "sendfile"
     deferred = calls * copied // 100 if zerocopy else 0

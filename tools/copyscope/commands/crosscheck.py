@@ -90,7 +90,12 @@ def _crosscheck(argv: list[str]) -> int:
         absent |= session.failed_peers
         git, dirty = git_revision()
         made = derive(
-            assemble(raw, workload, Identity("crosscheck", None, 0, 0, seed, git, dirty), args.frequency)
+            assemble(
+                raw,
+                Identity("crosscheck", None, 0, 0, seed, git, dirty),
+                args.frequency,
+                workload=workload,
+            )
         )
         mine = ours(made)
         rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]

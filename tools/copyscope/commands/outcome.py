@@ -36,19 +36,20 @@ def get_ready(revision: Callable[[], Revision]) -> None:
 
 def record_of(
     raw: Raw,
-    workload: Record,
     args: argparse.Namespace,
     *,
     run_id: str,
     seed: int,
     revision: Revision,
     repeat: int = 0,
+    workload: Record | None = None,
     target: Record | None = None,
 ) -> Record:
-    """The whole record of a run; `target`: of a program that was watched."""
+    """The whole record of a run: of what our own traffic was to send, or of who was watched."""
     identity = Identity(run_id, None, repeat, repeat, seed, *revision)
     with kept_if_it_fails("raw.pickle", lambda: pickle.dumps(raw)):
-        read = assemble(raw, workload, identity, args.frequency, target) | stacks(raw, args)
+        measured = assemble(raw, identity, args.frequency, workload=workload, target=target)
+        read = measured | stacks(raw, args)
     with kept_if_it_fails("record.json", lambda: store.serialise(read)):
         return derive(read)
 

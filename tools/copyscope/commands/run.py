@@ -96,7 +96,13 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
 
             made = outcome.record_of(
-                raw, workload, args, run_id=run_id, seed=seed + repeat, revision=revision(), repeat=repeat
+                raw,
+                args,
+                run_id=run_id,
+                seed=seed + repeat,
+                revision=revision(),
+                repeat=repeat,
+                workload=workload,
             )
             made |= modelled(interrupted=raw.interrupted)
             kept &= not args.simulate or raw.interrupted or "modelled" in made

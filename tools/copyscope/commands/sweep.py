@@ -11,7 +11,7 @@ from copyscope.commands import documents, entry
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
 from copyscope.machine import fingerprint
-from copyscope.plan.arms import parse_time_s
+from copyscope.plan.instruments import parse_time_s
 from copyscope.render.console import make_console, print_lines
 from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.render.sweep_result import next_lines, result_lines

@@ -20,7 +20,7 @@ from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
-from copyscope.ledger.program.live import Window
+from copyscope.ledger.window import Window
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
@@ -54,8 +54,8 @@ def _watch(argv: list[str]) -> int:
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
-    workload = {"impl": None, "command": list(command) or None, "messages": None, "duration_s": args.duration}
     section = target_section(target, target.name())
+    section |= {"command": list(command) or None, "duration_s": args.duration}
     revision = ask_revision()
     run_id = store.run_id(None, {"target": target.how, "name": section["name"]}, 0)
 
@@ -76,7 +76,7 @@ def _watch(argv: list[str]) -> int:
     made: Record | None = None
     kept, failed = False, 0
     program = WatchedProgram(target, args.duration, output=command_output(args), begun=begun)
-    window = Window(workload, section, args.frequency, in_turn=args.interval is not None)
+    window = Window(section, args.frequency, in_turn=args.interval is not None)
     screen = Screen(args, section["name"], program, window)
     plan = watch_plan(args, seed)
     session = screen.session = Session(plan, program, screen, partial(outcome.get_ready, revision))
@@ -87,7 +87,7 @@ def _watch(argv: list[str]) -> int:
             if program.command is not None:
                 program.command.show()
             made = outcome.record_of(
-                seen, workload, args, run_id=run_id, seed=seed, revision=revision(), target=section
+                seen, args, run_id=run_id, seed=seed, revision=revision(), target=section
             )
             check_met(made, args)
             asked = add_advice(made, args, program.signals_aside())

@@ -10,7 +10,6 @@ from functools import partial
 from copyscope.compare.settings import delivered_bytes
 from copyscope.record.segments import (
     Record,
-    Side,
     segments_of,
     select,
     total,
@@ -44,11 +43,11 @@ def read(record: Record, name: str) -> Reading:
     return METRICS[name].function(record)
 
 
-def goodput(record: Record, arm: str) -> Reading:
-    """Payload delivered in the segments of an arm, Gb/s."""
-    value = record["throughput_gbps"][arm]
+def goodput(record: Record, phase: str) -> Reading:
+    """Payload delivered in the segments of a phase, Gb/s."""
+    value = record["throughput_gbps"][phase]
     if value is None:
-        return Reading(None, str(record["throughput_gbps"]["reasons"].get(arm, "not measured")))
+        return Reading(None, str(record["throughput_gbps"]["reasons"].get(phase, "not measured")))
     return Reading(float(value))
 
 
@@ -60,7 +59,7 @@ def message_time(record: Record, *, of_each: bool) -> Reading:
     segments = select(segments_of(record), "unprobed")
     messages = total(segments, "sender", "messages")
     if not segments:
-        return Reading(None, "no segment of the arm unprobed in this run")
+        return Reading(None, "no unprobed segment in this run")
     if not messages:
         return Reading(None, "no message was sent")
     connections = int(record["workload"]["threads"]) if of_each else 1
@@ -91,10 +90,10 @@ def cpu_per_kib(record: Record, sides: Iterable[str]) -> Reading:
 
 def _no_payload(record: Record) -> str:
     probed = select(segments_of(record), "ledger")
-    return "no payload was delivered" if probed else "no segment of the arm ledger in this run"
+    return "no payload was delivered" if probed else "no ledger segment in this run"
 
 
-def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Reading:
+def event_per_byte(record: Record, side: str, event: str, per_bytes: int) -> Reading:
     """A counter of a side over the payload delivered while it counted, per so many bytes."""
     counter = record["counters"][side].get(event)
     if counter is None:
@@ -107,7 +106,7 @@ def event_per_byte(record: Record, side: Side, event: str, per_bytes: int) -> Re
     return Reading(counter["value"] * per_bytes / delivered)
 
 
-def switches_per_message(record: Record, side: Side) -> Reading:
+def switches_per_message(record: Record, side: str) -> Reading:
     """Context switches of a side (getrusage(2)) per message sent, where no instrument was attached."""
     segments = undisturbed(record)
     messages = total(segments, "sender", "messages")
@@ -146,13 +145,13 @@ def others(record: Record) -> Reading:
 
 def overhead_effect(record: Record) -> Reading:
     """The share of goodput lost to the ledger's instruments."""
-    arm = record["overhead"]["arms"].get("ledger")
-    if arm is None:
+    phase = record["overhead"]["phases"].get("ledger")
+    if phase is None:
         return Reading(None, "the run had no ledger segments")
-    return Reading(None, str(arm["reason"])) if arm["effect"] is None else Reading(float(arm["effect"]))
+    return Reading(None, str(phase["reason"])) if phase["effect"] is None else Reading(float(phase["effect"]))
 
 
-def _of_side(side: Side) -> list[Metric]:
+def _of_side(side: str) -> list[Metric]:
     of = f"of the {side}"
 
     def event(name: str, unit: str, what: str, counter: str, per_bytes: int) -> Metric:
@@ -176,7 +175,7 @@ def _cpu(who: str, label: str, *sides: str) -> Metric:
 
 
 _P50, _P99 = (partial(round_trip, quantile=quantile) for quantile in ("p50", "p99"))
-_PLAIN, _PROBED = (partial(goodput, arm=arm) for arm in ("unprobed", "probed"))
+_PLAIN, _PROBED = (partial(goodput, phase=phase) for phase in ("unprobed", "probed"))
 _EACH, _ALL = (partial(message_time, of_each=each) for each in (True, False))
 
 # Their order is that of exported columns.

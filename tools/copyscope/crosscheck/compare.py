@@ -83,17 +83,19 @@ KINDS = {
 
 
 def ours(record: Record) -> list[Seen]:
-    """Our own quantities: one Seen per arm, since each instrument saw the traffic of its own arm."""
+    """Our own quantities: one Seen per phase, since each instrument saw the traffic of its own phase."""
     found = []
-    for arm, quantities in (
+    for phase, quantities in (
         ("bytes", _from_bytes(record)),
         ("ledger", _from_samples(record)),
         ("calls", _from_calls(record)),
         ("functions", _from_functions(record)),
     ):
-        segments = [s for s in record["run"]["segments"] if s["arm"] == arm]
+        segments = [s for s in record["run"]["segments"] if s["phase"] == phase]
         if segments and quantities:
-            messages, sent = (sum(int(s["sender"][key]) for s in segments) for key in ("messages", "bytes"))
+            messages, sent = (
+                sum(int(s["sides"]["sender"][key]) for s in segments) for key in ("messages", "bytes")
+            )
             wall_ns = sum(int(s["end_ns"]) - int(s["begin_ns"]) for s in segments)
             found.append(Seen(messages, sent, wall_ns, quantities))
     return found

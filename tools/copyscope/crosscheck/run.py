@@ -8,7 +8,7 @@ from dataclasses import replace
 from copyscope.crosscheck.compare import Seen
 from copyscope.crosscheck.peer import Peer, Quantities, attached
 from copyscope.errors import RunError
-from copyscope.plan.arms import EXACT
+from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.run.child import Message
@@ -20,7 +20,7 @@ BLOCKS_MIN = 2
 
 
 class PeerSession(Session):
-    """A run whose arms are our instruments and other people's tools. A peer that fails is left out, named."""
+    """A run whose phases are our instruments and other people's tools; one that fails is left out."""
 
     def __init__(self, plan: RunPlan, traffic: OwnTraffic, steps: Steps, peers: Sequence[Peer]) -> None:
         super().__init__(plan, traffic, steps)
@@ -31,10 +31,10 @@ class PeerSession(Session):
         self.failed_peers: dict[str, str] = {}
 
     @contextlib.contextmanager
-    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
-        peer = self._peers.get(arm)
+    def attached(self, phase: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
+        peer = self._peers.get(phase)
         if peer is None:
-            with super().attached(arm, probes) as said:
+            with super().attached(phase, probes) as said:
                 yield said
             return
         pids = {child.name: child.pid for child in self._traffic.children}
@@ -42,18 +42,18 @@ class PeerSession(Session):
             yield {}
 
     def measure(self, segment: Segment) -> None:
-        if segment.arm in self.failed_peers:
+        if segment.phase in self.failed_peers:
             return
         try:
             super().measure(segment)
         except RunError as error:
-            if segment.arm not in self._peers or not str(error).startswith(segment.arm):
+            if segment.phase not in self._peers or not str(error).startswith(segment.phase):
                 raise
-            self.failed_peers[segment.arm] = str(error).removeprefix(f"{segment.arm}: ")
+            self.failed_peers[segment.phase] = str(error).removeprefix(f"{segment.phase}: ")
             self._traffic.pause()
             return
-        if segment.arm in self._peers:
-            self._keep_seen(segment.arm)
+        if segment.phase in self._peers:
+            self._keep_seen(segment.phase)
 
     def _keep_seen(self, name: str) -> None:
         # The record is of our own instruments only.
@@ -67,14 +67,14 @@ def with_peers(plan: RunPlan, peers: Sequence[Peer], each_s: float, seed: int) -
 
     Function hooks stay once they are there: after all others, and without their control.
     """
-    arms = [arm for arm in (*plan.probes, *(peer.name for peer in peers)) if arm != "unarmed"]
+    phases = [phase for phase in (*plan.probes, *(peer.name for peer in peers)) if phase != "unarmed"]
     shuffler = random.Random(seed)
     order: list[tuple[int, str]] = []
     segment_s = min(SEGMENT_S, each_s / BLOCKS_MIN)
     for block in range(max(BLOCKS_MIN, round(each_s / segment_s))):
-        shuffler.shuffle(arms)
-        order += [(block, arm) for arm in arms]
+        shuffler.shuffle(phases)
+        order += [(block, phase) for phase in phases]
     order.sort(key=lambda one: one[1] in EXACT)
-    segments = [Segment(index, block, arm, segment_s) for index, (block, arm) in enumerate(order)]
+    segments = [Segment(index, block, phase, segment_s) for index, (block, phase) in enumerate(order)]
     otherwise = None if plan.otherwise is None else with_peers(plan.otherwise, peers, each_s, seed)
     return replace(plan, segments=tuple(segments), otherwise=otherwise)

@@ -16,11 +16,11 @@ from copyscope.crossover.obstacles import MOSTLY
 from copyscope.crossover.relays import COPIES, relay_of
 from copyscope.crossover.remedies import Sends, reference_share, remedies, time_share, too_few_samples
 from copyscope.ledger.attribution import side_times
-from copyscope.ledger.program.headline import file_reads
-from copyscope.ledger.program.traffic_profile import median_slot
+from copyscope.ledger.portrait import median_slot
 from copyscope.ledger.share import WORTH_SAYING, Share, percent
-from copyscope.record.check import WatchedRun, typed_watched
-from copyscope.record.program.derived import Direction
+from copyscope.ledger.target_headline import file_reads
+from copyscope.record.check import Whole, typed_whole
+from copyscope.record.portrait import Direction
 from copyscope.units import format_size
 
 MEASURE = "sudo copyscope crossover"
@@ -35,8 +35,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[
 
     `crossovers`: newest file first; `elsewhere` names the machine of those that were measured on another.
     """
-    run = typed_watched(record)
-    sent, zerocopy = run.derived.portrait.send, run.derived.zerocopy
+    run = typed_whole(record)
+    sent, zerocopy = run.portrait.send, run.derived.zerocopy
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
         text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
@@ -112,7 +112,7 @@ def _left_to_save(most: Share | None, *, rest: bool) -> str:
     return f"{text}." if rest else f"{text}, and taking and giving back the pages costs a part of it."
 
 
-def _price_of_zerocopy(run: WatchedRun, price: Share | None) -> str:
+def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
     """What a program pays for zero-copy; to turn it off saves that, and costs one copy into the kernel."""
     zerocopy = run.derived.zerocopy
     text = "What became of these sends is not known"
@@ -132,7 +132,7 @@ def _price_of_zerocopy(run: WatchedRun, price: Share | None) -> str:
     return f"{text}: that is the price of the copies that it spares."
 
 
-def _files(run: WatchedRun) -> list[str]:
+def _files(run: Whole) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
     share = file_reads(run.raw.samples, side_times(run.raw)["target"])
     if share is None or share.low < WORTH_SAYING:
@@ -143,7 +143,7 @@ def _files(run: WatchedRun) -> list[str]:
     ]
 
 
-def _relays(run: WatchedRun) -> list[str]:
+def _relays(run: Whole) -> list[str]:
     """What it receives and sends in like amounts, splice(2) may move without a copy."""
     relay = relay_of(run)
     if relay is None:
@@ -153,7 +153,7 @@ def _relays(run: WatchedRun) -> list[str]:
     return [relay.sentence(price)]
 
 
-def _no_crossover(run: WatchedRun, elsewhere: Sequence[Row] | None) -> str:
+def _no_crossover(run: Whole, elsewhere: Sequence[Row] | None) -> str:
     """Why nothing of this machine is known, and how to get it."""
     cannot = "Cannot tell whether zero-copy or sendfile would pay, because"
     if not elsewhere:
@@ -165,7 +165,7 @@ def _no_crossover(run: WatchedRun, elsewhere: Sequence[Row] | None) -> str:
     )
 
 
-def _not_among(here: Sequence[Row], asked: Question, run: WatchedRun) -> str:
+def _not_among(here: Sequence[Row], asked: Question, run: Whole) -> str:
     return (
         f"Cannot tell what {asked.name} {'saves' if asked.used else 'would save'}: it is not in the "
         f"crossover that was measured on this host ({here[0]['file']}): run {_command(here, run)} (two "
@@ -173,7 +173,7 @@ def _not_among(here: Sequence[Row], asked: Question, run: WatchedRun) -> str:
     )
 
 
-def _command(there: Sequence[Row], run: WatchedRun) -> str:
+def _command(there: Sequence[Row], run: Whole) -> str:
     """What measures it. Beside what is there, of another machine or of other strategies: one sweep does not
     go into another."""
     if not there:

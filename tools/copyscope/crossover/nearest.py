@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from copyscope.compare.estimates import Estimate
 from copyscope.crossover.interpolation import at_size
-from copyscope.record.check import WatchedRun
+from copyscope.record.check import Whole
 from copyscope.record.segments import select, total
 from copyscope.stats import LEVEL
 from copyscope.units import counted, format_size
@@ -46,7 +46,7 @@ class Question:
         return self.strategy.replace("_", "-")
 
 
-def nearest(rows: Sequence[Row], run: WatchedRun, strategy: Strategy) -> Row | None:
+def nearest(rows: Sequence[Row], run: Whole, strategy: Strategy) -> Row | None:
     """The crossover of a strategy against a copying send that is nearest to this program.
 
     The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
@@ -68,7 +68,7 @@ def nearest(rows: Sequence[Row], run: WatchedRun, strategy: Strategy) -> Row | N
     )
 
 
-def distance(row: Row, run: WatchedRun) -> int:
+def distance(row: Row, run: Whole) -> int:
     """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
     path = run.raw.topology
     drivers = {str(device.driver) for device in path.devices}
@@ -78,7 +78,7 @@ def distance(row: Row, run: WatchedRun) -> int:
     return SAME_KIND if path.local_delivery == is_local else OTHER_KIND
 
 
-def answer(row: Row, asked: Question, run: WatchedRun) -> str:
+def answer(row: Row, asked: Question, run: Whole) -> str:
     """Whether it pays by this crossover, and what it saves or costs this program."""
     if distance(row, run) == OTHER_KIND:
         return (
@@ -89,7 +89,7 @@ def answer(row: Row, asked: Question, run: WatchedRun) -> str:
     return " ".join([_verdict(row, asked, run), *_price(row, asked, run)])
 
 
-def pays(row: Row, asked: Question, run: WatchedRun) -> bool | None:
+def pays(row: Row, asked: Question, run: Whole) -> bool | None:
     """Whether it pays by this crossover; None: no difference was found, or it is of another kind of path."""
     if distance(row, run) == OTHER_KIND or row["verdict"] == "undetermined":
         return None
@@ -111,7 +111,7 @@ def _cannot_tell(asked: Question) -> str:
     return f"Cannot tell whether {asked.name} {'pays' if asked.used else 'would pay'}"
 
 
-def _verdict(row: Row, asked: Question, run: WatchedRun) -> str:
+def _verdict(row: Row, asked: Question, run: Whole) -> str:
     name = asked.name.capitalize()
     threads = counted(row["threads"], "thread")
     where = (
@@ -155,7 +155,7 @@ def ratio_at(row: Row, size_bytes: int) -> tuple[int, Estimate] | None:
     return None if found is None else (size, found)
 
 
-def _price(row: Row, asked: Question, run: WatchedRun) -> list[str]:
+def _price(row: Row, asked: Question, run: Whole) -> list[str]:
     """The ratio at the program's size, and what follows of it for its CPU time, with interval."""
     found = ratio_at(row, asked.size_bytes)
     if found is None:
@@ -186,12 +186,12 @@ def _price(row: Row, asked: Question, run: WatchedRun) -> list[str]:
     return [f"{text}: {effect}."]
 
 
-def sending_share(run: WatchedRun) -> float | None:
+def sending_share(run: Whole) -> float | None:
     """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
     no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
     """
     spent_ns = total(select(run.raw.run.segments, "calls"), "target", "process_cpu_ns")
-    sent = run.derived.portrait.send
+    sent = run.portrait.send
     sends = {row.syscall for row in sent.by_call} if sent else set()
     took_ns = [
         row.on_cpu_ns + (row.softirq_ns or 0)

@@ -10,9 +10,8 @@ from copyscope.ledger.zerocopy_cause import (
     is_tap,
     what_it_lacks,
 )
-from copyscope.record.check import WatchedRun
-from copyscope.record.program.raw import ProgramTopology
-from copyscope.record.raw import TopologyBase
+from copyscope.record.check import Whole
+from copyscope.record.measured import Topology
 from copyscope.units import format_size
 
 # The part of the bytes from which on something is said of the program.
@@ -38,10 +37,10 @@ class Obstacle:
     text: str
 
 
-def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
+def of_zerocopy(run: Whole) -> list[Obstacle]:
     """What on the path makes a zero-copy send a copy."""
     found = []
-    path, local = run.raw.topology, run.derived.portrait.local_share
+    path, local = run.raw.topology, run.portrait.local_share
     if _goes_by_reference(run):
         return of_pages(run)
     if local is not None and local > MOSTLY:
@@ -68,13 +67,13 @@ def of_zerocopy(run: WatchedRun) -> list[Obstacle]:
     return found + of_pages(run)
 
 
-def _who_is_here(path: ProgramTopology) -> str:
+def _who_is_here(path: Topology) -> str:
     """`peers`, or how many of them where not all are known to be."""
     here = sum(bool(peer.local) for peer in path.peers)
     return "peers" if here == len(path.peers) else f"{here} of its {len(path.peers)} peers"
 
 
-def _goes_by_reference(run: WatchedRun) -> bool:
+def _goes_by_reference(run: Whole) -> bool:
     """Whether it uses zero-copy here, and most of that was not copied after all."""
     seen = run.derived.zerocopy
     return seen is not None and (seen.copied or 0) < (1 - MOSTLY) * (seen.completions or 0)
@@ -86,11 +85,11 @@ def _copies_what_it_forwards(kernel: str) -> bool:
     return numbers is not None and (int(numbers[1]), int(numbers[2])) < (6, 17)
 
 
-def _first_veth(path: TopologyBase) -> str | None:
+def _first_veth(path: Topology) -> str | None:
     return next((device.name for device in path.devices if device.driver == "veth"), None)
 
 
-def of_pages(run: WatchedRun) -> list[Obstacle]:
+def of_pages(run: Whole) -> list[Obstacle]:
     """What makes pages that go by reference a copy, those of files as well."""
     found = []
     device = device_without_offload(run.raw.topology)
@@ -104,7 +103,7 @@ def of_pages(run: WatchedRun) -> list[Obstacle]:
     return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])
 
 
-def in_the_program(run: WatchedRun, typical_bytes: int) -> list[str]:
+def in_the_program(run: Whole, typical_bytes: int) -> list[str]:
     """What in the way it sends now would have to change for zero-copy."""
     found = [one.text for one in in_small_calls(typical_bytes)] + _in_its_buffers(run)
     memlock_bytes = run.raw.machine.limits["memlock_bytes"]
@@ -128,7 +127,7 @@ def in_small_calls(typical_bytes: int) -> list[Obstacle]:
     return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
 
 
-def in_its_protocol(run: WatchedRun) -> list[Obstacle]:
+def in_its_protocol(run: Whole) -> list[Obstacle]:
     found = []
     for protocols, name, why in OTHER_PROTOCOLS:
         rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
@@ -137,10 +136,10 @@ def in_its_protocol(run: WatchedRun) -> list[Obstacle]:
     return found
 
 
-def _in_its_buffers(run: WatchedRun) -> list[str]:
+def _in_its_buffers(run: Whole) -> list[str]:
     """Each kind of call counts by the bytes that it sends: headers are many, and too small to be pinned."""
     shapes = {(row.protocol, row.syscall): row for row in run.raw.shapes or [] if row.messages > 0}
-    sent = run.derived.portrait.send
+    sent = run.portrait.send
     if sent is None:
         return []
     repeated = small = 0.0

@@ -6,9 +6,9 @@ are the same, nobody sees: that is said with it.
 
 from dataclasses import dataclass
 
-from copyscope.record.check import WatchedRun
-from copyscope.record.program.raw import Relays
-from copyscope.record.program.volume import added, volume
+from copyscope.record.check import Whole
+from copyscope.record.volume import added, volume
+from copyscope.record.watched import Relays
 from copyscope.units import counted, format_bytes
 
 # What splice(2) does without.
@@ -36,7 +36,7 @@ class Relay:
         )
 
 
-def relay_of(run: WatchedRun) -> Relay | None:
+def relay_of(run: Whole) -> Relay | None:
     """None where no thread passes anything on, or no calls were timed."""
     found = run.raw.relays
     if not found or not found.threads:

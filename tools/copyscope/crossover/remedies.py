@@ -14,11 +14,11 @@ from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.crossover.relays import COPIES, IF_THE_SAME, relay_of
 from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.program.enough import TooFew, too_few
-from copyscope.ledger.program.headline import file_reads, share_of_rows
+from copyscope.ledger.enough import TooFew, too_few
 from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
-from copyscope.record.check import WatchedRun
-from copyscope.record.program.derived import Direction
+from copyscope.ledger.target_headline import file_reads, share_of_rows
+from copyscope.record.check import Whole
+from copyscope.record.portrait import Direction
 from copyscope.units import format_size
 
 # Less of its CPU time than this is not worth a change of the program.
@@ -50,7 +50,7 @@ class Sends:
     few: why nothing is said of its CPU time.
     """
 
-    run: WatchedRun
+    run: Whole
     size_bytes: int
     most: Share | None
     sent: Direction
@@ -201,13 +201,13 @@ def _priced(unknown: Remedy, words: str, most: Share | None, few: TooFew | None)
     return Remedy(unknown.name, answer, f"{words} {most.shown()}", known)
 
 
-def time_share(run: WatchedRun, accounts: Sequence[str]) -> Share | None:
+def time_share(run: Whole, accounts: Sequence[str]) -> Share | None:
     """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
     rows = [row for row in run.derived.ledger if row.account in accounts and row.side == "target"]
     return share_of_rows(rows, _time(run))
 
 
-def _entering(run: WatchedRun) -> Share | None:
+def _entering(run: Whole) -> Share | None:
     """What its system calls themselves take; reading files is a copy that is counted to this stage."""
     time = _time(run)
     rows = [row for row in run.derived.stages if row.stage == "syscall" and row.side == "target"]
@@ -218,7 +218,7 @@ def _entering(run: WatchedRun) -> Share | None:
     return share_of_samples(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
 
 
-def _time(run: WatchedRun) -> SideTime:
+def _time(run: Whole) -> SideTime:
     return side_times(run.raw)["target"]
 
 
@@ -226,6 +226,6 @@ def _ceiling(most: Share) -> str:
     return most.shown().removeprefix("at most ")
 
 
-def too_few_samples(run: WatchedRun) -> TooFew | None:
+def too_few_samples(run: Whole) -> TooFew | None:
     """Why nothing is said of its CPU time."""
     return too_few(run.raw, _time(run))

@@ -13,10 +13,9 @@ from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
 from copyscope.record.hooks import WORKS, find
 from copyscope.record.instruments import Event, Hook, Sample
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured
+from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval
-from copyscope.record.segments import processes, why_no_ledger, why_undivided
+from copyscope.record.segments import why_no_ledger, why_undivided
 from copyscope.taxonomy.events import event_name, time_names
 
 SIDES = ("sender", "receiver", "other")
@@ -140,10 +139,10 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
     names = time_event(raw.samples, raw.sampler.events)
     if names is None:
         unknown = SideTime(Weights({}, {}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
-        return dict.fromkeys((*processes(raw), "other"), unknown)
+        return dict.fromkeys((*raw.run.sides, "other"), unknown)
     times: dict[str, SideTime] = {}
     covered, exact = 0.0, 0.0
-    for side in processes(raw):
+    for side in raw.run.sides:
         weights = weights_of(raw.samples, side, names)
         base = clocked(weights, raw, side)
         reason = why_no_time(raw, side) or why_undivided(raw)
@@ -167,7 +166,7 @@ def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide
     other = times["other"]
     names = time_event(raw.samples, raw.sampler.events) or ()
     untied = replace(other, weights=weights_of(raw.samples, "other", names, mine=False))
-    rule = WATCHED_RULE if isinstance(raw, RawProgramRun) else OWN_RULE
+    rule = WATCHED_RULE if raw.target is not None else OWN_RULE
     cause = why_untied(find(raw.hooks, OWNER_HOOK))
     return OtherSide(*_beside(other), rule), Elsewhere(*_beside(untied), cause)
 

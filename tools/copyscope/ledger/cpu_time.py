@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from copyscope.record.instruments import Counter
-from copyscope.record.raw import Measured
-from copyscope.record.segments import machine_of, select, total, totals, why_no_ledger
+from copyscope.record.measured import Measured
+from copyscope.record.segments import machine_of, select, total, why_no_ledger
 
 # Of the latency of one wake-up the CPU clock bills at most so much.
 WAKE_UP_MOST_NS = 20_000
@@ -40,8 +40,7 @@ def cpu_time(raw: Measured, side: str) -> CpuTime:
     segments = select(raw.run.segments, "ledger")
     switches = total(segments, side, "voluntary_switches")
     counted = _counted(raw, side, "task-clock")
-    # Older records of watched programs do not have these.
-    displaced = sum(totals(one, side).involuntary_switches or 0 for one in segments)
+    displaced = total(segments, side, "involuntary_switches")
     departures = max(switches + displaced, round(_counted(raw, side, "context-switches") or 0))
     clocked = total(segments, side, "process_cpu_ns")
     certain = clocked - WAKE_UP_MOST_NS * departures if side == "target" else 0
@@ -52,8 +51,7 @@ def cpu_time(raw: Measured, side: str) -> CpuTime:
 
 def counters_of(raw: Measured, side: str) -> dict[str, Counter]:
     """What perf counted of a side, by event."""
-    found: dict[str, Counter] = getattr(raw.counters, side, {})
-    return found
+    return raw.counters.get(side, {})
 
 
 def _counted(raw: Measured, side: str, event: str) -> float | None:

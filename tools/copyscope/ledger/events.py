@@ -11,8 +11,7 @@ from copyscope.ledger.attribution import Key, Weights, weights_of
 from copyscope.ledger.cpu_time import counters_of
 from copyscope.record.derived import EventEstimate
 from copyscope.record.instruments import Counter, Event
-from copyscope.record.raw import Measured
-from copyscope.record.segments import processes
+from copyscope.record.measured import Measured
 from copyscope.taxonomy.events import EVENT_COLUMNS, divided_by, event_name
 
 METHOD = "sampled"
@@ -45,7 +44,7 @@ Events = dict[str, dict[str, SideEvent]]  # side -> column
 
 def events_of(raw: Measured) -> Events:
     """All columns of all sides."""
-    sides = processes(raw)
+    sides = raw.run.sides
     found: Events = {
         side: {column: _of_process(raw, side, names) for column, names in EVENT_COLUMNS.items()}
         for side in sides

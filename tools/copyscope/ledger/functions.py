@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UnsetType, structs
+from msgspec import structs
 
 from copyscope import stats
 from copyscope.machine.cpu import parse_cpu_list
@@ -17,13 +17,13 @@ from copyscope.record.instruments import (
     Functions,
     ReadCost,
 )
-from copyscope.record.program.volume import added
-from copyscope.record.raw import Measured, RawRun
+from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval, Rows
 from copyscope.record.segments import delivered_bytes, select, total
+from copyscope.record.volume import added
 from copyscope.taxonomy.events import EVENT_COLUMNS
 
-ARM = "functions"
+PHASE = "functions"
 # Of each hook on that life; they are attached together, or not at all.
 HOOK = "zerocopy_use"
 # What stands for a copy and moves no byte through the caches.
@@ -56,7 +56,7 @@ def exact_rows(raw: Measured) -> list[ExactRow]:
     functions = raw.functions
     if functions is None:
         return []
-    segments = select(raw.run.segments, ARM)
+    segments = select(raw.run.segments, PHASE)
     kib = delivered_bytes(segments) / 1024
     cells = [cell for cell in functions.cells if cell.side != "other"]
     of_side = {side: _counting(functions.events, cpus_of(raw, side)) for side in {c.side for c in cells}}
@@ -68,7 +68,7 @@ def exact_rows(raw: Measured) -> list[ExactRow]:
 
 def cpus_of(raw: Measured, side: str) -> Sequence[int]:
     """The CPUs to which a side was bound; none where it ran on any."""
-    report = getattr(raw.traffic, side, None) if isinstance(raw, RawRun) else None
+    report = getattr(raw.traffic, side, None) if raw.target is None else None
     return (report.options.get("cpus") if report else None) or ()
 
 
@@ -82,7 +82,7 @@ def _counting(events: Sequence[CountedEvent], cpus: Sequence[int]) -> Events:
     }
 
 
-def covers(listed: str | UnsetType, cpus: Sequence[int]) -> bool:
+def covers(listed: str | None, cpus: Sequence[int]) -> bool:
     """Whether a list such as `0-3,8` has all of some CPUs."""
     return bool(cpus) and set(cpus) <= set(parse_cpu_list(listed or ""))
 

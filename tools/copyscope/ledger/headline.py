@@ -1,29 +1,20 @@
 """The main finding of a run as one sentence: what the strategy did, and what its copies cost."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec import UNSET
-
 from copyscope.grouping import gathered
-from copyscope.ledger import overhead
-from copyscope.ledger.attribution import tied
+from copyscope.ledger import overhead, target_headline
+from copyscope.ledger.attribution import SideTime, tied
+from copyscope.ledger.checks.own_traffic import sends
 from copyscope.ledger.cpu_time import cpu_time
-from copyscope.ledger.flows import encrypts
-from copyscope.ledger.identities.own import Books
+from copyscope.ledger.encrypted import encrypts
 from copyscope.ledger.rows import cell
 from copyscope.ledger.share import FEWEST_SAMPLES, WORTH_A_WARNING, Share, percent
-from copyscope.record.derived import AccountRow, Overhead, Sides, Zerocopy
+from copyscope.record.derived import AccountRow, Overhead, Sides, Spent, StageRow, Zerocopy
 from copyscope.record.instruments import Sample
-from copyscope.record.raw import RawRun, Segment
-from copyscope.record.segments import (
-    measured,
-    select,
-    spliced_total,
-    total,
-    why_no_ledger,
-    zerocopy_total,
-)
+from copyscope.record.measured import Measured, Segment
+from copyscope.record.segments import measured, select, spliced_total, total, why_no_ledger, zerocopy_total
 from copyscope.units import counted
 
 # a copy below this share of the sends is a remark, above it is the finding
@@ -34,15 +25,30 @@ MOST_SENDS = 0.99
 class Story:
     """What the sentence is about."""
 
-    raw: RawRun
+    raw: Measured
     ledger: Sequence[AccountRow]
     sides: Sides
     zerocopy: Zerocopy | None
 
 
-def find_sentence(story: Story, cost: Overhead) -> str:
+def find_sentence(
+    raw: Measured,
+    rows: Sequence[AccountRow | StageRow],
+    sides: Sides,
+    zerocopy: Zerocopy | None,
+    cost: Overhead,
+    *,
+    times: Mapping[str, SideTime],
+) -> str:
     """One sentence; it says so when watching changed more than what it shows."""
-    opening = f"{story.raw.workload.impl} over {story.raw.topology.kind}"
+    if raw.target is not None:
+        return target_headline.find_sentence(raw, rows, zerocopy, cost.watching, time=times["target"])
+    accounts = [row for row in rows if isinstance(row, AccountRow)]
+    return _of_own(Story(raw, accounts, sides, zerocopy), cost)
+
+
+def _of_own(story: Story, cost: Overhead) -> str:
+    opening = f"{story.raw.asked.impl} over {story.raw.topology.kind}"
     absent = why_no_ledger(story.raw.run)
     if absent:
         return f"{opening}: what its copies cost is not known: {absent}"
@@ -51,7 +57,7 @@ def find_sentence(story: Story, cost: Overhead) -> str:
     return f"{opening}: {text}{told}"
 
 
-def _probed(raw: RawRun) -> list[Segment]:
+def _probed(raw: Measured) -> list[Segment]:
     return select(raw.run.segments, "ledger")
 
 
@@ -62,7 +68,7 @@ def _finding(story: Story) -> tuple[str, Share | None]:
         return _encrypted(story)
     if zerocopy is None or zerocopy.sends == 0:
         return _spliced(story) if spliced_total(_probed(story.raw), "bytes") else _plain(story)
-    copied = zerocopy.copied / zerocopy.completions if zerocopy.completions else 0.0
+    copied = (zerocopy.copied or 0) / zerocopy.completions if zerocopy.completions else 0.0
     why = zerocopy.cause.sentence if zerocopy.cause else "cause not known"
     if copied > 0:
         opening = "the copy was made anyway, later and "
@@ -90,7 +96,7 @@ def _finding(story: Story) -> tuple[str, Share | None]:
 def _encrypted(story: Story) -> tuple[str, Share | None]:
     encrypt, decrypt = account_share(story, "encrypt"), account_share(story, "decrypt")
     return (
-        f"kTLS {story.raw.workload.tls}: the cipher takes {spoken(encrypt)} to encrypt and "
+        f"kTLS {story.raw.asked.tls}: the cipher takes {spoken(encrypt)} to encrypt and "
         f"{spoken(decrypt)} to decrypt, the copies into the kernel and out of it "
         f"{spoken(account_share(story, 'copy_in'))} and {spoken(account_share(story, 'copy_out'))} "
         "of all CPU time"
@@ -115,7 +121,7 @@ def _spliced(story: Story) -> tuple[str, Share | None]:
 
 
 def _plain(story: Story) -> tuple[str, Share | None]:
-    if not Books(story.raw).sends:
+    if not sends(story.raw):
         messages, spent_ns = total(_probed(story.raw), "sender", "messages"), cpu_time(story.raw, "sender").ns
         cost = f", {spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
         return f"nothing was sent: this is the price of the loop and the clock{cost}", None
@@ -134,7 +140,7 @@ def account_share(story: Story, account: str) -> Share | None:
     """
     rows = [row for row in story.ledger if row.account == account]
     spent = [row.cpu_ns for row in rows if row.cpu_ns is not None]
-    sides = (story.sides.sender, story.sides.receiver, story.sides.other)
+    sides: list[Spent] = [*story.sides.processes().values(), story.sides.other]
     known_whole = [side.cpu_ns for side in sides if side.cpu_ns is not None]
     if not rows or len(spent) < len(rows) or len(known_whole) < len(sides) or not sum(known_whole):
         return None
@@ -163,18 +169,19 @@ def spoken(share: Share | None) -> str:
 
 def samples_of(sides: Sides) -> int:
     """All that were taken of the run."""
-    return sum(side.samples or 0 for side in (sides.sender, sides.receiver, sides.other))
+    every: list[Spent] = [*sides.processes().values(), sides.other]
+    return sum(side.samples or 0 for side in every)
 
 
 def _waiting(zerocopy: Zerocopy | None) -> str:
     """A sender that waits for each notice does little else."""
-    share = zerocopy.waiting_share if zerocopy else UNSET
-    if share is UNSET or share < WORTH_A_WARNING:
+    share = zerocopy.waiting_share if zerocopy else None
+    if share is None or share < WORTH_A_WARNING:
         return ""
     return f"; {percent(share)} of its time the sender waited until the kernel gave a buffer back"
 
 
-def _refused(raw: RawRun) -> str:
+def _refused(raw: Measured) -> str:
     """Send calls that the kernel took nothing of, where they are many."""
     segments = measured(raw.run.segments)
     calls, full = total(segments, "sender", "calls"), total(segments, "sender", "eagain")

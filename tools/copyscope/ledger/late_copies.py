@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from copyscope.ledger.attribution import tied, time_event
 from copyscope.record.instruments import Sample
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured, RawRun
+from copyscope.record.measured import Measured
 from copyscope.taxonomy.callers import CAUSES, LATE, LINEARIZE, PULL
 from copyscope.taxonomy.events import event_name
 
-Raw = TypeVar("Raw", RawRun, RawProgramRun)
+Raw = TypeVar("Raw", Measured, Measured)
 # So many samples of the copy at the send call are no chance.
 SURE_SAMPLES = 5
 
@@ -40,7 +39,7 @@ def callers(raw: Measured, accounts: Sequence[str]) -> Counter[str]:
     """Function -> samples of the copies that were made for it. Where none was seen there is none."""
     found: Counter[str] = Counter()
     for row in _of_time(raw):
-        if row.category in accounts and row.caller is not UNSET:
+        if row.category in accounts and row.caller is not None:
             found[row.caller] += row.samples
     return found
 

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from itertools import chain
 
 from copyscope.ledger.cpu_time import cpu_time
-from copyscope.record.derived import Limit
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import added
-from copyscope.record.raw import RawRun, Workload
+from copyscope.record.derived import Limit, Sides
+from copyscope.record.measured import Measured, Workload
 from copyscope.record.segments import PROCESSES, machines, select, wall_ns
+from copyscope.record.volume import added
 
 SATURATED = 0.90
 MOSTLY = 0.50
@@ -21,8 +20,12 @@ MOSTLY = 0.50
 TCP_TIMES = ("busy_time_us", "rwnd_limited_us", "sndbuf_limited_us")
 
 
-def find_limit(raw: RawRun) -> Limit:
-    """Of our own traffic: sender, receiver, path or unknown, and the evidence in one sentence."""
+def find_limit(raw: Measured, sides: Sides) -> Limit:
+    """Sender, receiver, path, target, peer or unknown, and the evidence in one sentence."""
+    return _of_own(raw) if sides.target is None else _of_target(raw, sides.target.cpus_used)
+
+
+def _of_own(raw: Measured) -> Limit:
     busy = {side: on_cpu_share(raw, side) for side in PROCESSES}
     shown = ", ".join(f"{side} {share * 100:.0f} %" for side, share in busy.items() if share is not None)
     evidence = f"on CPU of its threads' time: {shown}"
@@ -41,7 +44,7 @@ def find_limit(raw: RawRun) -> Limit:
             f"{evidence}; all {raw.machine.cpus_online} CPUs were {crowded * 100:.0f} % busy "
             f"with both sides, most of it the {who}",
         )
-    infos = [thread.get("tcp_info") or {} for thread in raw.traffic.sender.threads]
+    infos = [thread.get("tcp_info") or {} for thread in raw.reports.sender.threads]
     spent_us = [[info.get(key) for info in infos] for key in TCP_TIMES]
     sums_us = [sum(us for us in of_all if us is not None) for of_all in spent_us]
     if None in chain(*spent_us) or not sums_us[0]:
@@ -51,8 +54,7 @@ def find_limit(raw: RawRun) -> Limit:
     return Limit(waited.who, f"{evidence}; {waited.evidence}{none}")
 
 
-def find_program_limit(raw: RawProgramRun, cpus_used: float | None) -> Limit:
-    """Of a watched program: its CPU (target), its peer, the path or unknown."""
+def _of_target(raw: Measured, cpus_used: float | None) -> Limit:
     evidence = "CPU time not known" if cpus_used is None else f"on CPU {cpus_used * 100:.0f} % of the time"
     threads = max((s.target.threads for s in raw.run.segments), default=1)
     if cpus_used is not None and threads == 1 and cpus_used >= SATURATED:
@@ -78,9 +80,9 @@ def waited_for(spent: Sequence[int], other_end: str, whose: str) -> Limit:
     return Limit(other_end if window >= MOSTLY * busy else by_buffer, evidence)
 
 
-def on_cpu_share(raw: RawRun, side: str) -> float | None:
+def on_cpu_share(raw: Measured, side: str) -> float | None:
     """CPU time of a side's process over the wall time of its threads in the ledger segments (0..1)."""
-    threads_ns = wall_ns(select(raw.run.segments, "ledger")) * threads_of(raw.workload, side)
+    threads_ns = wall_ns(select(raw.run.segments, "ledger")) * threads_of(raw.asked, side)
     return cpu_time(raw, side).ns / threads_ns if threads_ns > 0 else None
 
 

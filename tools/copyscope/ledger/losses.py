@@ -6,32 +6,31 @@ from typing import Any
 from copyscope.record.derived import Loss
 from copyscope.record.hooks import find
 from copyscope.record.instruments import Functions, Hook
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import MAPPED_IN, SPLICED_IN, TAKEN, added
-from copyscope.record.raw import Measured
+from copyscope.record.measured import Measured
 from copyscope.record.segments import total
+from copyscope.record.volume import MAPPED_IN, SPLICED_IN, TAKEN, added
 
 
-def _calls(*directions: str) -> Callable[[RawProgramRun], int]:
+def _calls(*directions: str) -> Callable[[Measured], int]:
     return lambda raw: added([row for row in raw.volume if row.direction in directions], "calls")
 
 
-def _taken(raw: RawProgramRun) -> int:
+def _taken(raw: Measured) -> int:
     return added([row for row in raw.volume if row.syscall in TAKEN], "calls")
 
 
-def _notifications(raw: RawProgramRun) -> int:
+def _notifications(raw: Measured) -> int:
     return total(raw.run.segments, "target", "notifications")
 
 
-def _rounds(raw: RawProgramRun) -> int:
+def _rounds(raw: Measured) -> int:
     return added(raw.shapes or [], "sends")
 
 
 # How much each hook on a watched program saw of it, and of what another loss of it is a part.
-SEEN_BY_WATCHING: dict[str, Callable[[RawProgramRun], int]] = {
+SEEN_BY_WATCHING: dict[str, Callable[[Measured], int]] = {
     # Each call of a socket that found no place, its first and the later ones.
-    "watch_socket_map_full": lambda raw: raw.target.send_calls + raw.target.receive_calls,
+    "watch_socket_map_full": lambda raw: raw.watched.send_calls + raw.watched.receive_calls,
     "volume_sent": _calls("send"),
     "volume_sent_at_exit": _calls("send"),
     "volume_received": _calls("receive", "peek"),
@@ -40,9 +39,9 @@ SEEN_BY_WATCHING: dict[str, Callable[[RawProgramRun], int]] = {
     "splice_seen": _taken,
     "completion": _notifications,
     "uring_complete": _notifications,
-    "process_fork": lambda raw: raw.target.forks,
-    "process_exit": lambda raw: raw.target.exits,
-    "thread_exit": lambda raw: raw.target.exits,
+    "process_fork": lambda raw: raw.watched.forks,
+    "process_exit": lambda raw: raw.watched.exits,
+    "thread_exit": lambda raw: raw.watched.exits,
     "packet": lambda raw: raw.packets.packets if raw.packets else 0,
     "shape": lambda raw: added(raw.shapes or [], "messages"),
     "round": _rounds,
@@ -95,7 +94,7 @@ def _loss(raw: Measured, name: str, given: Any) -> Loss:
 
 def _seen(raw: Measured, name: str) -> int | None:
     skipped = name.removeprefix("recursion_").removeprefix("missed_")
-    if isinstance(raw, RawProgramRun) and skipped in SEEN_BY_WATCHING:
+    if raw.target is not None and skipped in SEEN_BY_WATCHING:
         return SEEN_BY_WATCHING[skipped](raw)
     hook = find(raw.hooks, skipped)
     instrument = hook.instrument if hook else name.split("_", maxsplit=1)[0]
@@ -104,7 +103,7 @@ def _seen(raw: Measured, name: str) -> int | None:
             return added(raw.samples, "samples")
         case "splices":
             taken = ((SPLICED_IN, "receive"), (MAPPED_IN, "mapped"))
-            rows = raw.volume if isinstance(raw, RawProgramRun) else []
+            rows = raw.volume if raw.target is not None else []
             counted = added([row for row in rows if (row.syscall, row.direction) in taken], "calls")
             # One at the end of a stream moves nothing: where no other was seen, of all that received.
             return counted or added([row for row in rows if row.direction == "receive"], "calls")

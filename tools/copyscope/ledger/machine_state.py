@@ -13,10 +13,9 @@ from copyscope import stats
 from copyscope.ledger.clock import clock_sentence
 from copyscope.record.derived import MachineState
 from copyscope.record.machine_load import unread
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured, RunBase
+from copyscope.record.measured import Measured, Run
 from copyscope.record.sections import MachineLoad
-from copyscope.record.segments import goodput_gbps, select, wall_ns
+from copyscope.record.segments import duration_s, goodput_gbps, select, wall_ns
 
 # Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
 # without instruments over its mean. Of 594 runs on a quiet machine 3 % varied by more.
@@ -76,7 +75,7 @@ def _softirq_beside_ns(raw: Measured, read: MachineLoad, beside_ns: float | None
     return min(softirq_ns, round(int(beside_ns) * (read.wall_ns or 0) / elapsed_ns))
 
 
-def spread(run: RunBase) -> tuple[float | None, str | None]:
+def spread(run: Run) -> tuple[float | None, str | None]:
     """Standard deviation of the goodput of the segments without instruments, over its mean; or None, why."""
     goodputs = [goodput_gbps([segment]) or 0.0 for segment in select(run.segments, "unprobed")]
     if len(goodputs) < FEWEST_SEGMENTS:
@@ -95,13 +94,13 @@ def sentence(raw: Measured, others: float | None, steal: float | None, varied: f
     if steal is not None and steal >= STEAL_SHARE:
         taken.append(f"the hypervisor took {steal * 100:.0f} % of their time")
     # How a program that is watched varies is its own affair.
-    unsteady = varied is not None and varied >= SPREAD_SHARE and not isinstance(raw, RawProgramRun)
+    unsteady = varied is not None and varied >= SPREAD_SHARE and raw.target is None
     if not taken and not unsteady:
         return None
     opening = "machine busy" if taken else "unsteady"
     if varied is not None:
         taken.append(f"segments varied by {varied * 100:.0f} %")
-    again = remedy(raw.workload.duration_s, busy=opening == "machine busy")
+    again = remedy(duration_s(raw), busy=opening == "machine busy")
     return f"{opening}: {'; '.join(taken)}: {again}"
 
 

@@ -1,53 +1,63 @@
 """The observer effect: goodput with instruments on over goodput with them off, paired by block.
 
-Pairing takes drift out: the two arms of a block ran within the same second. Function hooks are compared with
-themselves while they do nothing; what that costs is in neither.
+Pairing takes drift out: the two phases of a block ran within the same second. Function hooks are compared
+with themselves while they do nothing; what that costs is in neither. Of a watched program the whole watch,
+all segments and what moved while hooks came and went, stands beside those that only count its bytes. Pure.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from copyscope import stats
-from copyscope.record.derived import ArmEffect, Overhead
-from copyscope.record.raw import Measured, RunBase
+from copyscope.grouping import grouped
+from copyscope.record.derived import Overhead, PhaseEffect, Watching
+from copyscope.record.measured import Measured, Run, Segment
 from copyscope.record.segments import comparable, delivered_bytes, goodput_gbps, select
+from copyscope.record.volume import TAKEN
 
 FEWEST_PAIRS = 3
 # An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.
 MATTERS = 0.10
 NOISY = "too noisy to tell"
-ARMS = ("ledger", "calls")
+PHASES = ("ledger", "calls")
 NOT_WORKED_OUT_YET = "not worked out while the run goes on"
 # The columns of a ratio that is not known.
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
+NOT_WATCHED = Watching(reason=NOT_WORKED_OUT_YET, pairs=0, **UNKNOWN)
+NOT_WORKED_OUT = Overhead(NOT_WORKED_OUT_YET, None, None, None, None, {}, {}, NOT_WATCHED)
 
 
 def overhead(raw: Measured) -> Overhead:
-    """The overhead section: the ledger arm at the top (its goodput is the probed one), every arm below."""
+    """At the top that of the ledger phase (its goodput is the probed one), below it of every phase."""
     hooked = bool(select(raw.run.segments, "functions"))
-    arms = {arm: arm_effect(raw, arm) for arm in (*ARMS, *(("functions",) if hooked else ()))}
-    ledger = arms["ledger"]
-    return Overhead(ledger.reason, ledger.ratio, ledger.low, ledger.high, ledger.level, ledger.segments, arms)
+    phases = {phase: phase_effect(raw, phase) for phase in (*PHASES, *(("functions",) if hooked else ()))}
+    ledger = phases["ledger"]
+    watching = None if raw.target is None else cost_of_watching(raw)
+    return Overhead(
+        *(ledger.reason, ledger.ratio, ledger.low, ledger.high, ledger.level),
+        *(ledger.segments, phases, watching),
+    )
 
 
-def arm_effect(raw: Measured, arm: str) -> ArmEffect:
-    """Ratio of an arm to its control, with interval; `effect` is the loss (1 - ratio). Null below 3 pairs."""
-    without = control_of(raw.run, arm)
+def phase_effect(raw: Measured, phase: str) -> PhaseEffect:
+    """Ratio of a phase to its control, with interval; `effect` is the loss, 1 - ratio. Null below 3 pairs."""
+    without = control_of(raw.run, phase)
     control = comparable(raw.run.segments, without)
-    probed = comparable(raw.run.segments, arm)
-    counts = {without: len(control), arm: len(probed)}
-    pairs = block_pairs(raw.run, arm)
+    probed = comparable(raw.run.segments, phase)
+    counts = {without: len(control), phase: len(probed)}
+    pairs = block_pairs(raw.run, phase)
     reason, columns = None, UNKNOWN
     if len(pairs) < FEWEST_PAIRS:
         reason = why_unpaired(raw, len(pairs), counts)
     else:
         ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
         columns = loss_of(ratio.value, ratio.interval)
-    return ArmEffect(reason=reason, pairs=len(pairs), segments=counts, **columns)
+    return PhaseEffect(reason=reason, pairs=len(pairs), segments=counts, **columns)
 
 
-def control_of(run: RunBase, arm: str) -> str:
-    """The arm that is the other half of each pair; of older records it is the same for all."""
-    return "unarmed" if arm == "functions" and select(run.segments, "unarmed") else "unprobed"
+def control_of(run: Run, phase: str) -> str:
+    """The phase that is the other half of each pair."""
+    return "unarmed" if phase == "functions" and select(run.segments, "unarmed") else "unprobed"
 
 
 def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
@@ -62,9 +72,9 @@ def found(low: float, high: float) -> str:
     return "no effect found" if low >= 1 - MATTERS and high <= 1 + MATTERS else NOISY
 
 
-def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
-    """(goodput of the arm, goodput of its control) in Gbit/s for each block that has both, above zero."""
-    control, probed = comparable(run.segments, control_of(run, arm)), comparable(run.segments, arm)
+def block_pairs(run: Run, phase: str) -> list[tuple[float, float]]:
+    """(goodput of the phase, goodput of its control) in Gbit/s for each block that has both, above zero."""
+    control, probed = comparable(run.segments, control_of(run, phase)), comparable(run.segments, phase)
     pairs = []
     for block in sorted({s.block for s in probed} & {s.block for s in control}):
         with_it, without = (goodput_gbps([s for s in rows if s.block == block]) for rows in (probed, control))
@@ -73,13 +83,49 @@ def block_pairs(run: RunBase, arm: str) -> list[tuple[float, float]]:
     return pairs
 
 
+def cost_of_watching(raw: Measured) -> Watching:
+    """The section `overhead.watching`: null with its reason where there is too little to compare."""
+    pairs = watched_pairs(raw)
+    if len(pairs) < FEWEST_PAIRS:
+        segments = raw.run.segments
+        control = len(comparable(segments, "unprobed"))
+        reason = why_unpaired(raw, len(pairs), {"unprobed": control, "others": len(segments) - control})
+        return Watching(reason=reason, pairs=len(pairs), **UNKNOWN)
+    ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
+    return Watching(reason=None, pairs=len(pairs), **loss_of(ratio.value, ratio.interval))
+
+
+def watched_pairs(raw: Measured) -> list[tuple[float, float]]:
+    """(goodput of all segments, goodput of those that only count bytes) of each block that has both."""
+    segments = raw.run.segments
+    # What is mapped or spliced out of a socket is counted within a segment only.
+    changes = not any(row.syscall in TAKEN for row in raw.volume)
+    control = grouped(comparable(segments, "unprobed"), lambda segment: segment.block)
+    pairs = []
+    for block, rows in grouped(segments, lambda segment: segment.block).items():
+        without = goodput_gbps(control.get(block, []))
+        watched = goodput_with_changes(rows) if changes else goodput_gbps(rows)
+        if watched and without and len(rows) > len(control[block]):
+            pairs.append((watched, without))
+    return pairs
+
+
+def goodput_with_changes(segments: Sequence[Segment]) -> float | None:
+    """Bits per nanosecond of these segments, with the time in which their hooks came and went."""
+    moved = elapsed_ns = 0
+    for one in segments:
+        moved += one.target.bytes + one.target.edge_sent_bytes + one.target.edge_received_bytes
+        elapsed_ns += one.end_ns - one.begin_ns + one.target.edge_ns
+    return moved * 8 / elapsed_ns if elapsed_ns > 0 else None
+
+
 def why_unpaired(raw: Measured, pairs: int, counts: dict[str, int]) -> str:
-    if not all(counts.get(arm, 1) for arm in ("unprobed", "unarmed")):
-        if raw.workload.messages is not None:
+    if not all(counts.get(phase, 1) for phase in ("unprobed", "unarmed")):
+        if raw.workload is not None and raw.workload.messages is not None:
             return "a fixed number of messages runs in one segment, without a control"
         return "no segment ran without instruments: there is no control"
     if 0 in counts.values():
-        return "no segment of this arm in this run"
+        return "no segment of this phase in this run"
     if not delivered_bytes(raw.run.segments):
         return "nothing was sent: goodput cannot be compared"
     return f"{pairs} pairs of segments: at least {FEWEST_PAIRS} are needed for an interval: run longer"

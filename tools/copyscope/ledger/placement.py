@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import structs
 
 from copyscope.grouping import grouped
 from copyscope.record.derived import Placed
-from copyscope.record.raw import Pinned, RawRun
+from copyscope.record.measured import Measured, Pinned
 
 # What people call the cores of Intel's PMUs.
 CORES = {"cpu_core": "P core", "cpu_atom": "E core", "cpu_lowpower": "LP-E core"}
@@ -15,13 +15,13 @@ CORES = {"cpu_core": "P core", "cpu_atom": "E core", "cpu_lowpower": "LP-E core"
 LIST_MAX = 14
 
 
-def placed(raw: RawRun) -> Placed | UnsetType:
-    """What was recorded, and the sentence that the screen says of it; nothing of records without it."""
+def placed(raw: Measured) -> Placed | None:
+    """What was recorded, and the sentence that the screen says of it; None of a watched program."""
     if not raw.placement:
-        return UNSET
+        return None
     text, caution = sentence(raw.placement.sender, raw.placement.receiver)
     # Who asks for one CPU has asked for it.
-    asked = raw.workload.placement == "same"
+    asked = raw.asked.placement == "same"
     return Placed(**structs.asdict(raw.placement), sentence=text, caution=caution and not asked)
 
 

@@ -6,12 +6,11 @@ from typing import Any
 from copyscope.ledger.attribution import Key, SideTime, interval
 from copyscope.ledger.events import SideEvent, events_of
 from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
-from copyscope.ledger.functions import ARM, exact_rows
+from copyscope.ledger.functions import PHASE, exact_rows
 from copyscope.record.derived import AccountRow, StageRow
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured, RawRun
+from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval
-from copyscope.record.segments import delivered_bytes, processes, select, total, why_no_ledger
+from copyscope.record.segments import delivered_bytes, select, total, why_no_ledger
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
@@ -46,7 +45,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
 
     `moved` has no `gather` of a watched program: its memory is its business; `mapped` where somebody maps.
     """
-    program = isinstance(raw, RawProgramRun)
+    program = raw.target is not None
     kib, events = delivered_kib(raw), events_of(raw)
     hooked = hooked_instructions(raw, kib)
     rows = []
@@ -55,14 +54,14 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
             continue
         side_at_home, context_at_home = HOME[account]
         at_home = ("target" if program else side_at_home, context_at_home)
-        for side in (*processes(raw), "other"):
+        for side in (*raw.run.sides, "other"):
             for context in CONTEXTS:
                 key = ("account", account, context)
                 home = account in moved and at_home == (side, context)
                 if not home and key not in times[side].weights.samples:
                     continue
                 cells = sampled_cells(times[side], events[side], side, key, kib)
-                if account == "gather" and isinstance(raw, RawRun):
+                if account == "gather" and raw.target is None:
                     cells |= gather_cost(raw, times[side], kib)
                 flow = moved.get(account, NOTHING)
                 cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
@@ -76,7 +75,7 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
     kib, events = delivered_kib(raw), events_of(raw)
     rows = []
     for stage in STAGES:
-        for side in (*processes(raw), "other"):
+        for side in (*raw.run.sides, "other"):
             for context in CONTEXTS:
                 key = ("stage", stage, context)
                 always = side != "other" and (stage, context) in ALWAYS
@@ -91,7 +90,7 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
 
 def hooked_instructions(raw: Measured, kib: float) -> dict[tuple[str, str, str], tuple[float, str]]:
     """Instructions of each copy in so many KiB, and the method, where its hooks know them."""
-    hooked_kib = delivered_bytes(select(raw.run.segments, ARM)) / 1024
+    hooked_kib = delivered_bytes(select(raw.run.segments, PHASE)) / 1024
     if not hooked_kib:
         return {}
     return {
@@ -154,13 +153,13 @@ def _time_cells(reasons: dict[str, str], cpu_ns: float, time: SideTime, kib: flo
     return cells
 
 
-def gather_cost(raw: RawRun, time: SideTime, kib: float) -> Cells:
+def gather_cost(raw: Measured, time: SideTime, kib: float) -> Cells:
     """The gather copy from the strategy's own timer: mean of the timed messages times all messages.
 
     No interval: the timer keeps a sum, not a spread. No events: it counts nanoseconds.
     """
     segments = select(raw.run.segments, "ledger")
-    every = raw.workload.time_every
+    every = raw.asked.time_every
     copies = gathers(raw)
     timed = total(segments, "sender", "gather_timed_messages")
     method = "exact" if every == 1 or copies is False else f"exact 1/{every}"

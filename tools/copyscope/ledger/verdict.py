@@ -8,12 +8,12 @@ from copyscope.ledger.machine_state import remedy
 from copyscope.record.derived import Identity, Limit, Loss, Verdict
 from copyscope.record.hooks import absent, find, why_absent
 from copyscope.record.instruments import Hook
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import RawRun, RunBase, SegmentBase
+from copyscope.record.measured import Measured, Run, Segment
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
     counted_whole,
     cut_short,
+    duration_s,
     measured,
     select,
     total,
@@ -87,7 +87,7 @@ NO_NUMBER = ("socket_closed", "socket_destroyed", "splice_seen", "packet", "shap
 
 
 def find_verdict(
-    raw: RawRun | RawProgramRun,
+    raw: Measured,
     identities: Sequence[Identity],
     loss: Mapping[str, Loss],
     busy: str | None,
@@ -99,12 +99,12 @@ def find_verdict(
     """
     sentence, limit = finding
     found = broken_identities(identities)
-    if isinstance(raw, RawProgramRun):
+    if raw.target is not None:
         lost = heavy_losses(loss, complete_of_program(raw, identities))
         found = silence(raw) + found + lost + too_short_beside(raw)
     else:
         found += (
-            heavy_losses(loss, complete_hooks(raw, identities)) + of_traffic(raw.traffic) + too_short(raw)
+            heavy_losses(loss, complete_hooks(raw, identities)) + of_traffic(raw.reports) + too_short(raw)
         )
     # Hooks that an instrument of this run cannot do without and that did not attach.
     missing = (hook for hook in absent(raw.hooks) if used(raw.run, hook.instrument))
@@ -112,11 +112,11 @@ def find_verdict(
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
-    step = next_step(reasons, busy, raw.workload.duration_s, raw.hooks)
+    step = next_step(reasons, busy, duration_s(raw), raw.hooks)
     return Verdict(valid=not reasons, reasons=reasons, sentence=sentence, limit=limit, next=step)
 
 
-def interrupted(run: RunBase) -> list[str]:
+def interrupted(run: Run) -> list[str]:
     """What went wrong with the run itself, in its own words: a program that died, an interruption."""
     errors = [f"run: {error}" for error in run.errors]
     if run.interrupted and not any("interrupted" in error for error in errors):
@@ -148,7 +148,7 @@ def heavy_losses(losses: Mapping[str, Loss], complete: Collection[str] = ()) -> 
     return found
 
 
-def complete_hooks(raw: RawRun, identities: Sequence[Identity]) -> list[str]:
+def complete_hooks(raw: Measured, identities: Sequence[Identity]) -> list[str]:
     """Hooks whose misses spoil no sum of the run: the kernel counts those of all programs together.
 
     Of some our programs' own counts say that nothing of the run is missing. Others time calls, and our
@@ -161,7 +161,7 @@ def complete_hooks(raw: RawRun, identities: Sequence[Identity]) -> list[str]:
     return found
 
 
-def complete_of_program(raw: RawProgramRun, identities: Sequence[Identity]) -> list[str]:
+def complete_of_program(raw: Measured, identities: Sequence[Identity]) -> list[str]:
     """The same of a watched program: what a hook missed is in no number, or another count has it, too.
 
     The kernel counts what it skipped of all programs of the machine together.
@@ -185,12 +185,12 @@ def is_proof(row: Identity) -> bool:
     return abs(row.left - row.right) + row.tolerance <= PROVEN_SHARE * row.right
 
 
-def silence(raw: RawProgramRun) -> list[str]:
+def silence(raw: Measured) -> list[str]:
     """A program that moved nothing has no ledger."""
     if any(row.bytes for row in raw.volume):
         return []
     return [
-        f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {raw.target.name} in "
+        f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {raw.watched.name} in "
         f"{raw.run.measured_s:.1f} s"
     ]
 
@@ -210,26 +210,26 @@ def of_traffic(traffic: Traffic) -> list[str]:
     return found
 
 
-def too_short(raw: RawRun) -> list[str]:
+def too_short(raw: Measured) -> list[str]:
     """No time with instruments, or too little to leave the socket buffers."""
-    reported = raw.traffic.sender.too_short_reason
+    reported = raw.reports.sender.too_short_reason
     # the control strategy sends nothing, however long it runs
     if reported and total(measured(raw.run.segments), "sender", "bytes"):
         return [f"too short: {reported}"]
     return below_the_shortest(raw.run.segments, "to leave the socket buffers")
 
 
-def too_short_beside(raw: RawProgramRun) -> list[str]:
+def too_short_beside(raw: Measured) -> list[str]:
     """The same of a program, unless all that it moved was counted."""
     if cut_short(raw.run) or counted_whole(raw):
         return []
-    ways = ", or count all of it with --whole" if raw.target.how == "command" else ""
+    ways = ", or count all of it with --whole" if raw.watched.how == "command" else ""
     return below_the_shortest(raw.run.segments, f"for a ledger: let the program run longer{ways}")
 
 
-def below_the_shortest(segments: Sequence[SegmentBase], why: str) -> list[str]:
+def below_the_shortest(segments: Sequence[Segment], why: str) -> list[str]:
     """A run without the ledger's instruments (--instruments calls) is judged by those that it has."""
-    probed = select(segments, "ledger") or [s for s in measured(segments) if s.arm != "unprobed"]
+    probed = select(segments, "ledger") or [s for s in measured(segments) if s.phase != "unprobed"]
     elapsed_ns = wall_ns(probed)
     if elapsed_ns >= SHORTEST_LEDGER_NS:
         return []

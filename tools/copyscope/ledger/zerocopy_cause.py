@@ -5,8 +5,7 @@ from collections import Counter
 from copyscope.ledger import late_copies
 from copyscope.ledger.share import FEWEST_SAMPLES, percent
 from copyscope.record.derived import Cause
-from copyscope.record.program.raw import ProgramTopology
-from copyscope.record.raw import Device, Measured, PacketSocket, RawRun, TopologyBase
+from copyscope.record.measured import Device, Measured, PacketSocket, Topology
 from copyscope.taxonomy.callers import CAUSES
 
 # a socket of this protocol sees every outgoing packet (net/core/dev.c, dev_queue_xmit_nit)
@@ -68,10 +67,10 @@ def find_cause(raw: Measured, copied: int, silent_bytes: int) -> Cause | None:
     function = next((name for name, _ in seen.most_common(1)), None)
     if function is not None and function not in CAUSES:
         return Cause("unknown", f"cause not known: the kernel copied them for {function}()")
-    return _suggested(path, certain=isinstance(raw, RawRun))
+    return _suggested(path, certain=raw.target is None)
 
 
-def _by_callers(path: TopologyBase, seen: Counter[str]) -> Cause | None:
+def _by_callers(path: Topology, seen: Counter[str]) -> Cause | None:
     """What most of the samples say. Packets that others get as well are copied without a tap, too."""
     codes: Counter[str] = Counter()
     for function, samples in seen.items():
@@ -94,7 +93,7 @@ def _by_callers(path: TopologyBase, seen: Counter[str]) -> Cause | None:
     return Cause(cause.code, f"{cause.sentence}; {share} of it: {_cause(other, path).sentence}")
 
 
-def _cause(code: str, path: TopologyBase) -> Cause:
+def _cause(code: str, path: Topology) -> Cause:
     """In words, with what the path says of it."""
     if code in ("local_delivery", "received"):
         local = _local(path)
@@ -121,7 +120,7 @@ def _beside(cause: Cause, listener: str) -> Cause:
     return Cause(cause.code, cause.sentence + joined)
 
 
-def _suggested(path: TopologyBase, *, certain: bool) -> Cause:
+def _suggested(path: Topology, *, certain: bool) -> Cause:
     """By the configuration alone. certain: both ends are our own, and so is what is between them."""
     device, local, listener = device_without_offload(path), _local(path), _listener(path)
     if device is not None:
@@ -136,7 +135,7 @@ def _suggested(path: TopologyBase, *, certain: bool) -> Cause:
     return Cause("unknown", NOTHING_FOUND if path.devices else NO_DEVICE)
 
 
-def is_tap(socket: PacketSocket, path: TopologyBase) -> bool:
+def is_tap(socket: PacketSocket, path: Topology) -> bool:
     """Whether a packet socket costs the sender a copy.
 
     One of a single protocol does not see outgoing packets, and one on another host's end sees bytes from the
@@ -148,7 +147,7 @@ def is_tap(socket: PacketSocket, path: TopologyBase) -> bool:
     return near and str(socket.protocol).lower() in ETH_P_ALL
 
 
-def device_without_offload(path: TopologyBase) -> Device | None:
+def device_without_offload(path: Topology) -> Device | None:
     """The sender's device for which the kernel makes packets that refer to pages into packets that do not."""
     for device in path.devices:
         lacks = False in (device.features.get("scatter_gather"), device.features.get("tx_checksum"))
@@ -157,7 +156,7 @@ def device_without_offload(path: TopologyBase) -> Device | None:
     return None
 
 
-def device_that_encrypts(path: TopologyBase) -> Device | None:
+def device_that_encrypts(path: Topology) -> Device | None:
     """It works on the time of the kernel's own threads, of which no sample is of this run."""
     return next((device for device in path.devices if device.driver in ENCRYPTING), None)
 
@@ -182,16 +181,16 @@ def _cannot(device: Device | None) -> str:
     return f"{does}; turn it on with ethtool -K {device.name} sg on tx on"
 
 
-def _local(path: TopologyBase) -> str | None:
+def _local(path: Topology) -> str | None:
     """Where the path says who of the peers is here."""
     if path.local_delivery:
         return f"local delivery over {path.kind}; this path cannot show a gain"
-    peers = path.peers if isinstance(path, ProgramTopology) else []
+    peers = path.peers
     near = sum(bool(peer.local) for peer in peers)
     return f"local delivery to {near} of its {len(peers)} peers" if near else None
 
 
-def _not_seen_as_local(code: str, path: TopologyBase) -> str:
+def _not_seen_as_local(code: str, path: Topology) -> str:
     """Of a path on which nobody was found on this machine."""
     if code == "received":
         return (
@@ -201,7 +200,7 @@ def _not_seen_as_local(code: str, path: TopologyBase) -> str:
     return f"local delivery: a socket of this machine received what went out over {path.kind}"
 
 
-def _listener(path: TopologyBase) -> str | None:
+def _listener(path: Topology) -> str | None:
     """Who holds a packet socket on the path, and where."""
     tap = next((s for s in path.packet_sockets if is_tap(s, path)), None)
     if tap is None:

@@ -37,7 +37,7 @@ def read_cpu_model(root: Path = ROOT) -> str:
     if "model name" in fields:
         return fields["model name"]
     if "CPU part" in fields:  # arm64 shows numbers only
-        return f"ARM implementer {fields.get('CPU implementer', '?')} part {fields['CPU part']}"
+        return f"PHASE implementer {fields.get('CPU implementer', '?')} part {fields['CPU part']}"
     return read_text(root, "proc/device-tree/model") or "unknown"
 
 

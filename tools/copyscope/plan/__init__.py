@@ -1,1 +1,1 @@
-"""What a run will do: options, segments, arms, processors, tier. Nothing is started here."""
+"""What a run will do: options, segments, phases, processors, tier. Nothing is started here."""

@@ -14,7 +14,7 @@ from copyscope.errors import MachineError, RunError, UsageError, why_not_execute
 from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.places import HERE
 from copyscope.plan.arguments import SIMULATED, of_run
-from copyscope.plan.arms import parse_count, parse_cpus, parse_instruments
+from copyscope.plan.instruments import parse_count, parse_cpus, parse_instruments
 from copyscope.plan.placement import beside, place
 from copyscope.topology import SIDES, LinkSettings, Side, TopologyError, invoking_user, open_topology
 

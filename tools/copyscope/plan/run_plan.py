@@ -11,21 +11,21 @@ from typing import Any
 from copyscope import paths
 from copyscope.errors import RunError
 from copyscope.plan import gate
-from copyscope.plan.arms import (
+from copyscope.plan.instruments import (
     HOOKLESS,
     INSTRUMENTS,
     SAMPLED,
     all_at_once,
-    arm_probes,
     bytes_apart,
     parse_count,
     parse_instruments,
+    phase_probes,
 )
 from copyscope.plan.schedule import Segment, schedule_segments, watched_segments
 from copyscope.plan.tier import Tier, choose_tier
 from copyscope.record.hooks import why_not
 
-# Every arm once. Each block has its attaching and detaching, which is most of what the live view costs.
+# Every phase once. Each block has its attaching and detaching, which is most of what the live view costs.
 LIVE_BLOCK_S = 2.0
 # A program of somebody else's goes at its own pace, and need not have begun.
 NO_WARM_UP = "no warm-up to choose by"
@@ -59,7 +59,7 @@ class RunPlan:
 
     @property
     def functions(self) -> bool:
-        """Whether any arm hooks functions."""
+        """Whether any phase hooks functions."""
         return any("functions" in probes for probes in self.probes.values())
 
     def collector(self) -> list[str]:
@@ -134,19 +134,19 @@ def _of_traffic(
     args: argparse.Namespace, instruments: tuple[str, ...], seed: int, *, counts_bytes: bool
 ) -> RunPlan:
     whole = args.messages is not None
-    arms = arm_probes(instruments)
+    phases = phase_probes(instruments)
     if not counts_bytes:
-        arms = {arm: probes for arm, probes in bytes_apart(arms).items() if arm != "bytes"}
+        phases = {phase: probes for phase, probes in bytes_apart(phases).items() if phase != "bytes"}
     elif not whole:
-        arms = bytes_apart(arms)
-    arms = all_at_once(arms) if whole else arms
+        phases = bytes_apart(phases)
+    phases = all_at_once(phases) if whole else phases
     chosen = gate.given(args.gate, "--messages" if whole else None)
     return _plan(
         args,
         instruments,
         seed,
-        probes=arms,
-        segments=_one(arms) if whole else tuple(schedule_segments(args.duration, tuple(arms), seed)),
+        probes=phases,
+        segments=_one(phases) if whole else tuple(schedule_segments(args.duration, tuple(phases), seed)),
         gate=chosen,
         whole=whole,
         copy_in=args.copy_in,
@@ -154,34 +154,34 @@ def _of_traffic(
 
 
 def _of_program(args: argparse.Namespace, instruments: tuple[str, ...], seed: int) -> RunPlan:
-    """The arms of a run of our own, with copies in the place of bytes, and packets beside the calls."""
+    """The phases of a run of our own, with copies in the place of bytes, and packets beside the calls."""
     extra = {"bytes": ("copies",), "calls": ("calls", "packets", "shape")}
-    arms = {
-        arm: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
-        for arm, probes in arm_probes(instruments).items()
+    phases = {
+        phase: tuple(name for probe in probes for name in extra.get(probe, (probe,)))
+        for phase, probes in phase_probes(instruments).items()
     }
     if args.whole:
         # While the timing of calls slows them down, nothing else has to wait until it is needed (on_sight.h).
-        ((arm, names),) = all_at_once(arms).items()
-        arms = {arm: tuple(sorted(names, key=lambda name: name != "calls"))}
+        ((phase, names),) = all_at_once(phases).items()
+        phases = {phase: tuple(sorted(names, key=lambda name: name != "calls"))}
     block_s = LIVE_BLOCK_S if args.live else None
     return _plan(
         args,
         instruments,
         seed,
-        probes=arms,
-        segments=_one(arms, args.duration)
+        probes=phases,
+        segments=_one(phases, args.duration)
         if args.whole
-        else watched_segments(args.duration, tuple(arms), seed, block_s),
+        else watched_segments(args.duration, tuple(phases), seed, block_s),
         gate=gate.given(args.gate, "--whole" if args.whole else None) or gate.default(NO_WARM_UP),
         whole=args.whole,
         always=("watch", "volume"),
     )
 
 
-def _one(arms: Iterable[str], duration_s: float | None = None) -> tuple[Segment, ...]:
+def _one(phases: Iterable[str], duration_s: float | None = None) -> tuple[Segment, ...]:
     """The whole run as one segment; None: until its end."""
-    return tuple(Segment(0, 0, arm, math.inf if duration_s is None else duration_s) for arm in arms)
+    return tuple(Segment(0, 0, phase, math.inf if duration_s is None else duration_s) for phase in phases)
 
 
 def _plan(args: argparse.Namespace, instruments: tuple[str, ...], seed: int, **more: Any) -> RunPlan:

@@ -1,15 +1,15 @@
-"""From what the programs said to the raw sections of a record: names and differences, no judgement. Pure."""
+"""From what the programs said to the measured half of a record: names and differences, no judgement. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from copyscope import VERSION
 from copyscope.record import machine_load
-from copyscope.record.program import assemble as program
-from copyscope.record.program.segments import segment_row as program_segment_row
+from copyscope.record.moved import Past, target_totals
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
+from copyscope.record.store import SCHEMA
+from copyscope.record.watched_sections import watched_sections
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -49,14 +49,19 @@ def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict
     return delta
 
 
-def segment_row(segment: Mapping[str, Any], *, two_hosts: bool = False) -> Row:
+def segment_row(segment: Any, *, two_hosts: bool = False) -> Row:
     """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
+    if isinstance(segment, Past):
+        return segment.row()
     _, begin, end, _ = segment["marks"]
-    row = {key: segment[key] for key in ("index", "block", "arm")}
-    row |= {"begin_ns": begin["sender"]["t_ns"], "end_ns": end["sender"]["t_ns"]}
+    first = next(iter(begin))
+    row = {key: segment[key] for key in ("index", "block", "phase")}
+    row |= {"begin_ns": begin[first]["t_ns"], "end_ns": end[first]["t_ns"]}
+    if "target" in begin:
+        return row | {"sides": {"target": target_totals(*(mark["target"] for mark in segment["marks"]))}}
     if two_hosts:
         row |= {"receiver_begin_ns": begin["receiver"]["t_ns"], "receiver_end_ns": end["receiver"]["t_ns"]}
-    return row | {side: subtract_totals(end[side], begin[side]) for side in end}
+    return row | {"sides": {side: {"role": side, **subtract_totals(end[side], begin[side])} for side in end}}
 
 
 def side_report(
@@ -79,22 +84,30 @@ def rtt_us(sender: Mapping[str, Any] | None) -> int | None:
 
 
 def assemble(
-    raw: Any, workload: Row, identity: Identity, frequency_hz: int, target: Row | None = None
+    raw: Any,
+    identity: Identity,
+    frequency_hz: int,
+    *,
+    workload: Row | None = None,
+    target: Row | None = None,
 ) -> Row:
-    """The raw record of a run (see record/store.py): everything that ledger.derive needs.
+    """What was measured, as a record without its derived half: everything that ledger.derive needs.
 
-    `raw` is what run/session.py left behind; `target`, of a watched program, who that is.
+    `raw` is what run/session.py left behind; `workload` what our own traffic was to send, or `target` who
+    was watched.
     """
-    measured = [one for one in raw.segments if one["arm"] != WARM_UP]
+    sides = PROCESSES if target is None else WATCHED
+    measured = [one for one in raw.segments if one["phase"] != WARM_UP]
     two_hosts = target is None and raw.places is not None
-    of_segment = partial(segment_row, two_hosts=two_hosts) if target is None else program_segment_row
-    segments = [of_segment(one) for one in raw.segments]
+    segments = [segment_row(one, two_hosts=two_hosts) for one in raw.segments]
+    phases = [segment["phase"] for segment in segments]
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()
-    arm_of_calls = next((s["arm"] for s in segments if "calls" in s["arm"]), "calls")
+    phase_of_calls = next((phase for phase in phases if "calls" in phase), "calls")
     no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0}
-    record = {
-        "schema": 1,
+    own = _own_sections(raw, workload, two_hosts=two_hosts) if workload else {}
+    return {
+        "schema": SCHEMA,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
         "run": {
             "id": identity.id,
@@ -105,41 +118,42 @@ def assemble(
             "seed": identity.seed,
             "started": raw.started,
             "wall_s": raw.wall_s,
-            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["arm"] != WARM_UP) / 1e9,
+            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["phase"] != WARM_UP) / 1e9,
             "interrupted": raw.interrupted,
             "errors": raw.errors,
             "tier": raw.tier.name if raw.tier else None,
             "tier_reason": raw.tier.reason if raw.tier else "the run ended before the collector was ready",
+            "sides": list(sides),
+            "bytes_phase": raw.bytes_phase if workload else next((p for p in phases if "ledger" in p), None),
             "segments": segments,
         },
-        "workload": workload,
         "topology": raw.topology,
         "machine": raw.machine,
-        "traffic": None,
-        "counters": {side: raw.counters.get(side, {}) for side in (PROCESSES if target is None else WATCHED)},
-        "bytes": collector.get("bytes", []),
-        "calls": [{**call, "arm": arm_of_calls} for call in collector.get("calls", [])],
-        "functions": collector.get("functions") if any("functions" in s["arm"] for s in segments) else None,
+        "counters": {side: raw.counters.get(side, {}) for side in sides},
+        "bytes": [row for row in collector.get("bytes", []) if row["side"] in sides],
+        "calls": [{**call, "phase": phase_of_calls} for call in collector.get("calls", [])],
+        "functions": collector.get("functions") if any("functions" in phase for phase in phases) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**(collector.get("sampler") or no_sampler), "taxonomy_version": taxonomy.version},
+        "samples": to_record(collector.get("samples", []), taxonomy),
         "loss": collector.get("loss", {}),
         "machine_state": machine_load.readings(raw.loads, machine_load.sides_cpu_ns(measured)),
+        **own,
+        **(watched_sections(raw, target) if target else {}),
     }
-    samples = collector.get("samples", [])
-    if target is not None:
-        return program.add_sections(record, raw, target) | {"samples": to_record(samples, taxonomy)}
-    record["run"]["bytes_arm"] = raw.bytes_arm
-    if raw.placement is not None:
-        record["placement"] = raw.placement
+
+
+def _own_sections(raw: Any, workload: Row, *, two_hosts: bool) -> Row:
+    """What only traffic of our own has."""
     # What the first connection really got; nobody knows before there is one.
     used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
-    if two_hosts:
-        record |= {
-            "places": raw.places,
-            "topology": {**raw.topology, "rtt_us": rtt_us(raw.reports.get("sender"))},
-        }
-    return record | {
+    made: Row = {
         "workload": {**workload, "congestion_control": used},
         "traffic": {side: side_report(raw.reports.get(side), raw.segments, side) for side in PROCESSES},
-        "samples": to_record(samples, taxonomy),
     }
+    if raw.placement is not None:
+        made["placement"] = raw.placement
+    if two_hosts:
+        rtt = rtt_us(raw.reports.get("sender"))
+        made |= {"places": raw.places, "topology": {**raw.topology, "rtt_us": rtt}}
+    return made

@@ -1,11 +1,10 @@
-"""What follows from a run of our own traffic, and what a watched program's run shares with it. Pure."""
+"""What follows from what was measured, of either kind of run. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import ClassVar, get_args
 
-from msgspec import UNSET, UnsetType
-
-from copyscope.record.raw import Placement
+from copyscope.record.measured import Placement
+from copyscope.record.portrait import Advice, Portrait
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
 
@@ -30,7 +29,7 @@ class Loss(Section):
     count: int | None
     of: int | None
     share: float | None
-    reason: str | UnsetType = UNSET
+    reason: str | None = None
 
 
 class MachineState(MachineLoad, kw_only=True):
@@ -47,7 +46,7 @@ class MachineState(MachineLoad, kw_only=True):
     steal_share: float | None
     spread_share: float | None
     sentence: str | None
-    clock_sentence: str | UnsetType | None = UNSET
+    clock_sentence: str | None = None
 
 
 class Cost(Explained):
@@ -102,16 +101,14 @@ class AccountRow(SampledCost):
     events: of each hardware event that is not null: how well its count is known
     """
 
-    NULL_WITH_ANOTHER = frozenset(("bytes_by", "calls_method", "instructions_method"))
     account: str
     bytes: int | None
     bytes_method: str | None
     calls: int | None
-    bytes_by: str | UnsetType | None = UNSET
-    calls_method: str | UnsetType | None = UNSET
-    instructions_method: str | UnsetType | None = UNSET
-    # Older records do not have it.
-    events: dict[str, EventEstimate] | UnsetType = UNSET
+    bytes_by: str | None = None
+    calls_method: str | None = None
+    instructions_method: str | None = None
+    events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
 
 
 class StageRow(SampledCost):
@@ -121,8 +118,7 @@ class StageRow(SampledCost):
     """
 
     stage: str
-    # Older records do not have it.
-    events: dict[str, EventEstimate] | UnsetType = UNSET
+    events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
 
 
 class TakenOff(Section):
@@ -155,8 +151,7 @@ class ExactRow(Cost):
     dtlb_store_misses: float | None
     itlb_load_misses: float | None
     taken_off: list[TakenOff]
-    # Older records do not have it.
-    raw: dict[str, float | None] | UnsetType = UNSET
+    raw: dict[str, float | None] | None = None
 
 
 class CopyRun(Section):
@@ -199,29 +194,25 @@ class ZerocopyLife(Section):
     notified: list[Notified]
 
 
-class SideTime(Explained):
-    """CPU time of one side in the ledger segments.
-
-    cpu_ns: in the `ledger` segments
-    cpu_source: `task-clock` (perf) or `CPU clock` (the process's own)
-    """
+class Spent(Explained):
+    """CPU time in the ledger segments, and how many samples it has."""
 
     cpu_ns: float | None
-    cpu_source: str
     samples: int | None
-    unattributed_share: float | None
 
 
-class TrafficSide(SideTime):
-    """CPU time of one program of ours.
+class Side(Spent):
+    """That of one process.
 
-    on_cpu_share_of_wall: per thread; near 1: this side was the limit
-    cpus: that its threads were pinned to; empty: none
+    cpu_source: `task-clock` (perf) or `CPU clock` (the process's own)
+    cpus_used: CPU time over wall time
+    cpus: of a program of ours: that its threads were pinned to; empty: none
     """
 
-    user_ns: int | None
-    on_cpu_share_of_wall: float | None
-    cpus: list[int] | UnsetType = UNSET
+    cpu_source: str
+    unattributed_share: float | None
+    cpus_used: float | None
+    cpus: list[int] | None = None
 
 
 class Placed(Placement, kw_only=True):
@@ -235,32 +226,34 @@ class Placed(Placement, kw_only=True):
     caution: bool
 
 
-class OtherSide(Explained):
+class OtherSide(Spent):
     """Softirq work on the time of others that is known to be of this run."""
 
-    cpu_ns: float | None
-    samples: int | None
     rule: str
 
 
-class Elsewhere(Explained):
+class Elsewhere(Spent):
     """Softirq work of which nothing says whose it is: in no sum.
 
     cause: whose it may be
     """
 
-    cpu_ns: float | None
-    samples: int | None
     cause: str
 
 
-class Sides(Section):
-    """CPU time by whose it was."""
+class Sides(Section, omit_defaults=True):
+    """CPU time by whose it was: of the processes in `run.sides`, and of softirqs on the time of others."""
 
-    sender: TrafficSide
-    receiver: TrafficSide
     other: OtherSide
     elsewhere: Elsewhere
+    sender: Side | None = None
+    receiver: Side | None = None
+    target: Side | None = None
+
+    def processes(self) -> dict[str, Side]:
+        """Of those that this run has."""
+        known = {"sender": self.sender, "receiver": self.receiver, "target": self.target}
+        return {name: side for name, side in known.items() if side is not None}
 
 
 class Cause(Section):
@@ -271,28 +264,36 @@ class Cause(Section):
 
 
 class Zerocopy(Section):
-    """What became of the zero-copy sends.
+    """What became of the zero-copy sends: by our own sender, or by a watched program's sockets.
 
+    completions: null: see `reason`; so are `copied`, `notifications` and `unseen`
     copied: of these, with the flag
+    bytes_copied: of our own traffic
     bytes_silent: copied without the flag, in the `ledger` segments
     bytes_zero_copy: sent without a copy, as far as can be seen, in the `ledger` segments
     waits: times that the sender waited for a notice before it could go on
     waiting_share: of the time of its threads
+    unseen: completions that a watched program had read first
+    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
+    reason: why nothing is known of completions
     """
 
     sends: int
-    completions: int
-    copied: int
     bytes_sent: int
-    bytes_copied: int
-    bytes_silent: int | None
-    bytes_zero_copy: int | None
-    enobufs: int
-    notifications: int
-    max_in_flight: int
+    completions: int | None
+    copied: int | None
+    notifications: int | None
     cause: Cause | None
-    waits: int | UnsetType = UNSET
-    waiting_share: float | UnsetType = UNSET
+    bytes_copied: int | None = None
+    bytes_silent: int | None = None
+    bytes_zero_copy: int | None = None
+    enobufs: int | None = None
+    max_in_flight: int | None = None
+    waits: int | None = None
+    waiting_share: float | None = None
+    unseen: int | None = None
+    untold: int | None = None
+    reason: str | None = None
 
 
 class Identity(Reasoned):
@@ -325,8 +326,8 @@ class Ratio(Reasoned):
     level: float | None
 
 
-class ArmEffect(Ratio):
-    """The same for one arm.
+class PhaseEffect(Ratio):
+    """The same for one phase.
 
     effect: goodput lost: 1 - ratio; null: no ratio
     """
@@ -336,11 +337,27 @@ class ArmEffect(Ratio):
     segments: dict[str, int]
 
 
+class Watching(Ratio):
+    """What watching cost: goodput of the whole watch over that of the segments that count only bytes.
+
+    ratio: goodput of all segments of a block and the changes between them, over that of the phase
+        `unprobed`; the byte hooks are in both
+    effect: 1 - ratio
+    """
+
+    effect: float | None
+    pairs: int
+
+
 class Overhead(Ratio):
-    """What measuring cost."""
+    """What measuring cost.
+
+    watching: what all of it cost a watched program
+    """
 
     segments: dict[str, int]
-    arms: dict[str, ArmEffect]
+    phases: dict[str, PhaseEffect]
+    watching: Watching | None = None
 
 
 class Limit(Section):
@@ -375,16 +392,18 @@ class Verdict(Judged, kw_only=True):
 
     sentence: str
     limit: Limit
-    next: str | UnsetType = UNSET
+    next: str | None = None
 
 
-class Concluded(Section):
-    """The sections that both kinds of run have.
+class Derived(Section, omit_defaults=True):
+    """What follows from what was measured.
 
     tx_bytes: in all segments but the warm-up
+    placement: of traffic of our own
+    advice: of a watched program
+    portrait: of a watched program
     """
 
-    PROCESSES: ClassVar[tuple[str, ...]]
     throughput_gbps: Throughput
     tx_bytes: int
     rx_bytes: int
@@ -396,7 +415,13 @@ class Concluded(Section):
     zerocopy_life: ZerocopyLife | None
     identities: list[Identity]
     verdict: Verdict
-    machine_state: MachineState | UnsetType = UNSET
+    machine_state: MachineState
+    sides: Sides
+    zerocopy: Zerocopy | None
+    overhead: Overhead
+    placement: Placed | None = None
+    advice: Advice | None = None
+    portrait: Portrait | None = None
 
     def __post_init__(self) -> None:
         for problem in self._unknown_names():
@@ -404,7 +429,7 @@ class Concluded(Section):
 
     def _unknown_names(self) -> Iterator[str]:
         """Names in rows that nothing could be said of."""
-        sides: Mapping[str, Collection[str]] = {"side": (*self.PROCESSES, "other")}
+        sides: Mapping[str, Collection[str]] = {"side": (*self.sides.processes(), "other")}
         sampled = {**sides, "context": get_args(Context)}
         known = {
             "ledger": {**sampled, "account": ACCOUNTS},
@@ -416,13 +441,3 @@ class Concluded(Section):
                 for key, names in keys.items():
                     if (found := getattr(row, key)) not in names:
                         yield f'{section}[{number}].{key}: "{found}": expected {" or ".join(names)}'
-
-
-class Derived(Concluded, kw_only=True):
-    """What follows from a run of our own traffic."""
-
-    PROCESSES = ("sender", "receiver")
-    sides: Sides
-    zerocopy: Zerocopy | None
-    overhead: Overhead
-    placement: Placed | UnsetType = UNSET

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from msgspec import UNSET, convert
+from msgspec import convert
 
 from copyscope.record.instruments import Hook
-from copyscope.record.raw import Measured
+from copyscope.record.measured import Measured
 
 # States of a hook: it can be attached, or could not be.
 WORKS = ("available", "attached")
@@ -30,7 +30,7 @@ def absent(hooks: Iterable[Hook]) -> list[Hook]:
 
 def hooks_of(hooks: Iterable[Hook], side: str) -> list[Hook]:
     """Those of the machine that a side ran on."""
-    return [hook for hook in hooks if hook.side in (UNSET, side)]
+    return [hook for hook in hooks if hook.side in (None, side)]
 
 
 def find(hooks: Iterable[Hook], name: str) -> Hook | None:

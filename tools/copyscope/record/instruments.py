@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-from msgspec import UNSET, UnsetType
-
 from copyscope.record.sections import Histogram, Reasoned, Section
 
 
@@ -22,13 +20,13 @@ class Counter(Reasoned):
     status: str
     running: float | None
     parts: list[Any] | None
-    counts: str | UnsetType = UNSET
+    counts: str | None = None
 
 
 class HookBytes(Section):
     """Payload that passed a hook.
 
-    side: in the segments that `run.bytes_arm` names
+    side: in the segments that `run.bytes_phase` names
     hook: `send_bytes` (into the socket), `receive_bytes` (out of it), `copy_out_bytes` (to memory),
         `uring_bytes` (requests that have ended)
     zerocopy_calls: of these, with MSG_ZEROCOPY on a socket with SO_ZEROCOPY
@@ -41,8 +39,8 @@ class HookBytes(Section):
     bytes: int
     zerocopy_calls: int | None
     zerocopy_bytes: int | None
-    spliced_calls: int | UnsetType = UNSET
-    spliced_bytes: int | UnsetType = UNSET
+    spliced_calls: int | None = None
+    spliced_bytes: int | None = None
 
 
 class Call(Section):
@@ -65,10 +63,10 @@ class Call(Section):
     blocked_ns: int | None
     timed_calls: int
     histogram: Histogram | None
-    arm: str
-    largest_bytes: int | UnsetType = UNSET
-    softirq_histogram: Histogram | UnsetType | None = UNSET
-    blocked_histogram: Histogram | UnsetType | None = UNSET
+    phase: str
+    largest_bytes: int | None = None
+    softirq_histogram: Histogram | None = None
+    blocked_histogram: Histogram | None = None
 
 
 class FunctionCell(Section):
@@ -139,7 +137,7 @@ class Event(Section):
     unit: str
     status: str
     reason: str | None
-    counts: str | UnsetType = UNSET
+    counts: str | None = None
 
 
 class CountedEvent(Event, kw_only=True):
@@ -150,7 +148,7 @@ class CountedEvent(Event, kw_only=True):
     """
 
     running: float | None
-    cpus: str | UnsetType = UNSET
+    cpus: str | None = None
 
 
 class AddedCount(Section):
@@ -221,9 +219,9 @@ class Hook(Section):
     how: str | None
     reason: str | None
     required: bool
-    category: str | UnsetType | None = UNSET
+    category: str | None = None
     # Of runs on two hosts: on which side's.
-    side: str | UnsetType = UNSET
+    side: str | None = None
 
 
 class Sampler(Section):
@@ -259,7 +257,7 @@ class Sampled(Section):
     samples: int
     weight: float
     weight_squared: float
-    tie: str | UnsetType | None = UNSET
+    tie: str | None = None
 
 
 class Sample(Sampled, kw_only=True):
@@ -270,7 +268,7 @@ class Sample(Sampled, kw_only=True):
     """
 
     symbol: str
-    caller: str | UnsetType = UNSET
+    caller: str | None = None
 
 
 class Stack(Sampled, kw_only=True):

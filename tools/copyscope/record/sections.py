@@ -1,12 +1,12 @@
 """What every section of a record is made of, and the parts that several sections share. Pure.
 
-A record is msgspec Structs, in raw.py and derived.py, for a watched program in program/. Keys that they do
-not name are left alone. A key that older records do not have is UNSET in them, which is not null.
+A record is msgspec Structs: what was measured (measured.py), and what follows from it (derived.py). Keys that
+they do not name are left alone. What a run does not have is not in its record.
 """
 
 from typing import ClassVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 # docs/reference/record.md says what the numbers of a row are.
 Rows = list[list[int]]
@@ -14,7 +14,7 @@ Reasons = dict[str, str]
 
 
 class Section(Struct):
-    """A JSON object with at least these keys."""
+    """A JSON object with at least these keys. One that may be missing has a default."""
 
 
 class Explained(Section):
@@ -25,8 +25,10 @@ class Explained(Section):
     reasons: Reasons
 
     def __post_init__(self) -> None:
+        defaults = zip(self.__struct_fields__[::-1], self.__struct_defaults__[::-1], strict=False)
+        silent = self.NULL_WITH_ANOTHER.union(name for name, default in defaults if default is None)
         for name in self.__struct_fields__:
-            if getattr(self, name) is None and not (self.reasons.get(name) or name in self.NULL_WITH_ANOTHER):
+            if getattr(self, name) is None and name not in silent and not self.reasons.get(name):
                 raise ValueError(f"{name}: null without a reason")
 
 
@@ -84,9 +86,9 @@ class MachineLoad(Section):
     own_ns: int | None
     sides_ns: int | None
     reasons: Reasons
-    cpus: int | UnsetType | None = UNSET
-    clock_before: ClockState | UnsetType | None = UNSET
-    clock_after: ClockState | UnsetType | None = UNSET
+    cpus: int | None = None
+    clock_before: ClockState | None = None
+    clock_after: ClockState | None = None
 
 
 class Histogram(Section):

@@ -1,45 +1,33 @@
-"""Reading the run section: which segments belong to an arm, and what they add up to. Pure."""
+"""Reading the run section: which segments belong to a phase, and what they add up to. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final
 
-from msgspec import UNSET, convert
+from msgspec import convert
 
 from copyscope.record.hooks import why_not
 from copyscope.record.instruments import Hook, Sample
-from copyscope.record.program.raw import Moved, ProgramSegment, RawProgramRun
-from copyscope.record.raw import (
-    Machine,
-    Measured,
-    RawRun,
-    Run,
-    RunBase,
-    Segment,
-    SegmentBase,
-)
-from copyscope.record.traffic import Report, Totals
+from copyscope.record.measured import Machine, Measured, Run, Segment
+from copyscope.record.traffic import Report
 
 Record = dict[str, Any]
-Side = Literal["sender", "receiver", "target"]
-AnySegment = TypeVar("AnySegment", bound=SegmentBase)
 
 # the sides of a run of our own traffic, and the only one of a program that was watched
-PROCESSES: tuple[Side, ...] = ("sender", "receiver")
-WATCHED: tuple[Side, ...] = ("target",)
+PROCESSES = ("sender", "receiver")
+WATCHED = ("target",)
 # segments that only warm connections and caches up: recorded, never measured
 WARM_UP: Final = "warmup"
 # socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
 SHORTEST_LEDGER_NS = 50_000_000
 
 
-def segments_of(record: Record) -> list[Any]:
-    """The segments of a record of either kind."""
-    rows = record["run"]["segments"]
-    return convert(rows, list[Segment] if record.get("target") is None else list[ProgramSegment])
+def segments_of(record: Record) -> list[Segment]:
+    """The segments of a record."""
+    return convert(record["run"]["segments"], list[Segment])
 
 
 def samples_of(record: Mapping[str, Any]) -> list[Sample]:
-    """What was sampled, of a record of either kind."""
+    """What was sampled."""
     return convert(record["samples"], list[Sample])
 
 
@@ -49,67 +37,52 @@ def undisturbed(record: Record) -> list[Segment]:
     return select(segments, "unprobed") or select(segments, "ledger")
 
 
-def processes(raw: Measured) -> tuple[Side, ...]:
-    """The sides that are processes."""
-    return WATCHED if isinstance(raw, RawProgramRun) else PROCESSES
-
-
 def machine_of(raw: Measured, side: str) -> Machine:
     """The machine that a side ran on."""
-    places = raw.places if isinstance(raw, RawRun) else UNSET
-    if places is UNSET:
+    if raw.places is None:
         return raw.machine
-    return (places.sender if side == "sender" else places.receiver).machine
+    return (raw.places.sender if side == "sender" else raw.places.receiver).machine
 
 
 def machines(raw: Measured) -> list[Machine]:
     """All machines of a run: one, or one for each side."""
-    two = isinstance(raw, RawRun) and raw.places is not UNSET
-    return [machine_of(raw, side) for side in PROCESSES] if two else [raw.machine]
+    return [raw.machine] if raw.places is None else [machine_of(raw, side) for side in PROCESSES]
 
 
-def totals(segment: SegmentBase, side: str) -> Totals | Moved:
-    """What one side did in a segment."""
-    found: Totals | Moved = getattr(segment, side)
-    return found
-
-
-def delivered_bytes(segments: Sequence[SegmentBase]) -> int:
+def delivered_bytes(segments: Iterable[Segment]) -> int:
     """Payload that arrived; of a watched program what it moved through its sockets, in either direction."""
-    return sum(
-        s.target.bytes if isinstance(s, ProgramSegment) else totals(s, "receiver").bytes for s in segments
-    )
+    return sum((s.sides.get("receiver") or s.target).bytes for s in segments)
 
 
-def select(segments: Iterable[AnySegment], arm: str) -> list[AnySegment]:
-    """The segments of an arm. A fixed number of messages runs in one segment of two: `ledger+calls`."""
-    parts = set(arm.split("+"))
-    return [s for s in segments if parts <= set(s.arm.split("+"))]
+def select(segments: Iterable[Segment], phase: str) -> list[Segment]:
+    """The segments of a phase. A fixed number of messages runs in one segment of two: `ledger+calls`."""
+    parts = set(phase.split("+"))
+    return [s for s in segments if parts <= set(s.phase.split("+"))]
 
 
-def comparable(segments: Sequence[AnySegment], arm: str) -> list[AnySegment]:
-    """The segments of an arm, as far as their goodput is whole.
+def comparable(segments: Sequence[Segment], phase: str) -> list[Segment]:
+    """The segments of a phase, as far as their goodput is whole.
 
     What a watched program maps or splices out of its sockets is counted where the ledger's hooks are, and
     everywhere from the moment on at which it was seen to do so: segments before that are left out.
     """
-    others = [s for s in segments if "ledger" not in s.arm]
-    found = select(segments, arm)
+    others = [s for s in segments if "ledger" not in s.phase]
+    found = select(segments, phase)
     return [s for s in found if _counts_taken(s)] if any(map(_counts_taken, others)) else found
 
 
-def _counts_taken(segment: SegmentBase) -> bool:
-    return isinstance(segment, ProgramSegment) and segment.target.counts_taken
+def _counts_taken(segment: Segment) -> bool:
+    return "target" in segment.sides and segment.target.counts_taken
 
 
-def measured(segments: Iterable[AnySegment]) -> list[AnySegment]:
+def measured(segments: Iterable[Segment]) -> list[Segment]:
     """Every segment but the warm-up."""
-    return [s for s in segments if s.arm != WARM_UP]
+    return [s for s in segments if s.phase != WARM_UP]
 
 
-def why_no_ledger(run: RunBase) -> str | None:
+def why_no_ledger(run: Run) -> str | None:
     """Why nothing of the ledger is known, when no segment had its instruments; None when one had."""
-    return None if select(run.segments, "ledger") else "no segment of the arm ledger in this run"
+    return None if select(run.segments, "ledger") else "no ledger segment in this run"
 
 
 def why_no_calls(hooks: Iterable[Hook]) -> str:
@@ -117,20 +90,19 @@ def why_no_calls(hooks: Iterable[Hook]) -> str:
     return why_not(("calls",), hooks) or "no segment timed the system calls"
 
 
-def used(run: RunBase, instrument: str) -> bool:
+def used(run: Run, instrument: str) -> bool:
     """Whether a segment of this run was to have the hooks of this instrument."""
     if instrument in ("bytes", "copies"):
         return bool(byte_segments(run))
     return instrument not in ("calls", "functions") or bool(select(run.segments, instrument))
 
 
-def byte_segments(run: RunBase) -> list[Any]:
-    """Those in which the kernel counted bytes; in records older than the arm `bytes` those of the ledger."""
-    arm = run.bytes_arm if isinstance(run, Run) else UNSET
-    return select(run.segments, "ledger") if arm is UNSET else [s for s in run.segments if s.arm == arm]
+def byte_segments(run: Run) -> list[Segment]:
+    """Those in which the kernel counted bytes."""
+    return [s for s in run.segments if s.phase == run.bytes_phase]
 
 
-def cut_short(run: RunBase) -> bool:
+def cut_short(run: Run) -> bool:
     """Whether the run ended inside a segment: the instruments then counted what no segment here holds."""
     return bool(run.interrupted or run.errors)
 
@@ -139,9 +111,9 @@ def counted_whole(raw: Measured) -> bool:
     """Whether a command ran from its first moment to its last in one segment with all instruments (--whole):
     then its bytes and calls are all there, however short it was."""
     segments = raw.run.segments
-    if not isinstance(raw, RawProgramRun) or len(segments) != 1 or raw.target.ended != "the command ended":
+    if raw.target is None or len(segments) != 1 or raw.target.ended != "the command ended":
         return False
-    return "+" in segments[0].arm or segments[0].arm == "functions"
+    return "+" in segments[0].phase or segments[0].phase == "functions"
 
 
 def why_undivided(raw: Measured) -> str | None:
@@ -163,9 +135,9 @@ def reported(report: Report) -> bool:
     return bool(report.options)
 
 
-def total(segments: Iterable[SegmentBase], side: str, key: str) -> int:
+def total(segments: Iterable[Segment], side: str, key: str) -> int:
     """Sum of one of a side's totals over segments, in the unit of the key."""
-    return sum(getattr(totals(s, side), key) for s in segments)
+    return sum(getattr(s.sides[side], key) for s in segments)
 
 
 def zerocopy_total(segments: Sequence[Segment], key: str) -> int | None:
@@ -203,12 +175,17 @@ def _sum(parts: Sequence[Any], key: str) -> int | None:
     return sum(getattr(part, key) for part in parts) if parts and all(parts) else None
 
 
-def wall_ns(segments: Iterable[SegmentBase]) -> int:
+def wall_ns(segments: Iterable[Segment]) -> int:
     """Elapsed time of segments, pauses between them left out."""
     return sum(s.end_ns - s.begin_ns for s in segments)
 
 
-def goodput_gbps(segments: Sequence[SegmentBase]) -> float | None:
+def goodput_gbps(segments: Sequence[Segment]) -> float | None:
     """Payload that arrived over the time it took: bits per nanosecond are Gbit/s. None without time."""
     elapsed_ns = wall_ns(segments)
     return delivered_bytes(segments) * 8 / elapsed_ns if elapsed_ns > 0 else None
+
+
+def duration_s(raw: Measured) -> float | None:
+    """For how long it was to run; None: for a number of messages, or to the end of what is watched."""
+    return raw.target.duration_s if raw.target is not None else raw.asked.duration_s

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import UNSET, UnsetType, defstruct
+from msgspec import defstruct
 
 from copyscope.record.sections import Section
 
@@ -82,8 +82,8 @@ PerKib: Any = defstruct(
         ("method", str),
         *((f"{name}_per_kib", float) for name in COUNTED),
         *((f"{name}_per_kib_half_width", float | None) for name in COUNTED),
-        *((f"{name}_per_kib", float | UnsetType, UNSET) for name in COUNTED_LATER),
-        *((f"{name}_per_kib_half_width", float | UnsetType | None, UNSET) for name in COUNTED_LATER),
+        *((f"{name}_per_kib", float | None, None) for name in COUNTED_LATER),
+        *((f"{name}_per_kib_half_width", float | None, None) for name in COUNTED_LATER),
     ],
     bases=(Section,),
 )
@@ -146,9 +146,8 @@ class Measurement(Section):
     checks: list[Check]
     lost: dict[str, int]
     digests: list[str]
-    command: list[str] | UnsetType = UNSET
-    # Older records do not have it: 1.
-    threads: int | UnsetType | None = UNSET
+    command: list[str] | None = None
+    threads: int | None = None
 
 
 class Simulated(Section):

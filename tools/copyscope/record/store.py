@@ -1,14 +1,10 @@
 """The record: one run as one JSON file. Everything after it reads files only.
 
-History of the format, newest last; why each changed:
+  schema 1   copyscope 0.1: own traffic and watched programs were two kinds of record.
+  schema 2   one kind of record: `run.sides`, and in each segment `sides` by name.
 
-  schema 1   first. Raw sections (run, workload, topology, machine, traffic, counters, bytes, calls, hooks,
-             sampler, samples, loss) and derived ones (throughput, ledger, stages, sides, zerocopy,
-             identities, overhead, verdict). Samples are kept as shares per symbol, not as stacks: a record
-             is committed. A simulated run has schema, copyscope, run, simulated and verdict only.
-
-Another schema is refused. The keys are in raw.py, derived.py and simulated.py, explained in
-docs/reference/record.md.
+Another schema is refused. The keys are in measured.py, derived.py and simulated.py, explained in
+docs/reference/record.md. Samples are kept as shares per symbol, not as stacks: a record is committed.
 
 On disk: UTF-8, object keys sorted, one top-level key per line, rows of a top-level list one per line. The
 same record is the same bytes whatever the order in which it was put together, and a changed row is a
@@ -26,7 +22,7 @@ from typing import Any
 
 from copyscope.files import regular_file, saving
 
-SCHEMA = 1
+SCHEMA = 2
 # The largest that is measured is 64 bits, and a sign.
 DIGITS_MAX = 20
 NUMBER_MAX = 1e21
@@ -187,7 +183,7 @@ def _of_this_schema(record: Any, source: str) -> Record:
         raise NoSchemaError(f"record: {source}: no schema number: not a record of copyscope")
     if found != SCHEMA:
         newer = f"schema {found}, this copyscope reads up to {SCHEMA}: update copyscope"
-        older = f"schema {found}: no way up to {SCHEMA}: run it again"
+        older = f"schema {found}: copyscope 0.1 reads it, this one schema {SCHEMA}: run it again"
         raise SchemaError(f"record: {source}: {newer if found > SCHEMA else older}")
     return record
 

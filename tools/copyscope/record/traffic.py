@@ -1,8 +1,6 @@
-"""What the two traffic programs say: totals of each segment, and a report at the end. Pure."""
+"""What each side did in a segment, and what our own two programs report at the end. Pure."""
 
 from typing import Any
-
-from msgspec import UNSET, UnsetType
 
 from copyscope.record.sections import Rows, Section
 
@@ -48,8 +46,8 @@ class ZerocopyTotals(Section):
     in_flight: int
     max_in_flight: int
     errqueue_reads: int
-    waits: int | UnsetType = UNSET
-    wait_ns: int | UnsetType = UNSET
+    waits: int | None = None
+    wait_ns: int | None = None
 
 
 class Spliced(Section):
@@ -70,7 +68,7 @@ class Requests(Section):
     worker_cpu_ns: int
 
 
-class SenderTotals(Totals):
+class SenderTotals(Totals, tag_field="role", tag="sender"):
     """The sender's totals.
 
     eagain: refused because the buffer was full
@@ -88,9 +86,9 @@ class SenderTotals(Totals):
     gather_broken_messages: int
     send_syscalls: dict[str, int]
     zerocopy: ZerocopyTotals | None
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Requests | UnsetType | None = UNSET
-    tls_records: int | UnsetType | None = UNSET
+    spliced: Spliced | None = None
+    io_uring: Requests | None = None
+    tls_records: int | None = None
 
 
 class Verified(Section):
@@ -127,7 +125,7 @@ class Multishot(Section):
     enters: int
 
 
-class ReceiverTotals(Totals):
+class ReceiverTotals(Totals, tag_field="role", tag="receiver"):
     """The receiver's totals.
 
     truncated_bytes: taken off the socket with MSG_TRUNC, not copied
@@ -140,10 +138,51 @@ class ReceiverTotals(Totals):
     messages: int | None
     verify: Verified | None
     truncated_bytes: int
-    replies: int | UnsetType = UNSET
-    mapped: Mapped | UnsetType | None = UNSET
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Multishot | UnsetType | None = UNSET
+    replies: int | None = None
+    mapped: Mapped | None = None
+    spliced: Spliced | None = None
+    io_uring: Multishot | None = None
+
+
+class TargetTotals(Section, tag_field="role", tag="target"):
+    """What a watched program moved in a segment.
+
+    bytes_sent: by send calls of TCP, MPTCP, UDP and UNIX sockets
+    bytes_received: by receive calls, and as far as it was counted spliced and mapped
+    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted from its begin on
+    edge_sent_bytes: moved while hooks came and went: the tolerance of checks
+    open_zerocopy_sends: not completed at its begin and at its end
+    notifications: how often the kernel reported completions
+    unseen: completions that the program had read first
+    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
+    edge_ns: how long hooks took to come and go
+    """
+
+    bytes: int
+    bytes_sent: int
+    bytes_received: int
+    counts_taken: bool
+    send_calls: int
+    receive_calls: int
+    edge_sent_bytes: int
+    edge_received_bytes: int
+    edge_send_calls: int
+    edge_receive_calls: int
+    process_cpu_ns: int
+    voluntary_switches: int
+    processes: int
+    threads: int
+    open_zerocopy_sends: int
+    completions: int
+    copied: int
+    notifications: int
+    unseen: int
+    untold: int
+    involuntary_switches: int
+    edge_ns: int
+
+
+SideTotals = SenderTotals | ReceiverTotals | TargetTotals
 
 
 class Ring(Section):
@@ -193,13 +232,13 @@ class Report(Totals, kw_only=True):
     slices: Rows
     limits: dict[str, Any]
     errors: list[str]
-    t_ns: int | UnsetType = UNSET
-    clock_cost_ns: int | UnsetType = UNSET
-    sending_ns: int | UnsetType = UNSET
-    too_short: bool | UnsetType = UNSET
-    too_short_reason: str | UnsetType | None = UNSET
-    interrupted: bool | UnsetType = UNSET
-    tls: Encryption | UnsetType | None = UNSET
+    t_ns: int | None = None
+    clock_cost_ns: int | None = None
+    sending_ns: int | None = None
+    too_short: bool | None = None
+    too_short_reason: str | None = None
+    interrupted: bool | None = None
+    tls: Encryption | None = None
 
 
 class SenderReport(Report, kw_only=True):
@@ -213,10 +252,10 @@ class SenderReport(Report, kw_only=True):
     gather_broken_messages: int
     send_syscalls: dict[str, int]
     zerocopy: ZerocopyTotals | None
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Requests | UnsetType | None = UNSET
-    tls_records: int | UnsetType | None = UNSET
-    ring: Ring | UnsetType = UNSET
+    spliced: Spliced | None = None
+    io_uring: Requests | None = None
+    tls_records: int | None = None
+    ring: Ring | None = None
 
 
 class ReceiverReport(Report, kw_only=True):
@@ -225,10 +264,10 @@ class ReceiverReport(Report, kw_only=True):
     messages: int | None
     verify: Verified | None
     truncated_bytes: int
-    replies: int | UnsetType = UNSET
-    mapped: Mapped | UnsetType | None = UNSET
-    spliced: Spliced | UnsetType | None = UNSET
-    io_uring: Multishot | UnsetType | None = UNSET
+    replies: int | None = None
+    mapped: Mapped | None = None
+    spliced: Spliced | None = None
+    io_uring: Multishot | None = None
 
 
 class Traffic(Section):

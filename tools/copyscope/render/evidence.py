@@ -30,7 +30,7 @@ def evidence_lines(record: Record, width: int, *, verbose: bool) -> list[Text]:
 
 def worker_lines(record: Record, width: int) -> list[Text]:
     """What io_uring's own threads had of the sender's CPU time, of which they are a part."""
-    senders = [s["sender"] for s in record["run"]["segments"] if "ledger" in s["arm"]]
+    senders = [s["sides"]["sender"] for s in record["run"]["segments"] if "ledger" in s["phase"]]
     worked_ns = sum((sender.get("io_uring") or {"worker_cpu_ns": 0})["worker_cpu_ns"] for sender in senders)
     if not worked_ns:
         return []
@@ -63,7 +63,7 @@ def call_lines(record: Record, width: int) -> list[Text]:
         "SYSTEM CALLS", "calls segments; CPU time of one call without the softirq work inside it", width
     )
     if not calls:
-        ran = any("calls" in segment["arm"] for segment in record["run"]["segments"])
+        ran = any("calls" in segment["phase"] for segment in record["run"]["segments"])
         why = "the collector counted none" if ran else why_no_calls(typed(record).hooks)
         return lines + wrap(f"n/a: {why}", width, indent=2, style="dim")
     times = ("p50 <=", "p99 <=", "mean", "+ softirq", "+ blocked")
@@ -139,7 +139,7 @@ def _counter_status(event: Mapping[str, Any]) -> str:
 
 def observer_lines(record: Record, width: int) -> list[Text]:
     """The observer effect: goodput with the instruments on, as a ratio of goodput with them off."""
-    alike = gathered((_arm_text(arm), name) for name, arm in in_order(record["overhead"]["arms"]))
+    alike = gathered((_phase_text(phase), name) for name, phase in in_order(record["overhead"]["phases"]))
     lines: list[Text] = []
     for text, names in alike.items():
         lines += labelled("overhead", f"{', '.join(names)}: {text}", width)
@@ -155,17 +155,17 @@ def watching_lines(record: Record, watching: Mapping[str, Any], width: int) -> l
         own = f"; copyscope's own work took {100 * load['own_ns'] / load['wall_ns']:.1f} % of one CPU"
     else:
         own = ""
-    return labelled("watching", f"{text}{_arm_text(watching)}{own}", width)
+    return labelled("watching", f"{text}{_phase_text(watching)}{own}", width)
 
 
-def _arm_text(arm: Mapping[str, Any]) -> str:
-    if arm["ratio"] is None:
-        return f"n/a: {arm['reason']}"
-    text = f"goodput {_change(arm['ratio'])}"
-    if arm["low"] is None or arm["high"] is None:
-        return f"{text}, no interval ({arm['pairs']} pairs): {arm['reason']}"
-    seen = found(arm["low"], arm["high"])
-    return f"{text} ({_interval(arm)}, {arm['pairs']} pairs): {seen}"
+def _phase_text(phase: Mapping[str, Any]) -> str:
+    if phase["ratio"] is None:
+        return f"n/a: {phase['reason']}"
+    text = f"goodput {_change(phase['ratio'])}"
+    if phase["low"] is None or phase["high"] is None:
+        return f"{text}, no interval ({phase['pairs']} pairs): {phase['reason']}"
+    seen = found(phase["low"], phase["high"])
+    return f"{text} ({_interval(phase)}, {phase['pairs']} pairs): {seen}"
 
 
 def _interval(ratio: Mapping[str, Any]) -> str:

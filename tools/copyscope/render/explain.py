@@ -96,8 +96,8 @@ LINE_MEANING = {
     "added. It is not latency: no message waits this long, and two sides work at the same time.",
     "95 % interval": "Sampled rows are estimates from counting stacks. If the same run were repeated with "
     "other sampling moments, about 95 of 100 such intervals would cover the true share.",
-    "bytes, calls": "What the row moved in the ledger segments. The programs count it there; in segments of "
-    "the arm bytes the kernel counts, too, and both must agree. ~ is a number from there, scaled by bytes; a "
+    "bytes, calls": "What the row moved in the ledger segments. The programs count it there; in the bytes "
+    "segments the kernel counts, too, and both must agree. ~ is a number from there, scaled by bytes; a "
     "ditto mark is what the row above counted, once for both.",
     "cycles, misses": "Where there is a PMU: the row's part of the samples of that event, times what was "
     "counted on its side; the interval is that of the part. Which event a PMU counts as a miss is said below "

@@ -156,7 +156,7 @@ def _title(record: Record) -> str:
     speed += " with instruments attached" if rate is not None and goodput["unprobed"] is None else ""
     measured = units.format_seconds(record["run"]["measured_s"])
     if record.get("target"):
-        command = record["workload"]["command"]
+        command = record["target"].get("command")
         name = (
             one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else record["target"]["name"]
         )
@@ -370,7 +370,7 @@ def _trust(record: Record, width: int) -> str:
     state, end = record.get("machine_state"), _losses(record)
     section = record["overhead"]
     watching = section.get("watching")
-    whole = [in_full, _overheads(section["arms"]) if watching is None else watching_text(watching)]
+    whole = [in_full, _overheads(section["phases"]) if watching is None else watching_text(watching)]
     whole += [state["sentence"] or "machine quiet", end] if state else [end]
     unseen = _unseen(record)
     whole += unseen
@@ -394,8 +394,8 @@ def _part_seen(row: Mapping[str, Any]) -> float:
     return row["left"] / row["right"] if row["left"] and row["right"] else 1.0
 
 
-def _overheads(arms: Mapping[str, Any]) -> str:
-    texts = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in in_order(arms)]
+def _overheads(phases: Mapping[str, Any]) -> str:
+    texts = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in in_order(phases)]
     return f"overhead, goodput lost: {', '.join(texts)}"
 
 

@@ -148,7 +148,7 @@ class Shown:
 
 
 def rates(record: Record) -> dict[str, float | None]:
-    """Calls per second and goodput of the window, over the segments of every arm."""
+    """Calls per second and goodput of the window, over the segments of every phase."""
     segments = typed(record).run.segments
     seconds = wall_ns(segments) / 1e9
     if seconds <= 0:
@@ -201,7 +201,7 @@ def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
     assert record is not None
     now, side = rates(record), record["sides"]["target"]
     cpus = "n/a" if side["cpus_used"] is None else f"{side['cpus_used']:.2f}"
-    last = record["run"]["segments"][-1]["target"]
+    last = record["run"]["segments"][-1]["sides"]["target"]
     title = f"{record['target']['name']}; path: {record['topology']['kind']}; {shown.clock()}"
     goodput = f"{units.format_gbps(now['gbps']):<11}"
     room = max(8, min(HISTORY_MAX, width - LABEL_WIDTH - len(goodput) - 2))
@@ -262,14 +262,14 @@ def _findings(record: Record) -> list[Text]:
         if zerocopy["completions"] is not None:
             state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
     segments = typed(record).run.segments
-    arms = {arm: len(select(segments, arm)) for arm in ("unprobed", "ledger", "calls")}
+    phases = {phase: len(select(segments, phase)) for phase in ("unprobed", "ledger", "calls")}
     # How busy the machine was in this window, where that matters; what to do then is in the report.
     busy = record["machine_state"]["sentence"]
     return [
         *([_labelled("machine", busy.rpartition(": ")[0].removeprefix("machine "))] if busy else []),
         _labelled("zero-copy", state),
         _labelled("losses", lost(record)),
-        _labelled("segments", ", ".join(f"{count} {arm}" for arm, count in arms.items())),
+        _labelled("segments", ", ".join(f"{count} {phase}" for phase, count in phases.items())),
     ]
 
 

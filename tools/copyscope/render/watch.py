@@ -38,7 +38,7 @@ def headline_lines(record: Record, width: int) -> list[Text]:
         f"path: {record['topology']['kind']}",
         target["ended"],
     ]
-    command = record["workload"]["command"]
+    command = record["target"].get("command")
     title = " ".join(command) if command else target["name"]
     labels = [("processes", processes_text(target)), ("goodput", goodput_text(record))]
     return judged_lines(record, f"{title}: {', '.join(parts)}", labels, width)

@@ -120,7 +120,7 @@ class OwnTraffic(Subject):
 
     def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
         for segment in planned:
-            if self.session.hook(segment.arm) and self.session.plan.gate is None:
+            if self.session.hook(segment.phase) and self.session.plan.gate is None:
                 assert self.raw.tier is not None
                 self.raw.tier = self.raw.tier.gated(self._choose_gate(self.session.collector))
             yield segment
@@ -154,11 +154,11 @@ class OwnTraffic(Subject):
         for perf in self.perfs.values():
             perf.wait_ready()
 
-    def probes(self, arm: str) -> tuple[str, ...]:
-        if arm == WARM_UP:
+    def probes(self, phase: str) -> tuple[str, ...]:
+        if phase == WARM_UP:
             # The second one is that by which a gate is chosen.
             return ("functions",) if self.raw.segments else ()
-        return self.session.plan.probes.get(arm, ())
+        return self.session.plan.probes.get(phase, ())
 
     def before(self) -> Mark:
         return self._paused

@@ -1,6 +1,6 @@
 """One run, of our traffic or of a program. A segment: mark, attach, mark, wait, mark, detach, mark.
 
-Function hooks come before the last phase and stay: closed, they do nothing, and the collector leaves them to
+Function hooks come before the last blocks and stay: closed, they do nothing, and the collector leaves them to
 a process that nobody waits for (src/collector/main.c).
 
 A run that fails half-way keeps what it measured: the raw record then has the errors in run.errors, and the
@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from copyscope.errors import AbandonedError, describe
 from copyscope.machine import fingerprint
 from copyscope.machine.clock import read_clock
-from copyscope.plan.arms import EXACT
+from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.plan.tier import Tier
@@ -110,13 +110,13 @@ class Raw:
     """What a run leaves behind, however it ends."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    # index, block and arm, and as `marks` the four of a segment.
+    # index, block and phase, and as `marks` the four of a segment.
     segments: list[Any] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     interrupted: bool = False
     tier: Tier | None = None
     # In which segments the kernel counts bytes.
-    bytes_arm: str | None = None
+    bytes_phase: str | None = None
     topology: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     # Of a run on two hosts: what is known of each.
@@ -173,8 +173,8 @@ class Subject(ABC):
         return iter(planned)
 
     @abstractmethod
-    def probes(self, arm: str) -> tuple[str, ...]:
-        """What is attached in a segment of this arm."""
+    def probes(self, phase: str) -> tuple[str, ...]:
+        """What is attached in a segment of this phase."""
 
     @abstractmethod
     def before(self) -> Mark:
@@ -275,7 +275,7 @@ class Session:
         self._note("interrupted: the run was stopped before its end")
 
     def _has_measured(self) -> bool:
-        return any(segment["arm"] != WARM_UP for segment in self.raw.segments)
+        return any(segment["phase"] != WARM_UP for segment in self.raw.segments)
 
     def spawn(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> Child:
         """A program of ours, which ends with the run."""
@@ -294,20 +294,22 @@ class Session:
         self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
         if self.plan.gate is not None:
             self.raw.tier = self.raw.tier.gated(self.plan.gate)
-        self.raw.bytes_arm = next((arm for arm, names in self.plan.probes.items() if "bytes" in names), None)
+        self.raw.bytes_phase = next(
+            (phase for phase, names in self.plan.probes.items() if "bytes" in names), None
+        )
         self.subject.start(self.plan, self.collector)
 
     def _run_segments(self) -> None:
         wait_for_earlier_hooks()
         self.raw.loads.append(self._read_end())
         for segment in self.subject.segments(self.plan.segments):
-            self.steps.begin(f"{segment.arm} segment")
+            self.steps.begin(f"{segment.phase} segment")
             self.measure(segment)
             self.steps.done()
 
-    def hook(self, arm: str) -> bool:
+    def hook(self, phase: str) -> bool:
         """Attach function hooks before the first segment that wants them; whether this is the first."""
-        first = arm in EXACT and not self._hooked
+        first = phase in EXACT and not self._hooked
         if first:
             self._hooked = True
             _going.append(os.dup(self.collector.fileno()))
@@ -341,10 +343,10 @@ class Session:
         return perf.finish()
 
     def measure(self, segment: Segment) -> None:
-        """One segment, of whatever the subject has attached for its arm."""
-        subject, probes = self.subject, self.subject.probes(segment.arm)
+        """One segment, of whatever the subject has attached for its phase."""
+        subject, probes = self.subject, self.subject.probes(segment.phase)
         before = subject.before()
-        with self.attached(segment.arm, probes) as said:
+        with self.attached(segment.phase, probes) as said:
             begin = subject.begin(said.get("opened", {}))
             if probes == ("functions",):
                 # They begin to count at one moment, not while one after the other is attached.
@@ -352,22 +354,22 @@ class Session:
             subject.run(segment)
             end = subject.end()
         after = subject.after(said.get("closed", {})) if probes else end
-        named = {"index": segment.index, "block": segment.block, "arm": segment.arm}
+        named = {"index": segment.index, "block": segment.block, "phase": segment.phase}
         self.raw.segments.append({**named, "marks": (before, begin, end, after)})
 
     @contextlib.contextmanager
-    def attached(self, arm: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
+    def attached(self, phase: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
         """Yields what the collector answers: `opened` when all is attached, `closed` when it is gone."""
         said: dict[str, Message] = {}
 
         def switch(command: str, event: str) -> None:
             said[event] = {}
             if probes:
-                with slowly(self.steps, f"{arm}: waiting until its hooks are {event}"):
+                with slowly(self.steps, f"{phase}: waiting until its hooks are {event}"):
                     said[event] = self.collector.ask(command, event, SWITCH_S)
 
         switch(f"open {','.join(probes)}", "opened")
-        counting = self._counting(arm)
+        counting = self._counting(phase)
         for perf in counting:
             perf.enable()
         if counting:
@@ -376,14 +378,14 @@ class Session:
             yield said
         finally:
             # perf ends by itself when the last process has: its counts are whole then.
-            counting = self._counting(arm)
+            counting = self._counting(phase)
             if counting and not self.subject.has_ended():
                 for perf in counting:
                     perf.disable()
             switch("close", "closed")
 
-    def _counting(self, arm: str) -> list[PerfStat]:
-        return list(self.subject.perfs.values()) if "ledger" in arm else []
+    def _counting(self, phase: str) -> list[PerfStat]:
+        return list(self.subject.perfs.values()) if "ledger" in phase else []
 
     def _collect_reports(self) -> None:
         """Each child that still runs says what it knows; one that has ended is named, and what fails."""

@@ -88,7 +88,7 @@ sapphire-rapids  48K:12  2M:16  105M:15  victim     96:6/32:4/2048:16
 genoa            32K:8   1M:8   32M:16   victim     72:72/72:72/3072:24
     EPYC 9004: AMD Software Optimization Guide for Zen 4 (57647); LLC of one core complex
 graviton3        64K:4   1M:8   32M:16   victim     40:40/40:40/2048:4
-    Arm Neoverse V1 Technical Reference Manual; LLC: 32 MiB system level cache; the code is x86-64
+    Phase Neoverse V1 Technical Reference Manual; LLC: 32 MiB system level cache; the code is x86-64
 laptop           32K:8   512K:8 16M:16   victim     64:64/64:64/2048:16
     Ryzen 7 5800U: AMD Software Optimization Guide for Zen 3 (56665)
 """

@@ -20,7 +20,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
 from copyscope.plan.arguments import of_run
-from copyscope.plan.arms import parse_time_s
+from copyscope.plan.instruments import parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.plan.schedule import DURATION_MIN_S
 from copyscope.simulate import request

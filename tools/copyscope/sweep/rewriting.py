@@ -7,7 +7,7 @@ from copyscope.errors import UsageError
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file, store
 from copyscope.record.derived import Derived
-from copyscope.record.raw import RawRun
+from copyscope.record.measured import Measured
 from copyscope.record.store import Record
 
 
@@ -18,7 +18,7 @@ def derive_anew(old: Record) -> Record:
 
 def strip(old: Record) -> Record:
     """Without what is derived alone (`loss` has its counts from the run)."""
-    derived = set(Derived.__struct_fields__) - set(RawRun.__struct_fields__)
+    derived = set(Derived.__struct_fields__) - set(Measured.__struct_fields__)
     return {key: value for key, value in old.items() if key not in derived}
 
 

@@ -51,7 +51,7 @@ class Prepared:
         if raw.interrupted:
             raise KeyboardInterrupt
         workload = workload_section(self.args, self.traffic.resolved)
-        read = assemble(raw, workload, identity, self.args.frequency)
+        read = assemble(raw, identity, self.args.frequency, workload=workload)
         with kept_if_it_fails("record.json", lambda: store.serialise(read)):
             return derive(read)
 

@@ -31,7 +31,7 @@ def write(record: Record) -> bytes:
 
 def families(record: Record) -> Iterator[tuple[str, str, str, str, list[Sample]]]:
     """Name, type, unit, help and samples of each metric family."""
-    run, work, machine = record["run"], record["workload"], record["machine"]
+    run, work, machine = record["run"], record.get("workload", {}), record["machine"]
     base = {"run": run["id"], "impl": work.get("impl") or "watched"}
     known = {"hostname": machine["hostname"], "kernel": machine["kernel"], "started": run["started"]}
     settings = {
@@ -41,7 +41,9 @@ def families(record: Record) -> Iterator[tuple[str, str, str, str, list[Sample]]
     valid = float(record["verdict"]["valid"])
     yield "valid", "gauge", "", "1: every consistency check of the run holds.", [(base, valid)]
     goodput = record["throughput_gbps"]
-    bits = [(base | {"arm": arm}, goodput[arm] and goodput[arm] * 1e9) for arm in ("unprobed", "probed")]
+    bits = [
+        (base | {"phase": phase}, goodput[phase] and goodput[phase] * 1e9) for phase in ("unprobed", "probed")
+    ]
     yield "goodput_bits_per_second", "gauge", "", "Payload delivered, without and with instruments.", bits
     sides = [(base | {"side": side}, seconds(row["cpu_ns"])) for side, row in record["sides"].items()]
     yield "side_cpu_seconds", "gauge", "seconds", "CPU time of a side in the ledger segments.", sides

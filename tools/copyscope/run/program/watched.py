@@ -16,8 +16,8 @@ from typing import Self
 from copyscope.machine import fingerprint
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Bound, Segment
-from copyscope.record.program.connections import Connections
-from copyscope.record.program.segments import Sums, forget
+from copyscope.record.connections import Connections
+from copyscope.record.moved import Sums, forget
 from copyscope.run.child import Message, Program
 from copyscope.run.counters import EVENTS, all_unsupported
 from copyscope.run.program import path, processes
@@ -165,7 +165,7 @@ class WatchedProgram(Subject):
                 # A command may end at any moment: of one look at its connections nothing follows.
                 self._look_at_connections(due=self.is_command and self.raw.connections.looks < 2)
                 block = segment.block
-            self.session.hook(segment.arm)
+            self.session.hook(segment.phase)
             began_s = time.monotonic()
             yield segment
             self._learn(segment, began_s)
@@ -177,16 +177,16 @@ class WatchedProgram(Subject):
         """What the program used in the segment that was measured last, and how long its hooks took."""
         _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
-        if "ledger" in segment.arm:
+        if "ledger" in segment.phase:
             keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
             self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
         forget(self.raw.segments, self.raw.sums)
-        self._bound.add(segment.arm, measured_s, time.monotonic() - began_s)
+        self._bound.add(segment.phase, measured_s, time.monotonic() - began_s)
         if (late := self._bound.over()) is not None:
             self._stop.because(late)
 
-    def probes(self, arm: str) -> tuple[str, ...]:
-        return self.session.plan.probes[arm]
+    def probes(self, phase: str) -> tuple[str, ...]:
+        return self.session.plan.probes[phase]
 
     def before(self) -> Mark:
         self._began = self._volume()
@@ -219,7 +219,7 @@ class WatchedProgram(Subject):
         self._followed.find(self._volume())
 
     def run(self, segment: Segment) -> None:
-        length_s = max(segment.length_s, self._bound.least_s(segment.arm))
+        length_s = max(segment.length_s, self._bound.least_s(segment.phase))
         counting, self._counting = self._counting, None
         if counting is not None:
             self._wait(min(length_s, COUNTED_S))

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from copyscope.record.hooks import ABSENT, find
-from copyscope.record.program.derived import BufferTotal, RoundTotal
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import added
+from copyscope.record.measured import Measured
+from copyscope.record.portrait import BufferTotal, RoundTotal
 from copyscope.record.sections import Rows
+from copyscope.record.volume import added
 
 NO_SEGMENT = "read in calls segments, and there was none"
 
 
-def buffers(raw: RawProgramRun) -> BufferTotal | str:
+def buffers(raw: Measured) -> BufferTotal | str:
     """What the arguments of its sends say, or why nothing is known of them."""
     rows = [row for row in raw.shapes or [] if row.messages]
     if not rows:
@@ -39,7 +39,7 @@ def buffers(raw: RawProgramRun) -> BufferTotal | str:
     )
 
 
-def rounds(raw: RawProgramRun) -> RoundTotal | str:
+def rounds(raw: Measured) -> RoundTotal | str:
     """How often TCP went round its loop for one send, or why that is not known."""
     rows = [row for row in raw.shapes or [] if row.sends]
     if not rows:
@@ -48,7 +48,7 @@ def rounds(raw: RawProgramRun) -> RoundTotal | str:
     return RoundTotal(sends, passed, passed / sends, merged(row.rounds_per_send for row in rows))
 
 
-def absent(raw: RawProgramRun, name: str) -> str | None:
+def absent(raw: Measured, name: str) -> str | None:
     """Why nothing can have been counted; None when it could."""
     if raw.shapes is None:
         return NO_SEGMENT

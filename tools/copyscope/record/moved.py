@@ -1,13 +1,13 @@
-"""The segments of a watched program: what moved in each, and of a run of hours no more than that. Pure."""
+"""What a watched program moved in each segment, and of a run of hours no more than that. Pure."""
 
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from copyscope.record.program.volume import TAKEN
+from copyscope.record.volume import TAKEN
 
 Row = dict[str, Any]
-# (arm, protocol, direction, system call) -> a row of `volume`, its sizes as a table.
+# (phase, protocol, direction, system call) -> a row of `volume`, its sizes as a table.
 Sums = dict[tuple[str, ...], Row]
 SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
 KEY = ("protocol", "direction", "syscall")
@@ -54,45 +54,35 @@ def taken(after: Row, before: Row) -> int:
     return sum(row["bytes"] for row in rows if row["syscall"] in TAKEN and row["direction"] != "send")
 
 
-def segment_row(segment: Any) -> Row:
-    """One row of run.segments: what moved inside, and how much more while hooks came and went."""
-    if isinstance(segment, Past):
-        return segment.row()
-    before, begin, end, after = (mark["target"] for mark in segment["marks"])
+def target_totals(before: Row, begin: Row, end: Row, after: Row) -> Row:
+    """What a program moved inside a segment, and how much more while hooks came and went."""
     sent, sends = moved(end, begin, "send")
     received, receives = moved(end, begin, "receive")
     outer_sent, outer_sends = moved(after, before, "send")
     outer_received, outer_receives = moved(after, before, "receive")
-    # Of a segment whose hook for it had just come, all that was counted: no rate is of it (comparable()).
-    counts_taken = bool(begin.get("counts_taken", False))
     received_otherwise = taken(end, begin)
     totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
     return {
-        "index": segment["index"],
-        "block": segment["block"],
-        "arm": segment["arm"],
-        "begin_ns": begin["t_ns"],
-        "end_ns": end["t_ns"],
-        "target": {
-            "bytes": sent + received + received_otherwise,
-            "bytes_sent": sent,
-            "bytes_received": received + received_otherwise,
-            "counts_taken": counts_taken,
-            "send_calls": sends,
-            "receive_calls": receives,
-            "edge_sent_bytes": outer_sent - sent,
-            "edge_received_bytes": outer_received - received,
-            "edge_send_calls": outer_sends - sends,
-            "edge_receive_calls": outer_receives - receives,
-            "edge_ns": after["t_ns"] - before["t_ns"] - (end["t_ns"] - begin["t_ns"]),
-            "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
-            "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
-            "involuntary_switches": end["involuntary_switches"] - begin["involuntary_switches"],
-            "processes": len(end["processes"]),
-            "threads": end["threads"],
-            "open_zerocopy_sends": open_sends(begin) + open_sends(end),
-            **{key: totals[key] for key in TOTALS},
-        },
+        "role": "target",
+        "bytes": sent + received + received_otherwise,
+        "bytes_sent": sent,
+        "bytes_received": received + received_otherwise,
+        # Of a segment whose hook for it had just come, all that was counted: no rate is of it (comparable()).
+        "counts_taken": bool(begin.get("counts_taken", False)),
+        "send_calls": sends,
+        "receive_calls": receives,
+        "edge_sent_bytes": outer_sent - sent,
+        "edge_received_bytes": outer_received - received,
+        "edge_send_calls": outer_sends - sends,
+        "edge_receive_calls": outer_receives - receives,
+        "edge_ns": after["t_ns"] - before["t_ns"] - (end["t_ns"] - begin["t_ns"]),
+        "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
+        "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
+        "involuntary_switches": end["involuntary_switches"] - begin["involuntary_switches"],
+        "processes": len(end["processes"]),
+        "threads": end["threads"],
+        "open_zerocopy_sends": open_sends(begin) + open_sends(end),
+        **{key: totals[key] for key in TOTALS},
     }
 
 
@@ -104,12 +94,12 @@ def open_sends(volume: Row) -> int:
 
 
 def add_volume(sums: Sums, segment: Row) -> None:
-    """What moved in a segment, on top of what has moved in others of its arm."""
+    """What moved in a segment, on top of what has moved in others of its phase."""
     _, begin, end, _ = (mark["target"] for mark in segment["marks"])
     for row in subtract_volume(end["volume"], begin["volume"]):
-        key = (segment["arm"], *key_of(row))
+        key = (segment["phase"], *key_of(row))
         if key not in sums:
-            sums[key] = {"arm": segment["arm"], **row, "sizes": dict(map(tuple, row["sizes"]))}
+            sums[key] = {"phase": segment["phase"], **row, "sizes": dict(map(tuple, row["sizes"]))}
             continue
         into = sums[key]
         for name in SUMMED:
@@ -120,7 +110,7 @@ def add_volume(sums: Sums, segment: Row) -> None:
 
 
 def volume_rows(segments: Sequence[Any], past: Sums) -> list[Row]:
-    """What moved through the sockets in all segments of each arm, by protocol, direction and call."""
+    """What moved through the sockets in all segments of each phase, by protocol, direction and call."""
     sums = {key: {**row, "sizes": dict(row["sizes"])} for key, row in past.items()}
     for segment in segments:
         if not isinstance(segment, Past):
@@ -136,19 +126,21 @@ class Past:
     All numbers stand in one array: objects of their own, for a few of them, took a fifth more.
     """
 
-    __slots__ = ("_numbers", "arm", "marks")
+    __slots__ = ("_numbers", "marks", "phase")
     keys: tuple[str, ...] = ()
 
     def __init__(self, segment: Row) -> None:
-        row = segment_row(segment)
-        Past.keys = tuple(row["target"])
-        self.arm = row["arm"]
-        begin = segment["marks"][1]["target"]
-        own = (row["block"], row["index"], row["begin_ns"], row["end_ns"])
-        self._numbers: array[int] = array("q", (*own, *map(int, row["target"].values())))
+        marks = [mark["target"] for mark in segment["marks"]]
+        totals = target_totals(*marks)
+        totals.pop("role")
+        Past.keys = tuple(totals)
+        self.phase = segment["phase"]
+        _, begin, end, _ = marks
+        own = (segment["block"], segment["index"], begin["t_ns"], end["t_ns"])
+        self._numbers: array[int] = array("q", (*own, *map(int, totals.values())))
         # Of the very first the CPU time at its begin is asked for.
         self.marks = (
-            ({}, {"target": {"process_cpu_ns": begin["process_cpu_ns"]}}) if row["index"] == 0 else ()
+            ({}, {"target": {"process_cpu_ns": begin["process_cpu_ns"]}}) if segment["index"] == 0 else ()
         )
 
     @property
@@ -159,12 +151,12 @@ class Past:
         return getattr(self, key)
 
     def row(self) -> Row:
-        """As segment_row() made it."""
+        """As assemble.segment_row() makes one."""
         block, index, begin_ns, end_ns, *numbers = self._numbers
-        target: Row = dict(zip(Past.keys, numbers, strict=True))
+        target: Row = {"role": "target", **dict(zip(Past.keys, numbers, strict=True))}
         target["counts_taken"] = bool(target["counts_taken"])
-        named = {"index": index, "block": block, "arm": self.arm}
-        return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "target": target}
+        named = {"index": index, "block": block, "phase": self.phase}
+        return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "sides": {"target": target}}
 
 
 def forget(segments: list[Any], sums: Sums) -> None:

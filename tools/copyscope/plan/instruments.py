@@ -1,4 +1,4 @@
-"""What a run attaches, and the words of options that are lists: instruments, arms, processors. Pure."""
+"""What a run attaches, and the words of options that are lists: instruments, phases, processors. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from copyscope.arguments import seconds
 from copyscope.errors import UsageError
 
 # Which instruments a segment has: unprobed, ledger, calls, bytes, functions, unarmed, or several with `+`.
-Arm = str
+Phase = str
 
 INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 # What `auto` takes where the kernel allows no function hooks; where it does, these and functions.
@@ -22,8 +22,8 @@ COUNTABLE = (
 # And an event of this processor's own, by the number that its vendor gives: perf-list(1).
 RAW_EVENT = re.compile(r"r[0-9a-fA-F]{1,16}")
 COUNTERS_MAX = 4
-# The last phase of a run: functions are hooked once; the hooks count, or they do nothing.
-EXACT: tuple[Arm, ...] = ("functions", "unarmed")
+# In the last blocks of a run: functions are hooked once; the hooks count, or they do nothing.
+EXACT: tuple[Phase, ...] = ("functions", "unarmed")
 
 # CONFIG_NR_CPUS is at most 8192, on x86.
 CPUS_MAX = 8192
@@ -61,34 +61,34 @@ def parse_count(text: str) -> str:
     return ",".join(names)
 
 
-def arm_probes(instruments: Sequence[str]) -> dict[Arm, tuple[str, ...]]:
-    """Which BPF instruments each arm attaches."""
-    arms: dict[Arm, tuple[str, ...]] = {"unprobed": ()}
+def phase_probes(instruments: Sequence[str]) -> dict[Phase, tuple[str, ...]]:
+    """Which BPF instruments each phase attaches."""
+    phases: dict[Phase, tuple[str, ...]] = {"unprobed": ()}
     if "sampler" in instruments or "counters" in instruments:
-        arms["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
+        phases["ledger"] = ("bytes", "sampler") if "sampler" in instruments else ("bytes",)
     if "calls" in instruments:
-        arms["calls"] = ("calls",)
+        phases["calls"] = ("calls",)
     if "functions" in instruments:
-        arms |= {arm: (arm,) for arm in EXACT}
-    return arms
+        phases |= {phase: (phase,) for phase in EXACT}
+    return phases
 
 
-def bytes_apart(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
+def bytes_apart(phases: Mapping[Phase, tuple[str, ...]]) -> dict[Phase, tuple[str, ...]]:
     """Bytes counted in segments of their own: a hook at every send is the dearest part of the ledger's.
 
     For traffic that cooperates: it says to the byte what it moved in the ledger segments, where nobody counts
     beside it, and is compared with the kernel's count here.
     """
-    if "ledger" not in arms:
-        return dict(arms)
-    others = tuple(probe for probe in arms["ledger"] if probe != "bytes")
-    return {**arms, "ledger": others, "bytes": ("bytes",)}
+    if "ledger" not in phases:
+        return dict(phases)
+    others = tuple(probe for probe in phases["ledger"] if probe != "bytes")
+    return {**phases, "ledger": others, "bytes": ("bytes",)}
 
 
-def all_at_once(arms: Mapping[Arm, tuple[str, ...]]) -> dict[Arm, tuple[str, ...]]:
-    """One arm with every instrument, for a run in one segment; it has no control to be compared with."""
-    used = {arm: probes for arm, probes in arms.items() if arm not in ("unprobed", "unarmed")}
-    return {"+".join(used): tuple(dict.fromkeys(probe for arm in used.values() for probe in arm))}
+def all_at_once(phases: Mapping[Phase, tuple[str, ...]]) -> dict[Phase, tuple[str, ...]]:
+    """One phase with every instrument, for a run in one segment; it has no control to be compared with."""
+    used = {phase: probes for phase, probes in phases.items() if phase not in ("unprobed", "unarmed")}
+    return {"+".join(used): tuple(dict.fromkeys(probe for phase in used.values() for probe in phase))}
 
 
 def parse_cpus(text: str, option: str) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from copyscope.ledger.attribution import SideTime
 from copyscope.ledger.cpu_time import cpu_time, why_no_time
 from copyscope.ledger.share import FEWEST_SAMPLES
-from copyscope.record.program.raw import RawProgramRun
+from copyscope.record.measured import Measured
 from copyscope.record.segments import select, wall_ns, why_undivided
 from copyscope.units import counted
 
@@ -40,7 +40,7 @@ class TooFew:
         return f"not known from {few}: {self.longer}"
 
 
-def too_few(raw: RawProgramRun, time: SideTime) -> TooFew | None:
+def too_few(raw: Measured, time: SideTime) -> TooFew | None:
     """None where there are enough, and where there are none for another reason."""
     if time.weights.effective_samples >= FEWEST_SAMPLES or not _was_sampled(raw):
         return None
@@ -50,20 +50,20 @@ def too_few(raw: RawProgramRun, time: SideTime) -> TooFew | None:
     expected = spent_s * raw.sampler.frequency_hz
     so_far = samples if samples >= TELLING_SAMPLES else max(expected, 1.0)
     needed_s = raw.run.measured_s * max(2.0, WANTED_SAMPLES / so_far)
-    if raw.target.how == "command":
+    if raw.watched.how == "command":
         longer = f"let it run for {spelled(needed_s)}"
     else:
         longer = f"--duration {spelled(needed_s)}"
     remedy = f"watch longer ({longer})" if longer.startswith("--") else longer
     if raw.sampler.frequency_hz < OFTEN_HZ:
         often_s = max(SHORTEST_S, needed_s * raw.sampler.frequency_hz / OFTEN_HZ)
-        more = "" if raw.target.how == "command" else f" --duration {spelled(often_s)}"
+        more = "" if raw.watched.how == "command" else f" --duration {spelled(often_s)}"
         remedy += f", or look more often (--frequency {OFTEN_HZ}{more})"
     wall_s = wall_ns(segments) / 1e9
     return TooFew(samples, raw.run.measured_s, spent_s / wall_s if wall_s else 0.0, longer, remedy)
 
 
-def _was_sampled(raw: RawProgramRun) -> bool:
+def _was_sampled(raw: Measured) -> bool:
     """Whether time passed in which it could have been: only then are there too few."""
     if why_no_time(raw, "target") is not None or why_undivided(raw) is not None:
         return False

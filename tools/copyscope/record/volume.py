@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from copyscope.record.program.raw import Volume
 from copyscope.record.sections import Section
+from copyscope.record.watched import Volume
 
 # Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
 # (MSG_SPLICE_PAGES, formerly sendpage).
@@ -37,19 +37,19 @@ TAKEN = (SPLICED_IN, MAPPED_IN)
 DROPPING = ("tcp", "mptcp")
 
 
-def volume(rows: Iterable[Volume], direction: str, arm: str | None = None) -> list[Volume]:
-    """The rows of one direction, of one arm or of all."""
-    return [r for r in rows if r.direction == direction and (arm is None or arm in r.arm.split("+"))]
+def volume(rows: Iterable[Volume], direction: str, phase: str | None = None) -> list[Volume]:
+    """The rows of one direction, of one phase or of all."""
+    return [r for r in rows if r.direction == direction and (phase is None or phase in r.phase.split("+"))]
 
 
-def dropped(rows: Iterable[Volume], arm: str | None = None) -> list[Volume]:
+def dropped(rows: Iterable[Volume], phase: str | None = None) -> list[Volume]:
     """Of what was received or looked at, what was never copied to the program."""
-    return [row for row in volume(rows, "truncated", arm) if row.protocol in DROPPING]
+    return [row for row in volume(rows, "truncated", phase) if row.protocol in DROPPING]
 
 
-def urgent(rows: Iterable[Volume], arm: str) -> list[Volume]:
+def urgent(rows: Iterable[Volume], phase: str) -> list[Volume]:
     """The urgent bytes of TCP: of a copy that is counted at its packet no system call is known."""
-    found = volume(rows, "copy_out", arm)
+    found = volume(rows, "copy_out", phase)
     return [row for row in found if row.protocol == "tcp" and row.syscall != "other"]
 
 

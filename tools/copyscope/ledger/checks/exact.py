@@ -6,17 +6,15 @@ tolerance: what moved at the edges, one call of each thread, and zero-copy sends
 
 from collections.abc import Iterable, Sequence
 
-from copyscope.ledger.flows import encrypts, given
-from copyscope.ledger.functions import ARM, HOOK
-from copyscope.ledger.identities.balance import compare, unchecked
-from copyscope.ledger.identities.program import edges, largest, under_way
-from copyscope.ledger.program.flows import zerocopy_totals
+from copyscope.ledger.checks.balance import compare, unchecked
+from copyscope.ledger.checks.target import edges, largest, under_way
+from copyscope.ledger.encrypted import encrypts, given
+from copyscope.ledger.functions import HOOK, PHASE
+from copyscope.ledger.sends import sends_of
 from copyscope.record.derived import Identity
 from copyscope.record.hooks import find
 from copyscope.record.instruments import Functions, Hook
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, dropped, urgent, volume
-from copyscope.record.raw import RawRun, Segment
+from copyscope.record.measured import Measured, Segment
 from copyscope.record.segments import (
     cut_short,
     mapped_total,
@@ -27,6 +25,7 @@ from copyscope.record.segments import (
     uncopied_out,
     zerocopy_total,
 )
+from copyscope.record.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, dropped, urgent, volume
 
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {
@@ -44,17 +43,17 @@ IN_SOCKMAP = (
 OF_REQUESTS = "the hooks follow the ubuf_info of MSG_ZEROCOPY, not io_uring's"
 
 
-def function_identities(raw: RawRun | RawProgramRun) -> list[Identity]:
+def function_identities(raw: Measured) -> list[Identity]:
     """Bytes of each copy, and the life of zero-copy sends."""
     if raw.functions is None or cut_short(raw.run):
         return []
-    if isinstance(raw, RawProgramRun):
+    if raw.target is not None:
         return _of_program(raw, raw.functions)
     return _of_own(raw, raw.functions)
 
 
-def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
-    segments = select(raw.run.segments, ARM)
+def _of_own(raw: Measured, functions: Functions) -> list[Identity]:
+    segments = select(raw.run.segments, PHASE)
     if encrypts(raw):
         return [_plaintext(raw, functions, given(segments))]
     spliced = spliced_total(segments, "bytes")
@@ -75,7 +74,7 @@ def _of_own(raw: RawRun, functions: Functions) -> list[Identity]:
     ]
 
 
-def _plaintext(raw: RawRun, functions: Functions, expected: int) -> Identity:
+def _plaintext(raw: Measured, functions: Functions, expected: int) -> Identity:
     """kTLS pins the plaintext of a whole record and copies a part of one; pages of a file are neither."""
     said = "functions_plaintext", "copy_in and pin by function hooks = bytes that send calls were given"
     missing = [row for row in raw.hooks if row.id in RECORD_HOOKS and row.state != "attached"]
@@ -92,25 +91,25 @@ def _mapped(hooks: Iterable[Hook], functions: Functions, segments: Sequence[Segm
     return [] if moved is None else _bytes(hooks, functions, "mapped", moved, what)
 
 
-def _of_program(raw: RawProgramRun, functions: Functions) -> list[Identity]:
+def _of_program(raw: Measured, functions: Functions) -> list[Identity]:
     """The hooked functions are TCP's."""
-    if any(row.protocol == SOCKMAP and ARM in row.arm.split("+") for row in raw.volume):
+    if any(row.protocol == SOCKMAP and PHASE in row.phase.split("+") for row in raw.volume):
         copies = ("copy_in", "bytes sent"), ("pin", "bytes sent"), ("copy_out", "bytes received")
         return [
             unchecked(f"functions_{copy}", f"{copy} by function hooks = {what}", "bytes", IN_SOCKMAP)
             for copy, what in copies
         ]
-    segments = select(raw.run.segments, ARM)
+    segments = select(raw.run.segments, PHASE)
     sent, received, peeked = (
-        [row for row in volume(raw.volume, direction, ARM) if row.protocol == "tcp"]
+        [row for row in volume(raw.volume, direction, PHASE) if row.protocol == "tcp"]
         for direction in ("send", "receive", "peek")
     )
     received = [row for row in received if row.syscall not in TAKEN] + peeked
     zerocopy_bytes = added(sent, "zerocopy_bytes")
     pinned = added([row for row in sent if row.syscall in BY_REFERENCE], "bytes") + zerocopy_bytes
-    thrown = [row for row in dropped(raw.volume, ARM) if row.protocol == "tcp"]
+    thrown = [row for row in dropped(raw.volume, PHASE) if row.protocol == "tcp"]
     # tcp_recv_urg() copies them without any function that is hooked.
-    beside = added(urgent(raw.volume, ARM), "bytes")
+    beside = added(urgent(raw.volume, PHASE), "bytes")
     copied_in = added(sent, "bytes") - pinned
     copied_out = added(received, "bytes") - added(thrown, "bytes") - beside
     sending = edges(segments, "sent", largest(sent))
@@ -142,7 +141,7 @@ def _bytes(
     """
     name, text = f"functions_{category}", f"{category} by function hooks = {what}"
     ids = ids or HOOKS_OF.get(category, (category,))
-    wanted = [row for row in hooks if row.instrument == ARM and row.id in ids]
+    wanted = [row for row in hooks if row.instrument == PHASE and row.id in ids]
     if not any(hook.state == "attached" for hook in wanted):
         if wanted and not expected and all(hook.state == "unused" for hook in wanted):
             return []
@@ -155,9 +154,9 @@ def _bytes(
     return [compare(name, text, counted, expected, "bytes", tolerance=tolerance)]
 
 
-def _own_zerocopy(raw: RawRun, functions: Functions) -> list[Identity]:
+def _own_zerocopy(raw: Measured, functions: Functions) -> list[Identity]:
     """The sends that the kernel gave back, against what the program was told."""
-    segments = select(raw.run.segments, ARM)
+    segments = select(raw.run.segments, PHASE)
     completions = zerocopy_total(segments, "completions")
     if completions is None:
         return []
@@ -170,32 +169,32 @@ def _own_zerocopy(raw: RawRun, functions: Functions) -> list[Identity]:
 
 
 def _program_zerocopy(
-    raw: RawProgramRun, functions: Functions, zerocopy_bytes: int, sending: int
+    raw: Measured, functions: Functions, zerocopy_bytes: int, sending: int
 ) -> list[Identity]:
     """Whose memory was copied later, and which sends the kernel gave back, against the error queues."""
-    segments, totals = select(raw.run.segments, ARM), zerocopy_totals(raw, ARM)
+    segments, sent = select(raw.run.segments, PHASE), sends_of(raw, PHASE)
     owned = "functions_owner", "deferred copies of the target's memory = bytes of sends reported copied"
     ended = "functions_completions", "sends in the kernel's notifications = completions in the error queues"
     reason = None
     if functions.owners is None:
         reason = f"its hooks: {_why_none(raw.hooks)}"
-    elif not totals["completions"]:
+    elif not sent.completions:
         reason = "no completion of a zero-copy send was seen"
     if reason is not None:
         return [unchecked(*owned, "bytes", reason), unchecked(*ended, "sends", reason)]
     open_sends = total(segments, "target", "open_zerocopy_sends")
     owned_bytes, notified = _kernel_zerocopy(functions, "target")
-    seen = totals["completions"] + totals["unseen"]
+    seen = sent.completions + sent.unseen
     # Every thread may be inside one send, which the hooks count and the sockets do not yet, or the reverse.
     edge_sends = total(segments, "target", "edge_send_calls") + under_way(segments, 1)
     returned = compare(*ended, notified, seen, "sends", tolerance=open_sends + edge_sends)
-    if totals["copied"] not in (0, totals["completions"]):
+    if sent.copied not in (0, sent.completions):
         mixed = "some sends were copied and some not: the flag says of which, not of how many bytes"
         return [unchecked(*owned, "bytes", mixed), returned]
-    expected = zerocopy_bytes if totals["copied"] else 0
+    expected = zerocopy_bytes if sent.copied else 0
     # What is sent a second time is copied a second time.
     again = added(raw.connections, "retransmitted_bytes")
-    tolerance = sending + again + open_sends * largest(volume(raw.volume, "send", ARM))
+    tolerance = sending + again + open_sends * largest(volume(raw.volume, "send", PHASE))
     return [compare(*owned, owned_bytes, expected, "bytes", tolerance=tolerance), returned]
 
 
@@ -211,7 +210,7 @@ def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int]:
     return owned, added(ended, "copied") + added(ended, "zerocopied")
 
 
-def retransmitted_bytes(raw: RawRun) -> int:
+def retransmitted_bytes(raw: Measured) -> int:
     """Bytes that the connections of the whole run sent again (TCP_INFO)."""
-    threads = raw.traffic.sender.threads
+    threads = raw.reports.sender.threads
     return sum(int((thread.get("tcp_info") or {}).get("bytes_retrans") or 0) for thread in threads)

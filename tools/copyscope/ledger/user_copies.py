@@ -1,15 +1,16 @@
 """Whether the samples say how much of a watched program's time is copying in its own memory. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from copyscope.ledger.attribution import SideTime, time_event
 from copyscope.ledger.share import Share, percent, share_of_samples
 from copyscope.record.derived import AccountRow
-from copyscope.record.program.raw import RawProgramRun, UserCode
+from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval
+from copyscope.record.watched import UserCode
 from copyscope.stats import LEVEL
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.taxonomy import USER_SYMBOL
@@ -18,14 +19,14 @@ from copyscope.taxonomy.taxonomy import USER_SYMBOL
 UNKNOWN_MOST = 0.05
 
 
-def of_time(raw: RawProgramRun) -> list[UserCode]:
+def of_time(raw: Measured) -> list[UserCode]:
     """Rows of the event that divides time."""
     names = time_event(raw.samples, raw.sampler.events) or ()
-    rows = [] if raw.user_code is UNSET else raw.user_code
+    rows = [] if raw.user_code is None else raw.user_code
     return [row for row in rows if event_name(row.event) in names]
 
 
-def why_unknown(raw: RawProgramRun) -> str | None:
+def why_unknown(raw: Measured) -> str | None:
     """Why its own copies are not known: it is mostly code that nobody can name; None where they are."""
     rows = of_time(raw)
     unknown = [row for row in rows if row.reason is not None]
@@ -38,7 +39,7 @@ def why_unknown(raw: RawProgramRun) -> str | None:
     )
 
 
-def bounds(raw: RawProgramRun, time: SideTime) -> Share | None:
+def bounds(raw: Measured, time: SideTime) -> Share | None:
     """Of its CPU time: at least what was seen to copy, at most that and all code that nobody can name.
 
     raw: as it was measured; time: of its samples. None without a sample.
@@ -59,7 +60,7 @@ def bounds(raw: RawProgramRun, time: SideTime) -> Share | None:
     return Share(None, share_of_samples(time, seen).low, share_of_samples(time, most).high)
 
 
-def decided(raw: RawProgramRun) -> RawProgramRun:
+def decided(raw: Measured) -> Measured:
     """The run, with its own copies among its other work where not all of them are known."""
     if why_unknown(raw) is None:
         return raw
@@ -71,15 +72,15 @@ def decided(raw: RawProgramRun) -> RawProgramRun:
     return structs.replace(raw, samples=changed)
 
 
-def told(
-    ledger: Sequence[AccountRow], why: str | None, known: Share | None, cpu_ns: float | None
-) -> list[AccountRow]:
-    """The ledger, whose row of own copies is null with the reason where they are not known.
+def bounded(raw: Measured, ledger: Sequence[AccountRow], times: Mapping[str, SideTime]) -> list[AccountRow]:
+    """The ledger, whose row of a program's own copies is null with the reason where they are not known.
 
-    known: the bounds that are known all the same, as the interval of that row.
+    raw: as it was measured. The bounds that are known all the same are the interval of that row.
     """
+    why = why_unknown(raw)
     if why is None:
         return list(ledger)
+    known, cpu_ns = bounds(raw, times["target"]), times["target"].cpu_ns
     names = ("cpu_ns", "share", "ns_per_kib", "samples", "ci", *EVENT_COLUMNS)
     unknown: dict[str, Any] = {**dict.fromkeys(names), "events": {}}
     if known is not None and cpu_ns:

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from copyscope import stats
 from copyscope.ledger.attribution import SideTime, share_of, time_event
-from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, encrypts
-from copyscope.ledger.identities.balance import VALIDITY_LEVEL, compare, unchecked
-from copyscope.ledger.identities.program import edges, largest
+from copyscope.ledger.checks.balance import VALIDITY_LEVEL, compare, unchecked
+from copyscope.ledger.checks.target import edges, largest
+from copyscope.ledger.encrypted import encrypts
+from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS
 from copyscope.record.derived import AccountRow, Identity
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.program.volume import volume
-from copyscope.record.raw import Measured, RawRun
-from copyscope.record.segments import processes, select
+from copyscope.record.measured import Measured
+from copyscope.record.segments import select
+from copyscope.record.volume import volume
 from copyscope.taxonomy.events import event_name
 
 NAME, WHAT = "copy_rows", "copies whose bytes and time exclude each other = none"
@@ -45,9 +45,9 @@ def copy_rows(raw: Measured, times: Mapping[str, SideTime], rows: Sequence[Accou
 def _why_unknown(raw: Measured, times: Mapping[str, SideTime]) -> str | None:
     """Why it cannot be checked."""
     seen = any(row.category == "encrypt" for row in raw.samples)
-    if seen or (isinstance(raw, RawRun) and encrypts(raw)):
+    if seen or encrypts(raw):
         return CIPHER
-    unknown = (side for side in processes(raw) if not times[side].cpu_ns)
+    unknown = (side for side in raw.run.sides if not times[side].cpu_ns)
     return next((times[side].reason or f"{side}: no CPU time was sampled" for side in unknown), None)
 
 
@@ -55,7 +55,7 @@ def _without_time(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[s
     found = []
     for account, (direction, done) in TAKE_TIME.items():
         known = moved.get(account, 0)
-        if isinstance(raw, RawProgramRun):
+        if raw.target is not None:
             of_direction = volume(raw.volume, direction, "ledger")
             known -= edges(select(raw.run.segments, "ledger"), done, largest(of_direction))
         if known <= 0:
@@ -71,7 +71,7 @@ def _without_bytes(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[
     for account, direction in MOVE_BYTES.items():
         if moved.get(account) != 0 or not any(moved.get(other) for other in direction) or _has_uncounted(raw):
             continue
-        for side in processes(raw):
+        for side in raw.run.sides:
             key = ("account", account, "process")
             samples = times[side].weights.samples.get(key, 0)
             if samples and share_of(times[side], [key], VALIDITY_LEVEL).low > BESIDE_MOST:
@@ -81,14 +81,14 @@ def _without_bytes(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[
 
 def _has_uncounted(raw: Measured) -> bool:
     """Whether it had sockets whose bytes are not counted."""
-    return isinstance(raw, RawProgramRun) and bool(raw.target.uncounted)
+    return raw.target is not None and bool(raw.watched.uncounted)
 
 
 def _most_ns(raw: Measured, times: Mapping[str, SideTime], account: str) -> float:
     """The time of an account on all sides, at most: what has no name may belong to it."""
     categories = (account, "unattributed")
     found = 0.0
-    for side in processes(raw):
+    for side in raw.run.sides:
         keys = [key for key in times[side].weights.samples if key[1] in categories]
         found += share_of(times[side], keys, VALIDITY_LEVEL).high * (times[side].cpu_ns or 0.0)
     return found + (_beside_ns(raw, categories) if account in ELSEWHERE else 0.0)

@@ -1,66 +1,6 @@
-"""What was measured of a watched program: what only it has, beside the parts of record/raw.py. Pure."""
+"""The sections that only a watched program has. Pure."""
 
-from typing import Any
-
-from msgspec import UNSET, UnsetType
-
-from copyscope.record.instruments import Counter
-from copyscope.record.raw import Measured, RunBase, SegmentBase, TopologyBase, WorkloadBase
 from copyscope.record.sections import Rows, Section
-
-
-class Moved(Section):
-    """What the program moved in a segment.
-
-    bytes_sent: by send calls of TCP, MPTCP, UDP and UNIX sockets
-    bytes_received: by receive calls, and as far as it was counted spliced and mapped
-    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted from its begin on
-    edge_sent_bytes: moved while hooks came and went: the tolerance of checks
-    open_zerocopy_sends: not completed at its begin and at its end
-    notifications: how often the kernel reported completions
-    unseen: completions that the program had read first
-    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
-    edge_ns: how long hooks took to come and go
-    """
-
-    bytes: int
-    bytes_sent: int
-    bytes_received: int
-    counts_taken: bool
-    send_calls: int
-    receive_calls: int
-    edge_sent_bytes: int
-    edge_received_bytes: int
-    edge_send_calls: int
-    edge_receive_calls: int
-    process_cpu_ns: int
-    voluntary_switches: int
-    processes: int
-    threads: int
-    open_zerocopy_sends: int
-    completions: int
-    copied: int
-    notifications: int
-    unseen: int
-    untold: int
-    involuntary_switches: int | UnsetType = UNSET
-    edge_ns: int | UnsetType = UNSET
-
-
-class ProgramSegment(SegmentBase):
-    """A segment of a watched program."""
-
-    target: Moved
-
-
-class ProgramRun(RunBase, kw_only=True):
-    segments: list[ProgramSegment]
-
-
-class Command(WorkloadBase):
-    """What was started to be watched."""
-
-    command: list[str] | None
 
 
 class Process(Section):
@@ -77,6 +17,8 @@ class Target(Section):
     """The program that was watched.
 
     how: `pid`, `comm`, `cgroup` (a unit and a container, too), `command`
+    command: what was started to be watched
+    duration_s: null: to its end
     netns: null: all namespaces
     status: 128 + number: killed by a signal
     sent_bytes: from the first moment to the last reading
@@ -100,7 +42,9 @@ class Target(Section):
     received_bytes: int
     receive_calls: int
     page_bytes: int | None
-    uncounted: list[str] | UnsetType = UNSET
+    uncounted: list[str] | None = None
+    command: list[str] | None = None
+    duration_s: float | None = None
 
 
 class Peer(Section):
@@ -116,16 +60,8 @@ class Peer(Section):
     local: bool | None
 
 
-class ProgramTopology(TopologyBase, kw_only=True):
-    peers: list[Peer]
-
-
-class ProgramCounters(Section):
-    target: dict[str, Counter]
-
-
 class Volume(Section):
-    """What went through sockets, by arm, protocol, direction and system call.
+    """What went through sockets, by phase, protocol, direction and system call.
 
     protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets), `sockmap` (of any
         of these: BPF programs may redirect it, so its own counts say nothing)
@@ -138,7 +74,7 @@ class Volume(Section):
     largest_bytes: since the run began
     """
 
-    arm: str
+    phase: str
     protocol: str
     direction: str
     syscall: str
@@ -260,27 +196,3 @@ class UserCode(Section):
     reason: str | None
     samples: int
     copy_samples: int
-
-
-class RawProgramRun(Measured, kw_only=True):
-    """What was measured of a program that was watched.
-
-    packets: in `calls` segments; without acknowledgements, before the device cuts them
-    shapes: how messages were handed over, in `calls` segments
-    send_errors: send calls that were refused
-    relays: null: no segment of the arm `calls`
-    """
-
-    run: ProgramRun
-    workload: Command
-    target: Target
-    topology: ProgramTopology
-    traffic: dict[str, Any] | None
-    counters: ProgramCounters
-    volume: list[Volume]
-    packets: Packets | None
-    shapes: list[MessageShape] | None
-    connections: list[Connection]
-    user_code: list[UserCode] | UnsetType = UNSET
-    send_errors: list[SendError] | UnsetType = UNSET
-    relays: Relays | UnsetType | None = UNSET

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from copyscope.grouping import grouped
 from copyscope.ledger.attribution import SideTime, clocked
+from copyscope.ledger.checks.time import missed_at_ends_ns
 from copyscope.ledger.cpu_time import cpu_time
-from copyscope.ledger.identities.time import missed_at_ends_ns
-from copyscope.ledger.program.enough import too_few
+from copyscope.ledger.enough import too_few
 from copyscope.ledger.share import WORTH_A_WARNING, WORTH_SAYING, Share, percent, share_of_samples
-from copyscope.record.derived import AccountRow, StageRow
+from copyscope.record.derived import AccountRow, StageRow, Watching, Zerocopy
 from copyscope.record.instruments import Sample
-from copyscope.record.program.derived import ProgramZerocopy, Watching
-from copyscope.record.program.raw import RawProgramRun, SendError, Volume
-from copyscope.record.program.volume import (
+from copyscope.record.measured import Measured
+from copyscope.record.segments import total
+from copyscope.record.volume import (
     ONE_EACH,
     SOCKMAP,
     SPLICED_MEMORY,
@@ -22,7 +22,7 @@ from copyscope.record.program.volume import (
     dropped,
     volume,
 )
-from copyscope.record.segments import total
+from copyscope.record.watched import SendError, Volume
 
 # Samples that stand for so many times the time of the clocks.
 MUCH_MORE = 1.1
@@ -45,11 +45,10 @@ FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_r
 
 
 def find_sentence(
-    raw: RawProgramRun,
-    ledger: Sequence[AccountRow],
-    stages: Sequence[StageRow],
-    zerocopy: ProgramZerocopy | None,
-    watching: Watching,
+    raw: Measured,
+    rows: Sequence[AccountRow | StageRow],
+    zerocopy: Zerocopy | None,
+    watching: Watching | None,
     *,
     time: SideTime,
 ) -> str:
@@ -57,23 +56,22 @@ def find_sentence(
 
     time: of its samples.
     """
-    text = what_copies_cost(raw, ledger, stages, time)
+    text = what_copies_cost(raw, rows, time)
     if zerocopy is not None and zerocopy.completions and zerocopy.copied is not None:
         copied = percent(zerocopy.copied / zerocopy.completions)
         text += f"; {copied} of its zero-copy sends were copied after all"
         text += f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
     text += ways_of_its_own(raw) + unseen_ends(raw, time)
-    return f"{raw.target.name}: {text}{cost_of_watching(watching)}"
+    return f"{raw.watched.name}: {text}{cost_of_watching(watching)}"
 
 
-def what_copies_cost(
-    raw: RawProgramRun, ledger: Sequence[AccountRow], stages: Sequence[StageRow], time: SideTime
-) -> str:
+def what_copies_cost(raw: Measured, rows: Sequence[AccountRow | StageRow], time: SideTime) -> str:
     """Of its CPU time; or why that is not known."""
     few = too_few(raw, time)
-    shares = {} if few else account_shares(ledger, time)
+    accounts = [row for row in rows if isinstance(row, AccountRow)]
+    shares = {} if few else account_shares(accounts, time)
     if not shares.keys() - {"gather"}:
-        why = few.sentence() if few else why_unpriced([*ledger, *stages])
+        why = few.sentence() if few else why_unpriced(rows)
         return f"what its copies cost is not known: {why}"
     if (reads := file_reads(raw.samples, time)) is not None:
         shares["file reads"] = reads
@@ -101,7 +99,7 @@ def none_above(shares: Mapping[str, Share]) -> str:
     return f"no copy takes more than {largest.at_most()}"
 
 
-def unseen_ends(raw: RawProgramRun, time: SideTime) -> str:
+def unseen_ends(raw: Measured, time: SideTime) -> str:
     """Where processes ended between two looks at their clocks, and samples say that these miss much."""
     missed_ns = missed_at_ends_ns(raw, "target")
     spent_ns = cpu_time(raw, "target").ns
@@ -109,12 +107,12 @@ def unseen_ends(raw: RawProgramRun, time: SideTime) -> str:
     if time.event != "cpu-clock" or not missed_ns or seen_ns <= MUCH_MORE * spent_ns:
         return ""
     return (
-        f"; {raw.target.exits:,} of its processes ended between two looks at their clocks: its CPU time is "
+        f"; {raw.watched.exits:,} of its processes ended between two looks at their clocks: its CPU time is "
         "more than is shown, its shares are right"
     )
 
 
-def ways_of_its_own(raw: RawProgramRun) -> str:
+def ways_of_its_own(raw: Measured) -> str:
     """Which of its bytes went in a way that the shares of its time do not show."""
     sent = volume(raw.volume, "send")
     both = [*sent, *volume(raw.volume, "receive")]
@@ -148,12 +146,12 @@ def ways_of_its_own(raw: RawProgramRun) -> str:
         ),
     )
     said = "".join(f"; {percent(share)} {what}" for share, what in ways if share >= WORTH_SAYING)
-    if raw.target.uncounted:
-        said += f"; what goes through its {', '.join(raw.target.uncounted)} sockets is not counted"
+    if raw.watched.uncounted:
+        said += f"; what goes through its {', '.join(raw.watched.uncounted)} sockets is not counted"
     return said + refused_sends(raw)
 
 
-def refused_sends(raw: RawProgramRun) -> str:
+def refused_sends(raw: Measured) -> str:
     """Calls of which the socket took nothing, where they are many, by their error."""
     errors = raw.send_errors or []
     refused = added(errors, "calls")
@@ -181,9 +179,9 @@ def why_unpriced(rows: Iterable[AccountRow | StageRow]) -> str:
     return next((reason for reason in reasons if reason), "no copy was seen")
 
 
-def cost_of_watching(watching: Watching) -> str:
+def cost_of_watching(watching: Watching | None) -> str:
     """Said only where it is certain that watching cost more than it should."""
-    if watching.high is None or watching.high > 1 - WORTH_A_WARNING:
+    if watching is None or watching.high is None or watching.high > 1 - WORTH_A_WARNING:
         return ""
     return f"; being watched cost it about {percent(watching.effect)} of its goodput"
 

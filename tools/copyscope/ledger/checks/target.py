@@ -7,19 +7,12 @@ before and at the other after it. That, and nothing else, is the tolerance.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from copyscope.ledger.identities.balance import Balance, Unknown
+from copyscope.ledger.checks.balance import Balance, Unknown
 from copyscope.record.instruments import Call
-from copyscope.record.program.raw import Connection, ProgramSegment, RawProgramRun, Volume
-from copyscope.record.program.volume import (
-    MAPPED_IN,
-    SOCKMAP,
-    SPLICED_IN,
-    TAKEN,
-    added,
-    dropped,
-    volume,
-)
+from copyscope.record.measured import Measured, Segment
 from copyscope.record.segments import measured, select, total, wall_ns
+from copyscope.record.volume import MAPPED_IN, SOCKMAP, SPLICED_IN, TAKEN, added, dropped, volume
+from copyscope.record.watched import Connection, Volume
 
 # Their return values are no bytes.
 NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other", MAPPED_IN)
@@ -27,11 +20,10 @@ RECEIVING = ("recvfrom", "recvmsg", "recvmmsg", "read", "readv", *TAKEN)
 # How long another task keeps a CPU before the scheduler looks again (base_slice_ns of EEVDF, 6.6 and newer).
 SLICE_NS = 3_000_000
 UNSEEN = "what no hook sees the copies of (datagrams, messages through a sockmap)"
-Table = Balance[RawProgramRun]
 NAMES = {"send": "sent", "receive": "received"}
 
 
-def takes(raw: RawProgramRun) -> bool:
+def takes(raw: Measured) -> bool:
     """Whether it received anything by mapping or splice(2), as far as is known."""
     return any(row.syscall in TAKEN for row in raw.volume)
 
@@ -40,17 +32,17 @@ def largest(rows: Iterable[Volume | Call]) -> int:
     return max((row.largest_bytes or 0 for row in rows), default=0)
 
 
-def under_way(segments: Iterable[ProgramSegment], largest_bytes: int) -> int:
+def under_way(segments: Iterable[Segment], largest_bytes: int) -> int:
     """At both ends of a segment every thread may be inside one call."""
     return sum(2 * s.target.threads * largest_bytes for s in segments)
 
 
-def edges(segments: Sequence[ProgramSegment], done: str, largest_bytes: int) -> int:
+def edges(segments: Sequence[Segment], done: str, largest_bytes: int) -> int:
     """What moved while hooks came and went, and what was under way."""
     return total(segments, "target", f"edge_{done}_bytes") + under_way(segments, largest_bytes)
 
 
-def looked_twice(raw: RawProgramRun) -> Sequence[Connection]:
+def looked_twice(raw: Measured) -> Sequence[Connection]:
     """The connections that could be looked at twice."""
     if not raw.connections:
         redirected = any(row.protocol == SOCKMAP for row in raw.volume)
@@ -65,7 +57,7 @@ def by_tcp(rows: Sequence[Connection], done: str) -> tuple[float, float]:
     return (inner + outer) / 2, abs(outer - inner) / 2
 
 
-def beside_tcp(raw: RawProgramRun, direction: str) -> int:
+def beside_tcp(raw: Measured, direction: str) -> int:
     """Queue and acknowledged bytes are read one after the other: their sum may run back a little."""
     rows, done = looked_twice(raw), NAMES[direction]
     one_call = largest(volume(raw.volume, direction))
@@ -80,12 +72,12 @@ def beside_tcp(raw: RawProgramRun, direction: str) -> int:
     return round(tolerance)
 
 
-def at_socket(raw: RawProgramRun, direction: str) -> list[Volume]:
+def at_socket(raw: Measured, direction: str) -> list[Volume]:
     """What the socket layer counted in the calls segments."""
     return [row for row in volume(raw.volume, direction, "calls") if row.syscall not in TAKEN]
 
 
-def returned(raw: RawProgramRun, direction: str) -> list[Call]:
+def returned(raw: Measured, direction: str) -> list[Call]:
     """The system calls of the calls segments whose return values say how much they moved."""
     if not select(raw.run.segments, "calls"):
         raise Unknown("no segment followed the system calls")
@@ -101,23 +93,23 @@ def returned(raw: RawProgramRun, direction: str) -> list[Call]:
     ]
 
 
-def uncopied(raw: RawProgramRun) -> set[str]:
+def uncopied(raw: Measured) -> set[str]:
     """Protocols of which no hook sees all copies: UDP; what comes through a sockmap; local datagrams whose
     length alone was asked for."""
     asked = volume(raw.volume, "truncated", "ledger")
     return {"udp", SOCKMAP, *(row.protocol for row in asked if row.protocol == "unix_dgram")}
 
 
-def looked_at(raw: RawProgramRun) -> list[Volume]:
+def looked_at(raw: Measured) -> list[Volume]:
     """What its receive calls returned, of all protocols, with what stayed in the queue."""
     rows = volume(raw.volume, "receive", "ledger") + volume(raw.volume, "peek", "ledger")
     return [row for row in rows if row.syscall != SPLICED_IN]
 
 
-def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
+def taken_by_calls(raw: Measured) -> list[Volume]:
     """The part of it whose copies are seen."""
     if not select(raw.run.segments, "ledger"):
-        raise Unknown("no segment of the arm ledger in this run")
+        raise Unknown("no ledger segment in this run")
     rows, unseen = looked_at(raw), uncopied(raw)
     found = [row for row in rows if row.protocol not in unseen]
     if rows and not found:
@@ -125,17 +117,17 @@ def taken_by_calls(raw: RawProgramRun) -> list[Volume]:
     return found
 
 
-def copied_out(raw: RawProgramRun) -> int:
+def copied_out(raw: Measured) -> int:
     unseen = uncopied(raw)
     rows = [row for row in volume(raw.volume, "copy_out", "ledger") if row.protocol not in unseen]
     return added(rows, "bytes")
 
 
-def _received_unseen(raw: RawProgramRun) -> bool:
+def _received_unseen(raw: Measured) -> bool:
     return not uncopied(raw).isdisjoint(row.protocol for row in looked_at(raw))
 
 
-def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
+def _by_connection(direction: str, what: str, applies: Callable[[Measured], bool]) -> Balance:
     done = NAMES[direction]
     return Balance(
         *(f"connection_{done}_bytes", what, "bytes"),
@@ -146,7 +138,7 @@ def _by_connection(direction: str, what: str, applies: Callable[[RawProgramRun],
     )
 
 
-def _by_system_call(direction: str) -> Table:
+def _by_system_call(direction: str) -> Balance:
     """Return values of the system calls against the socket layer's count, in the calls segments."""
     done = NAMES[direction]
     what = f"bytes {done} by return values = bytes {done} at the socket (calls segments)"
@@ -161,7 +153,7 @@ def _by_system_call(direction: str) -> Table:
     )
 
 
-def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
+def _copied_out(what: str, applies: Callable[[Measured], bool]) -> Balance:
     return Balance(
         *("received_split", what, "bytes"),
         lambda raw: added(taken_by_calls(raw), "bytes") - added(dropped(raw.volume, "ledger"), "bytes"),
@@ -172,7 +164,7 @@ def _copied_out(what: str, applies: Callable[[RawProgramRun], bool]) -> Table:
 
 
 SPLIT = "bytes received, or looked at (MSG_PEEK), but not dropped (MSG_TRUNC) = copy_out ({} segments)"
-BALANCES: tuple[Table, ...] = (
+ROWS: tuple[Balance, ...] = (
     _by_connection("send", "bytes sent by socket calls = bytes sent by TCP's own count", lambda _: True),
     _by_connection(
         *("receive", "bytes received by socket calls = bytes received by TCP's own count"),

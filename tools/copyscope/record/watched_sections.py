@@ -1,19 +1,19 @@
-"""The raw sections that only a watched program has: names and differences. Pure."""
+"""The sections that only a watched program has, made: names and differences. Pure."""
 
 import errno
 from typing import Any
 
-from copyscope.record.program.segments import moved, taken, volume_rows
+from copyscope.record.moved import moved, taken, volume_rows
 from copyscope.taxonomy.samples import user_code
 
 Row = dict[str, Any]
 NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
-def add_sections(record: Row, raw: Any, target: Row) -> Row:
-    """To a raw record of record/assemble.py; `raw` is the RawProgram of run/program/watched.py."""
+def watched_sections(raw: Any, target: Row) -> Row:
+    """Those of what run/session.py left behind; `target`: who was watched."""
     last = raw.segments[-1]["marks"][3]["target"] if raw.segments else NOTHING_YET
-    return record | {
+    return {
         "target": {
             **target,
             "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(raw.pids.items())],
@@ -32,7 +32,6 @@ def add_sections(record: Row, raw: Any, target: Row) -> Row:
         "relays": relays(raw.segments),
         "connections": raw.connections.rows(),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
-        "bytes": [row for row in record["bytes"] if row["side"] == "target"],
     }
 
 
@@ -62,20 +61,20 @@ def send_error_rows(last: Row) -> list[Row]:
 
 def relays(segments: list[Row]) -> Row | None:
     """Threads that received and sent like amounts, of the segments that timed calls; None: there was none."""
-    if not segments or not any("calls" in segment["arm"].split("+") for segment in segments):
+    if not segments or not any("calls" in segment["phase"].split("+") for segment in segments):
         return None
     return dict(segments[-1]["marks"][3]["target"]["relays"])
 
 
 def packet_rows(segments: list[Row]) -> Row | None:
     """Packets of the segments in which they were counted; None when there was none."""
-    if not any("calls" in segment["arm"].split("+") for segment in segments):
+    if not any("calls" in segment["phase"].split("+") for segment in segments):
         return None
     return dict(segments[-1]["marks"][3]["target"]["packets"])
 
 
 def shape_rows(segments: list[Row]) -> list[Row] | None:
     """How messages were handed over, in the segments in which that was read; None when there was none."""
-    if not segments or not any(segment["arm"] == "calls" for segment in segments):
+    if not segments or not any(segment["phase"] == "calls" for segment in segments):
         return None
     return [dict(row) for row in segments[-1]["marks"][3]["target"]["shapes"]]

@@ -1,43 +1,8 @@
-"""What follows from a run beside a program: what only it has, beside the parts of record/derived.py. Pure."""
+"""What a watched program's traffic is like, and whether zero-copy or sendfile would help it. Pure."""
 
 from typing import Any, Literal
 
-from msgspec import UNSET, UnsetType
-
-from copyscope.record.derived import Cause, Concluded, Elsewhere, OtherSide, Overhead, Ratio, SideTime
 from copyscope.record.sections import Explained, Rows, Section
-
-
-class Watching(Ratio):
-    """What watching cost: goodput of the whole watch over that of the segments that count only bytes.
-
-    ratio: goodput of all segments of a block and the changes between them, over that of the arm
-        `unprobed`; the byte hooks are in both
-    effect: 1 - ratio
-    """
-
-    effect: float | None
-    pairs: int
-
-
-class ProgramOverhead(Overhead):
-    """The observer effect of a watch."""
-
-    watching: Watching
-
-
-class ProgramSide(SideTime):
-    """CPU time of the watched program."""
-
-    cpus_used: float | None
-
-
-class ProgramSides(Section):
-    """CPU time by whose it was."""
-
-    target: ProgramSide
-    other: OtherSide
-    elsewhere: Elsewhere
 
 
 class Saving(Section):
@@ -75,29 +40,9 @@ class Advice(Section):
     most_to_save: Saving | None
     crossover: dict[str, Any] | None
     sendfile: dict[str, Any] | None
-    reasons: list[str] | UnsetType = UNSET
-    remedies: list[Remedy] | UnsetType = UNSET
-    measure: str | UnsetType | None = UNSET
-
-
-class ProgramZerocopy(Section):
-    """What became of its sends with MSG_ZEROCOPY.
-
-    completions: null: see `reason`
-    notifications: null: see `reason`
-    unseen: sum of the segments; null: see `reason`
-    reason: why nothing is known of completions
-    """
-
-    sends: int
-    bytes_sent: int
-    completions: int | None
-    copied: int | None
-    notifications: int | None
-    unseen: int | None
-    untold: int
-    reason: str | None
-    cause: Cause | None
+    reasons: list[str] | None = None
+    remedies: list[Remedy] | None = None
+    measure: str | None = None
 
 
 class CallTotal(Section):
@@ -194,14 +139,3 @@ class Portrait(Explained):
     mapped: MappedTotal | None
     connections: int
     local_share: float | None
-
-
-class DerivedProgram(Concluded, kw_only=True):
-    """What follows from a run beside a program."""
-
-    PROCESSES = ("target",)
-    sides: ProgramSides
-    zerocopy: ProgramZerocopy | None
-    overhead: ProgramOverhead
-    advice: Advice | None
-    portrait: Portrait

@@ -1,6 +1,6 @@
 """Double entry: two numbers that must agree because they count the same thing in two places.
 
-A table of balances is checked against the books of a run: of our own traffic, or of a watched program. One
+A table of balances is checked against the raw of a run: of our own traffic, or of a watched program. One
 whose side is unknown is `holds: null` with the reason, never true; one that makes no sense for a run is left
 out. Nothing is adjusted to make one hold. Own traffic is paused at both ends of a segment, so that its
 balances are exact: the tolerance is 0 where a row gives none. A program never is: its tolerance is what moved
@@ -9,11 +9,9 @@ at the edges of its segments, and what was under way there.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from copyscope.record.derived import Identity
-
-Books = TypeVar("Books")
+from copyscope.record.measured import Measured
 
 # A broken identity makes a run worthless, so chance alone must not break one: once in a thousand.
 VALIDITY_LEVEL = 0.999
@@ -32,28 +30,28 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True)
-class Balance(Generic[Books]):
+class Balance:
     """One row: left and right in the same unit, and the absolute tolerance; a side may raise Unknown."""
 
     name: str
     what: str
     unit: str
-    left: Callable[[Books], float]
-    right: Callable[[Books], float]
-    tolerance: Callable[[Books], float] = lambda _: 0
-    applies: Callable[[Books], bool] = lambda _: True
+    left: Callable[[Measured], float]
+    right: Callable[[Measured], float]
+    tolerance: Callable[[Measured], float] = lambda _: 0
+    applies: Callable[[Measured], bool] = lambda _: True
 
 
-def check(table: Iterable[Balance[Books]], books: Books) -> list[Identity]:
+def check(table: Iterable[Balance], raw: Measured) -> list[Identity]:
     """Those of a table that apply."""
     found = []
     for row in table:
-        if not row.applies(books):
+        if not row.applies(raw):
             continue
         try:
             # First the right side: what a report does not say, the program's marks may not either.
-            right, left = row.right(books), row.left(books)
-            found.append(compare(row.name, row.what, left, right, row.unit, tolerance=row.tolerance(books)))
+            right, left = row.right(raw), row.left(raw)
+            found.append(compare(row.name, row.what, left, right, row.unit, tolerance=row.tolerance(raw)))
         except Unknown as why:
             found.append(unchecked(row.name, row.what, row.unit, str(why)))
     return found

@@ -12,22 +12,19 @@ from copyscope.ledger.attribution import (
     share_of,
     weights_of,
 )
+from copyscope.ledger.checks.balance import VALIDITY_LEVEL, compare, unchecked
+from copyscope.ledger.checks.copies import copy_rows
 from copyscope.ledger.cpu_time import counters_of, cpu_time, excludes_softirq, why_no_time
-from copyscope.ledger.identities.balance import VALIDITY_LEVEL, compare, unchecked
-from copyscope.ledger.identities.copies import copy_rows
-from copyscope.record import derived
-from copyscope.record.derived import AccountRow, Elsewhere, Identity, OtherSide, StageRow
+from copyscope.record.derived import AccountRow, Identity, Sides, Spent, StageRow
 from copyscope.record.instruments import Counter
-from copyscope.record.program.raw import RawProgramRun
-from copyscope.record.raw import Measured
-from copyscope.record.segments import machine_of, machines, processes, select, wall_ns
+from copyscope.record.measured import Measured
+from copyscope.record.segments import machine_of, machines, select, wall_ns
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, in_time
 
 # beyond chance: start and end of a segment, clock ticks that virtual machines lose
 SAMPLING_TOLERANCE = 0.03
 ROUNDING_TOLERANCE = 0.001
 MOST_UNATTRIBUTED = 0.05
-Spent = derived.SideTime | OtherSide | Elsewhere
 # A timer that expires while a task is switched out is charged to the next task, or to idle.
 SWITCH_NS = 2_000
 # In a virtual machine a timer is the hypervisor's. Some come late on a CPU that has slept, and what ran until
@@ -44,14 +41,15 @@ EDGE_NS = 5_000_000
 def time_identities(
     raw: Measured,
     times: Mapping[str, SideTime],
-    spent: Mapping[str, Spent],
+    sides: Sides,
     rows: Sequence[AccountRow | StageRow],
     gather_ns: float | None,
 ) -> list[Identity]:
-    """All identities of time. spent: the derived `sides`; rows: those of the ledger and the stages."""
+    """All checks of time; rows: those of the ledger and the stages."""
+    spent: dict[str, Spent] = {**sides.processes(), "other": sides.other, "elsewhere": sides.elsewhere}
     found = []
-    first = processes(raw)[0]
-    for side in processes(raw):
+    first = raw.run.sides[0]
+    for side in raw.run.sides:
         of_side = [row for row in rows if row.side == side]
         found += [
             sampled_time(raw, side, times[side]),
@@ -85,7 +83,7 @@ def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str
     if samples:
         low = stats.poisson(samples, VALIDITY_LEVEL).low
         tolerance += sum(known[side] for side in beside) * (1 - low / samples)
-    for side in processes(raw):
+    for side in raw.run.sides:
         spent_by = cpu_time(raw, side)
         if spent_by.source == "CPU clock":
             tolerance += spent_by.switches * LATE_WAKE_NS
@@ -135,9 +133,9 @@ def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
 
 def missed_at_ends_ns(raw: Measured, side: str) -> int:
     """CPU time that the clocks of processes that ended may not have had yet at the last look, at most."""
-    if not isinstance(raw, RawProgramRun) or cpu_time(raw, side).source != "CPU clock":
+    if raw.target is None or cpu_time(raw, side).source != "CPU clock":
         return 0
-    return raw.target.exits * MISSED_AT_END_NS
+    return raw.watched.exits * MISSED_AT_END_NS
 
 
 def period_ns(raw: Measured) -> float:

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 
-from copyscope.ledger.program.send_shape import buffers, merged, rounds
-from copyscope.record.program.derived import CallTotal, Direction, MappedTotal, PacketTotal, Portrait
-from copyscope.record.program.raw import RawProgramRun, Volume
-from copyscope.record.program.volume import MAPPED_IN, SPLICED_MEMORY, SPLICED_ON, added, volume
+from copyscope.ledger.send_shape import buffers, merged, rounds
+from copyscope.record.measured import Measured
+from copyscope.record.portrait import CallTotal, Direction, MappedTotal, PacketTotal, Portrait
 from copyscope.record.sections import Rows
+from copyscope.record.volume import MAPPED_IN, SPLICED_MEMORY, SPLICED_ON, added, volume
+from copyscope.record.watched import Volume
 
 
-def portrait(raw: RawProgramRun) -> Portrait:
+def portrait(raw: Measured) -> Portrait:
     """The portrait section, over all segments; what is null has its reason."""
     no_packet = (
         "no packet of a connected socket left in the program's own time"
-        if any(s.arm == "calls" for s in raw.run.segments)
+        if any(s.phase == "calls" for s in raw.run.segments)
         else "packets are counted in calls segments, and there was none"
     )
     parts = {
@@ -30,7 +31,7 @@ def portrait(raw: RawProgramRun) -> Portrait:
     return Portrait(reasons=reasons, connections=len(raw.connections), **known)  # type: ignore[arg-type]
 
 
-def packets(raw: RawProgramRun) -> PacketTotal | None:
+def packets(raw: Measured) -> PacketTotal | None:
     seen = raw.packets
     if not seen or not seen.packets:
         return None
@@ -68,7 +69,7 @@ def direction(rows: Sequence[Volume]) -> Direction | str:
     )
 
 
-def mapped(raw: RawProgramRun) -> MappedTotal | None:
+def mapped(raw: Measured) -> MappedTotal | None:
     """What TCP_ZEROCOPY_RECEIVE took, where that was counted; None when it was never called."""
     rows = volume(raw.volume, "mapped")
     beside = [row for row in volume(raw.volume, "receive") if row.syscall == MAPPED_IN]
@@ -76,7 +77,7 @@ def mapped(raw: RawProgramRun) -> MappedTotal | None:
     if not rows:
         return None
     whole = moved + copied
-    pages = moved // (raw.target.page_bytes or 1)
+    pages = moved // (raw.watched.page_bytes or 1)
     return MappedTotal(added(rows, "calls"), moved, pages, copied, moved / whole if whole else 0.0)
 
 
@@ -90,7 +91,7 @@ def median_slot(sizes: Rows) -> int:
     return 0
 
 
-def local_share(raw: RawProgramRun) -> float | str:
+def local_share(raw: Measured) -> float | str:
     """The part of the peers that are on this machine, or why no path could be looked at."""
     known = [peer.local for peer in raw.topology.peers if peer.local is not None]
     if not known:

@@ -6,7 +6,7 @@ from typing import Any
 
 from copyscope.ledger.derive import derive
 from copyscope.record.assemble import Identity, assemble
-from copyscope.record.program.connections import Connections
+from copyscope.record.connections import Connections
 from copyscope.taxonomy.samples import SUMS
 
 Record = dict[str, Any]
@@ -20,11 +20,10 @@ SAMPLE_KEY = ("side", "context", "event", "kind", "category", "symbol", "tie")
 class Window:
     """Remembers what was sampled in its blocks; record() makes the record of what happened in them."""
 
-    def __init__(self, workload: Record, target: Record, frequency_hz: int, *, in_turn: bool = False) -> None:
+    def __init__(self, target: Record, frequency_hz: int, *, in_turn: bool = False) -> None:
         """`in_turn`: a record begins where the one before it ended."""
         self._in_turn = in_turn
         self._told = 0
-        self._workload = workload
         self._target = target
         self._frequency_hz = frequency_hz
         self._identity = Identity("live", None, 0, 0, 0, None, None)
@@ -55,7 +54,7 @@ class Window:
                 "counters": {},
             }
         )
-        raw = assemble(recent, self._workload, self._identity, self._frequency_hz, self._target)
+        raw = assemble(recent, self._identity, self._frequency_hz, target=self._target)
         self._history = [one for one in self._history if one[0] >= first_block] * (not self._in_turn)
         self._history.append((last_block, raw["samples"]))
         raw["samples"] = add_samples(rows for _, rows in self._history)

@@ -1,17 +1,28 @@
-"""What was measured of a run of our own traffic, and what a watched program's run shares with it. Pure."""
+"""What was measured, of either kind of run: traffic of our own, or a program that was watched. Pure."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
 from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
 from copyscope.record.simulated import Simulated
-from copyscope.record.traffic import ReceiverTotals, SenderTotals, Traffic
+from copyscope.record.traffic import ReceiverTotals, SenderTotals, SideTotals, TargetTotals, Traffic
+from copyscope.record.watched import (
+    Connection,
+    MessageShape,
+    Packets,
+    Peer,
+    Relays,
+    SendError,
+    Target,
+    UserCode,
+    Volume,
+)
 
 Positive = Annotated[int, Meta(ge=1)]
 Factor = str | bool | int | float
+T = TypeVar("T", SenderTotals, ReceiverTotals, TargetTotals)
 
 
 class Copyscope(Section):
@@ -26,35 +37,48 @@ class Copyscope(Section):
     dirty: bool | None
 
 
-class SegmentBase(Section):
+class Segment(Section):
     """A stretch of traffic with one set of programs attached.
 
     index: order in time; -1 for the warm-up
-    block: each holds every arm once, in random order; -1: warm-up
-    arm: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `unarmed` (functions are hooked and not
+    block: each holds every phase once, in random order; -1: warm-up
+    phase: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `unarmed` (functions are hooked and not
         counted), `ledger+calls` (a single segment) or `warmup` (never measured)
-    begin_ns: traffic resumed
-    end_ns: traffic paused, every byte delivered, every completion read
+    begin_ns: traffic of our own resumed; of a program the hooks were there
+    end_ns: of our own: traffic paused, every byte delivered, every completion read
+    sides: what each did in it, by the names in `run.sides`
+    receiver_begin_ns: on two hosts: by the receiver's clock
     """
 
     index: int
     block: int
-    arm: str
+    phase: str
     begin_ns: int
     end_ns: int
+    sides: dict[str, SideTotals]
+    receiver_begin_ns: int | None = None
+    receiver_end_ns: int | None = None
+
+    @property
+    def sender(self) -> SenderTotals:
+        """Of traffic of our own."""
+        return _of_kind(self.sides["sender"], SenderTotals)
+
+    @property
+    def receiver(self) -> ReceiverTotals:
+        """Of traffic of our own."""
+        return _of_kind(self.sides["receiver"], ReceiverTotals)
+
+    @property
+    def target(self) -> TargetTotals:
+        """Of a watched program."""
+        return _of_kind(self.sides["target"], TargetTotals)
 
 
-class Segment(SegmentBase):
-    """A segment of our own traffic.
-
-    receiver_begin_ns: on two hosts: by the receiver's clock
-    """
-
-    sender: SenderTotals
-    receiver: ReceiverTotals
-    # On two hosts: by the receiver's own clock, from the mark before it to the one that ends it.
-    receiver_begin_ns: int | UnsetType = UNSET
-    receiver_end_ns: int | UnsetType = UNSET
+def _of_kind(found: SideTotals, kind: type[T]) -> T:
+    if not isinstance(found, kind):
+        raise TypeError(f"{type(found).__name__} where {kind.__name__} belongs")
+    return found
 
 
 class RunIdentity(Section):
@@ -78,44 +102,31 @@ class RunIdentity(Section):
     wall_s: float
 
 
-class RunBase(RunIdentity, kw_only=True):
+class Run(RunIdentity, kw_only=True):
     """How it went.
 
+    sides: the processes: `sender` and `receiver` of traffic of our own, `target` of a watched program
     errors: one line each; any of them makes the run invalid
     tier: `exact` (functions are hooked) or `sampled`
     tier_reason: how functions are hooked and why so many calls are timed, or why not
+    bytes_phase: in which segments the kernel counts bytes
     """
 
+    sides: list[str]
     measured_s: float
     interrupted: bool
     errors: list[str]
-    segments: Sequence[SegmentBase]
-    tier: str | UnsetType | None = UNSET
-    tier_reason: str | UnsetType = UNSET
-
-
-class Run(RunBase, kw_only=True):
-    """A run of our own traffic.
-
-    bytes_arm: in which segments the kernel counts bytes
-    """
-
     segments: list[Segment]
-    bytes_arm: str | UnsetType | None = UNSET
+    tier: str | None = None
+    tier_reason: str | None = None
+    bytes_phase: str | None = None
 
 
-class WorkloadBase(Section):
-    """How much was asked for; null for what has no bound, or is not known."""
-
-    impl: str | None
-    duration_s: float | None
-    messages: int | None
-
-
-class Workload(WorkloadBase, kw_only=True):
-    """What was sent, and how.
+class Workload(Section, kw_only=True):
+    """What was sent by traffic of our own, and how.
 
     impl: the strategy under its full name
+    duration_s: null: a number of messages was asked for
     fields: separately allocated buffers that a message consists of
     threads: connections, with a thread each on both sides unless `sender` is `loop` or `receiver` is
         `poll`
@@ -146,6 +157,8 @@ class Workload(WorkloadBase, kw_only=True):
     """
 
     impl: str
+    duration_s: float | None
+    messages: int | None
     size_bytes: Positive
     fields: Positive
     threads: Positive
@@ -162,19 +175,19 @@ class Workload(WorkloadBase, kw_only=True):
     rcvbuf_bytes: int | None
     placement: str
     time_every: int
-    sender: str | UnsetType = UNSET
-    coalesce_us: int | UnsetType = UNSET
-    file: str | UnsetType | None = UNSET
-    issue: str | UnsetType | None = UNSET
-    registered: bool | UnsetType = UNSET
-    push: str | UnsetType = UNSET
-    call: str | UnsetType = UNSET
-    via: str | UnsetType = UNSET
-    batch_sends: int | UnsetType = UNSET
-    header_bytes: int | UnsetType | None = UNSET
-    wait: str | UnsetType = UNSET
-    touch_received: bool | UnsetType = UNSET
-    tls: str | UnsetType = UNSET
+    sender: str | None = None
+    coalesce_us: int | None = None
+    file: str | None = None
+    issue: str | None = None
+    registered: bool | None = None
+    push: str | None = None
+    call: str | None = None
+    via: str | None = None
+    batch_sends: int | None = None
+    header_bytes: int | None = None
+    wait: str | None = None
+    touch_received: bool | None = None
+    tls: str | None = None
 
 
 class Device(Section):
@@ -187,12 +200,12 @@ class Device(Section):
     name: str
     driver: str | None
     features: dict[str, Any]
-    mtu_bytes: int | UnsetType = UNSET
-    qdisc: str | UnsetType | None = UNSET
-    gso_max_bytes: int | UnsetType | None = UNSET
-    gso_max_segments: int | UnsetType | None = UNSET
-    rx_queues: int | UnsetType | None = UNSET
-    tx_queues: int | UnsetType | None = UNSET
+    mtu_bytes: int | None = None
+    qdisc: str | None = None
+    gso_max_bytes: int | None = None
+    gso_max_segments: int | None = None
+    rx_queues: int | None = None
+    tx_queues: int | None = None
 
 
 class PacketSocket(Section):
@@ -210,7 +223,14 @@ class PacketSocket(Section):
     comm: str | None
 
 
-class TopologyBase(Section):
+class Addresses(Section):
+    """Where the sides are."""
+
+    sender: str
+    receiver: str
+
+
+class Topology(Section):
     """The path between the two sides.
 
     kind: `veth`, `loopback`, `veth-xdp`, `nics`, `hosts`; of a watched program the devices that its
@@ -220,6 +240,8 @@ class TopologyBase(Section):
     xdp: `native`: on the receiver's device
     notes: what cannot be given back in full
     route_congestion_control: null: left to the host
+    rtt_us: on two hosts: the least that TCP measured on the sender's connections
+    peers: of a watched program: the other ends of its connections
     """
 
     kind: str
@@ -229,27 +251,12 @@ class TopologyBase(Section):
     xdp: str | None
     devices: list[Device]
     packet_sockets: list[PacketSocket]
-    what: str | UnsetType = UNSET
-    notes: list[str] | UnsetType = UNSET
-    route_congestion_control: str | UnsetType | None = UNSET
-
-
-class Addresses(Section):
-    """Where the sides are."""
-
-    sender: str
-    receiver: str
-
-
-class Topology(TopologyBase, kw_only=True):
-    """The path of our own traffic.
-
-    rtt_us: on two hosts: the least that TCP measured
-    """
-
-    addresses: Addresses
-    # The least that TCP measured on the sender's connections; of runs on two hosts.
-    rtt_us: int | UnsetType | None = UNSET
+    what: str | None = None
+    notes: list[str] | None = None
+    route_congestion_control: str | None = None
+    addresses: Addresses | None = None
+    rtt_us: int | None = None
+    peers: list[Peer] = []  # noqa: RUF012 (a Struct copies it)
 
 
 class Machine(Section):
@@ -290,12 +297,12 @@ class Machine(Section):
     tools: dict[str, Any]
     memory_bytes: int | None
     caches: dict[str, Any]
-    microcode: str | UnsetType | None = UNSET
-    numa_nodes: str | UnsetType | None = UNSET
-    idle_driver: str | UnsetType | None = UNSET
-    transparent_hugepages: str | UnsetType | None = UNSET
-    irq_time_accounting: bool | UnsetType | None = UNSET
-    reasons: Reasons | UnsetType = UNSET
+    microcode: str | None = None
+    numa_nodes: str | None = None
+    idle_driver: str | None = None
+    transparent_hugepages: str | None = None
+    irq_time_accounting: bool | None = None
+    reasons: Reasons | None = None
 
 
 class Pinned(Section):
@@ -346,23 +353,28 @@ class Places(Section):
     receiver: Place
 
 
-class Counters(Section):
-    """What perf counted of each side's process."""
-
-    sender: dict[str, Counter]
-    receiver: dict[str, Counter]
-
-
 class Measured(Section):
-    """The sections that both kinds of run have."""
+    """What was measured, of either kind of run.
 
-    schema: Annotated[int, Meta(extra_json_schema={"const": 1})]
+    workload: of traffic of our own
+    traffic: what its two programs said at the end
+    placement: of traffic of our own
+    places: of a run on two hosts
+    modelled: the same traffic in a simulated machine, where that was asked for: in no other section
+    counters: what perf counted of each side's process
+    target: the program that was watched; without it, and what follows: traffic of our own
+    packets: in `calls` segments; without acknowledgements, before the device cuts them
+    shapes: how messages were handed over, in `calls` segments
+    send_errors: send calls that were refused
+    relays: null: no `calls` segment
+    """
+
+    schema: Annotated[int, Meta(extra_json_schema={"const": 2})]
     copyscope: Copyscope
-    run: RunBase
-    workload: WorkloadBase
-    topology: TopologyBase
-    counters: Section
+    run: Run
+    topology: Topology
     machine: Machine
+    counters: dict[str, dict[str, Counter]]
     bytes: list[HookBytes]
     calls: list[Call]
     functions: Functions | None
@@ -370,21 +382,43 @@ class Measured(Section):
     sampler: Sampler
     samples: list[Sample]
     loss: dict[str, Any]
-    machine_state: MachineLoad | UnsetType = UNSET
-    stacks: list[Stack] | UnsetType = UNSET
+    machine_state: MachineLoad | None = None
+    stacks: list[Stack] | None = None
+    workload: Workload | None = None
+    traffic: Traffic | None = None
+    placement: Placement | None = None
+    places: Places | None = None
+    modelled: Simulated | None = None
+    target: Target | None = None
+    volume: list[Volume] = []  # noqa: RUF012
+    packets: Packets | None = None
+    shapes: list[MessageShape] | None = None
+    connections: list[Connection] = []  # noqa: RUF012
+    user_code: list[UserCode] | None = None
+    send_errors: list[SendError] = []  # noqa: RUF012
+    relays: Relays | None = None
 
+    def __post_init__(self) -> None:
+        if (self.target is None) == (self.workload is None or self.traffic is None):
+            raise ValueError("target: expected it, or workload and traffic")
 
-class RawRun(Measured, kw_only=True):
-    """What was measured of a run of our own traffic.
+    @property
+    def asked(self) -> Workload:
+        """What traffic of our own was to send. Raises LookupError: a program was watched."""
+        if self.workload is None:
+            raise LookupError("a program was watched")
+        return self.workload
 
-    modelled: the same traffic in a simulated machine, where that was asked for: in no other section
-    """
+    @property
+    def reports(self) -> Traffic:
+        """What our own two programs said. Raises LookupError: a program was watched."""
+        if self.traffic is None:
+            raise LookupError("a program was watched")
+        return self.traffic
 
-    run: Run
-    workload: Workload
-    topology: Topology
-    traffic: Traffic
-    counters: Counters
-    places: Places | UnsetType = UNSET
-    placement: Placement | UnsetType = UNSET
-    modelled: Simulated | UnsetType = UNSET
+    @property
+    def watched(self) -> Target:
+        """The program that was watched. Raises LookupError: the traffic was our own."""
+        if self.target is None:
+            raise LookupError("traffic of our own")
+        return self.target

@@ -1,1 +1,0 @@
-"""Raw sections of a program that is watched: volume, connections, segments. Pure."""
