@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from copyscope.ledger.losses import stopped_looks
+from copyscope.ledger.verdict import stopped_looks
 from copyscope.record.check import typed
 
 Record = dict[str, Any]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from copyscope.ledger.target_headline import FILE_READS
+from copyscope.ledger.headline import FILE_READS
 from profiling import SLOW, in_all, is_root
 from programs import (
     SAMPLED,

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from copyscope.record.derived import Derived
+from copyscope.record.derived import Derived, SimulatedRun
 from copyscope.record.measured import Measured
 from copyscope.record.sections import Section
-from copyscope.record.simulated_run import SimulatedRun
 from msgspec import inspect as shapes
 
 ROOTS = (Measured, Derived, SimulatedRun)

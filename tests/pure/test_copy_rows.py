@@ -9,7 +9,7 @@ import pytest
 from builders.encrypted import with_tls
 from builders.watched import KINDS, watched_record
 from copyscope.ledger.attribution import side_times
-from copyscope.ledger.checks import copies as identities
+from copyscope.ledger.checks import time as identities
 from copyscope.ledger.derive import derive, derived
 from copyscope.record.measured import Measured
 from msgspec import convert

@@ -5,9 +5,8 @@ from typing import Any
 import builders
 import pytest
 from builders.watched import watched_record
-from copyscope.ledger.attribution import interval, side_times
+from copyscope.ledger.attribution import cpu_time, excludes_softirq, interval, side_times
 from copyscope.ledger.checks.time import sampled_time
-from copyscope.ledger.cpu_time import cpu_time, excludes_softirq
 from copyscope.ledger.derive import derive
 from copyscope.record.check import typed
 from msgspec import to_builtins

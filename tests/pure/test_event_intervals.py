@@ -9,7 +9,7 @@ import pytest
 from builders import raw_record
 from copyscope.ledger.attribution import Key, Weights
 from copyscope.ledger.derive import derive
-from copyscope.ledger.events import SideEvent
+from copyscope.ledger.rows import SideEvent
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from hypothesis import given, settings
 from hypothesis import strategies as st

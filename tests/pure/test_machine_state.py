@@ -11,7 +11,7 @@ from copyscope.ledger.derive import derive
 from copyscope.ledger.verdict import next_step
 from copyscope.machine import fingerprint
 from copyscope.machine.clock import read_clock, read_on_battery
-from copyscope.record.machine_load import readings
+from copyscope.record.assemble import readings
 from copyscope.render import first_screen, terminal
 from copyscope.render.summary import render_summary
 from copyscope.sweep import noise

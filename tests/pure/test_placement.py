@@ -15,7 +15,7 @@ import pytest
 from builders import processors
 from builders.processors import Machine, numbers_of, plant
 from copyscope.ledger.derive import derive
-from copyscope.ledger.placement import sentence
+from copyscope.ledger.machine_state import in_common
 from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.plan import options
 from copyscope.plan.placement import beside, place
@@ -54,7 +54,7 @@ def said(root: Path, sides: Two, allowed: Collection[int] = EVERY) -> tuple[str,
     sender, receiver = (
         [Pinned(one, **{fact: getattr(known[one], fact) for fact in FACTS}) for one in side] for side in sides
     )
-    return sentence(sender, receiver)
+    return in_common(sender, receiver)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders.kernel import hook_row
 from builders.watched import CALLS, EDGE_CALLS, watched_record
-from copyscope.ledger import send_shape
+from copyscope.ledger import portrait
 from copyscope.ledger.derive import derive
 from copyscope.render.portrait import portrait_lines
 from hypothesis import given
@@ -58,13 +58,13 @@ def test_without_calls_segments_nothing_is_known() -> None:
     raw["shapes"] = None
     full = derive(raw)
     assert full["portrait"]["buffers"] is None and full["portrait"]["rounds"] is None
-    assert full["portrait"]["reasons"]["buffers"] == send_shape.NO_SEGMENT
+    assert full["portrait"]["reasons"]["buffers"] == portrait.NO_SEGMENT
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 4096), st.integers(1, 1 << 40)), max_size=5))
 def test_histograms_add_up(histograms: list[dict[int, int]]) -> None:
     rows = [[[low, count] for low, count in sorted(slots.items())] for slots in histograms]
-    merged = send_shape.merged(rows)
+    merged = portrait.merged(rows)
     assert sum(count for _, count in merged) == sum(sum(slots.values()) for slots in histograms)
     assert [low for low, _ in merged] == sorted({low for slots in histograms for low in slots})
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
 from copyscope.ledger.derive import derive
-from copyscope.ledger.target_headline import cost_of_watching
+from copyscope.ledger.headline import cost_of_watching
 from copyscope.record.derived import Watching
 from copyscope.render.evidence import watching_lines
 from copyscope.render.first_screen import watching_text

@@ -19,9 +19,8 @@ from copyscope.ledger.attribution import side_times
 from copyscope.ledger.checks import own_traffic
 from copyscope.ledger.checks.balance import check
 from copyscope.ledger.checks.time import time_identities
-from copyscope.record.assemble import side_report
+from copyscope.record.assemble import readings, side_report
 from copyscope.record.derived import Derived, Identity
-from copyscope.record.machine_load import readings
 from copyscope.record.measured import Measured
 from msgspec import convert
 

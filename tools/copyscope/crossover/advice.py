@@ -16,9 +16,9 @@ from copyscope.crossover.obstacles import MOSTLY
 from copyscope.crossover.relays import COPIES, relay_of
 from copyscope.crossover.remedies import Sends, reference_share, remedies, time_share, too_few_samples
 from copyscope.ledger.attribution import side_times
+from copyscope.ledger.headline import file_reads
 from copyscope.ledger.portrait import median_slot
 from copyscope.ledger.share import WORTH_SAYING, Share, percent
-from copyscope.ledger.target_headline import file_reads
 from copyscope.record.check import Whole, typed_whole
 from copyscope.record.portrait import Direction
 from copyscope.units import format_size

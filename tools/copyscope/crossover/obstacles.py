@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from copyscope.ledger.zerocopy_cause import (
+from copyscope.ledger.zerocopy import (
     ENCRYPTS,
     device_that_encrypts,
     device_without_offload,

@@ -7,8 +7,7 @@ are the same, nobody sees: that is said with it.
 from dataclasses import dataclass
 
 from copyscope.record.check import Whole
-from copyscope.record.volume import added, volume
-from copyscope.record.watched import Relays
+from copyscope.record.watched import Relays, added, volume
 from copyscope.units import counted, format_bytes
 
 # What splice(2) does without.

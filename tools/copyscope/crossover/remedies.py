@@ -14,9 +14,8 @@ from copyscope.crossover.nearest import Question, Row, pays
 from copyscope.crossover.obstacles import MOSTLY
 from copyscope.crossover.relays import COPIES, IF_THE_SAME, relay_of
 from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.enough import TooFew, too_few
-from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
-from copyscope.ledger.target_headline import file_reads, share_of_rows
+from copyscope.ledger.headline import file_reads, share_of_rows
+from copyscope.ledger.share import WORTH_SAYING, Share, TooFew, percent, share_of_samples, too_few
 from copyscope.record.check import Whole
 from copyscope.record.portrait import Direction
 from copyscope.units import format_size

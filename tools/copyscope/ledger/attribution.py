@@ -1,21 +1,25 @@
-"""From samples to time: what share of a side's samples a category has, times the CPU time of that side.
+"""From samples to time: how long a side ran, and which part of its samples a category has. Pure.
 
 The time of a process is known exactly (its CPU clock, read at both ends of each segment); samples only say
-how it divides. So no error of the sampling rate enters, and the identity between both remains a real check.
+how it divides. So no error of the sampling rate enters, and the check of one against the other stays real.
 """
 
+import collections
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from msgspec import structs
 
 from copyscope import stats
-from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
 from copyscope.record.derived import Elsewhere, OtherSide
 from copyscope.record.hooks import WORKS, find
-from copyscope.record.instruments import Event, Hook, Sample
+from copyscope.record.instruments import Counter, Event, Hook, Sample
 from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval
-from copyscope.record.segments import why_no_ledger, why_undivided
+from copyscope.record.segments import machine_of, select, total, why_no_ledger, why_undivided
+from copyscope.taxonomy.callers import CAUSES, LATE, LINEARIZE, PULL
 from copyscope.taxonomy.events import event_name, time_names
 
 SIDES = ("sender", "receiver", "other")
@@ -216,3 +220,125 @@ def interval_of(time: SideTime, share: float, level: float = stats.LEVEL) -> sta
     """Wilson's interval of a share of a side's samples."""
     samples = time.weights.effective_samples
     return stats.wilson(min(1.0, share) * samples, samples, level)
+
+
+Raw = TypeVar("Raw", Measured, Measured)
+# So many samples of the copy at the send call are no chance.
+SURE_SAMPLES = 5
+
+
+def decided(raw: Raw, flagged: int) -> Raw:
+    """The run; where sends were flagged as copied, packets made into one piece among those copies.
+
+    Their completion carries the flag, so the bytes are there. Of pages of files nothing completes.
+    """
+    if flagged <= 0:
+        return raw
+    changed = [
+        structs.replace(row, category="deferred") if _is_linearized(row) else row for row in raw.samples
+    ]
+    return structs.replace(raw, samples=changed)
+
+
+def _is_linearized(row: Sample) -> bool:
+    whole = row.symbol in LINEARIZE or (row.symbol == PULL and row.caller in CAUSES)
+    return row.category == "silent" and whole
+
+
+def callers(raw: Measured, accounts: Sequence[str]) -> collections.Counter[str]:
+    """Function -> samples of the copies that were made for it. Where none was seen there is none."""
+    found: collections.Counter[str] = collections.Counter()
+    for row in _of_time(raw):
+        if row.category in accounts and row.caller is not None:
+            found[row.caller] += row.samples
+    return found
+
+
+def sampled(raw: Measured, account: str) -> bool:
+    """Whether any time of an account is known to be of this run."""
+    return any(row.category == account for row in _of_time(raw))
+
+
+def at_call(raw: Measured) -> bool:
+    """Whether the samples say that sends flagged as copied were copied before the call returned.
+
+    UDP does so where the device cannot gather or work out checksums, or a message is more than a packet
+    (__ip_append_data(), net/ipv4/ip_output.c).
+    """
+    samples: collections.Counter[str] = collections.Counter()
+    for row in _of_time(raw):
+        samples[row.category] += row.samples
+    return samples["copy_in"] >= SURE_SAMPLES and not any(samples[account] for account in LATE)
+
+
+def _of_time(raw: Measured) -> list[Sample]:
+    names = time_event(raw.samples, raw.sampler.events) or ()
+    return [row for row in tied(raw.samples) if event_name(row.event) in names]
+
+
+# Of the latency of one wake-up the CPU clock bills at most so much.
+WAKE_UP_MOST_NS = 20_000
+
+Source = Literal["task-clock", "CPU clock"]
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """CPU time of one side's process over the ledger segments."""
+
+    ns: int
+    source: Source
+    # How often it went to sleep, and how often it left the CPU at all: by sleeping or for another task.
+    switches: int
+    departures: int
+
+
+def cpu_time(raw: Measured, side: str) -> CpuTime:
+    """The CPU time of a side: perf's task-clock, else the process CPU clock.
+
+    The two differ for a process that sleeps often: the CPU clock starts when the wake-up is queued, not when
+    the task is switched in, because the scheduler skips a clock update between the two
+    (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c). So it bills the wake-up latency once per
+    sleep: 1 us on bare metal, 10 us in some virtual machines. perf starts and stops between segments; of a
+    program that forks hundreds of times a second it was seen to miss most: where it has less than half of what
+    is certain, the clocks count.
+    """
+    segments = select(raw.run.segments, "ledger")
+    switches = total(segments, side, "voluntary_switches")
+    counted = _counted(raw, side, "task-clock")
+    displaced = total(segments, side, "involuntary_switches")
+    departures = max(switches + displaced, round(_counted(raw, side, "context-switches") or 0))
+    clocked = total(segments, side, "process_cpu_ns")
+    certain = clocked - WAKE_UP_MOST_NS * departures if side == "target" else 0
+    if counted is not None and segments and 2 * counted >= certain:
+        return CpuTime(round(counted), "task-clock", switches, departures)
+    return CpuTime(clocked, "CPU clock", switches, departures)
+
+
+def counters_of(raw: Measured, side: str) -> dict[str, Counter]:
+    """What perf counted of a side, by event."""
+    return raw.counters.get(side, {})
+
+
+def _counted(raw: Measured, side: str, event: str) -> float | None:
+    """What perf counted of a side; None where it did not."""
+    found = counters_of(raw, side).get(event)
+    return None if found is None else found.value
+
+
+def why_no_time(raw: Measured, side: str) -> str | None:
+    """Why the CPU time of a side is not known; None when it is. Nothing runs in no time at all."""
+    if cpu_time(raw, side).ns:
+        return None
+    return why_no_ledger(raw.run) or (
+        "no CPU clock of its processes went on in the ledger segments: they slept, or had ended before they "
+        "were looked at"
+    )
+
+
+def excludes_softirq(raw: Measured, side: str) -> bool:
+    """Whether the side's CPU time leaves softirq work out.
+
+    The CPU clock of a kernel with CONFIG_IRQ_TIME_ACCOUNTING does; task-clock never does.
+    """
+    return cpu_time(raw, side).source == "CPU clock" and bool(machine_of(raw, side).irq_time_accounting)

@@ -4,32 +4,42 @@ Pure and idempotent: the derived sections depend on the raw ones only, so a reco
 a rule has changed, and the raw data are never touched.
 """
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import to_builtins
 
-from copyscope.ledger import late_copies, user_copies
-from copyscope.ledger.attribution import SideTime, clocked, side_times, softirq_beside
-from copyscope.ledger.checks.checks import checks_of
-from copyscope.ledger.cpu_time import cpu_time, excludes_softirq, why_no_time
-from copyscope.ledger.encrypted import encrypted
-from copyscope.ledger.flows import flows
+from copyscope.ledger import attribution, user_copies
+from copyscope.ledger.attribution import (
+    SideTime,
+    clocked,
+    cpu_time,
+    excludes_softirq,
+    side_times,
+    softirq_beside,
+    why_no_time,
+)
+from copyscope.ledger.checks import own_traffic, target
+from copyscope.ledger.checks.balance import check, excused
+from copyscope.ledger.checks.exact import function_identities
+from copyscope.ledger.checks.time import time_identities
+from copyscope.ledger.flows import encrypted, flows
 from copyscope.ledger.functions import exact_rows, zerocopy_life
 from copyscope.ledger.headline import find_sentence
 from copyscope.ledger.limit import find_limit
-from copyscope.ledger.losses import losses
-from copyscope.ledger.machine_state import machine_state
+from copyscope.ledger.machine_state import machine_state, placed
 from copyscope.ledger.overhead import NOT_WORKED_OUT, overhead
-from copyscope.ledger.placement import placed
 from copyscope.ledger.portrait import portrait
 from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.sends import sends_of
-from copyscope.ledger.verdict import find_verdict
+from copyscope.ledger.verdict import find_verdict, losses
 from copyscope.ledger.zerocopy import zerocopy_of
 from copyscope.record.check import typed
-from copyscope.record.derived import Derived, Side, Sides, Throughput
+from copyscope.record.derived import AccountRow, Derived, Identity, Side, Sides, StageRow, Throughput
 from copyscope.record.measured import Measured
 from copyscope.record.segments import (
     Record,
     comparable,
+    cut_short,
     delivered_bytes,
     goodput_gbps,
     measured,
@@ -58,7 +68,7 @@ def derive(record: Record, *, effects: bool = True) -> Record:
 
 def derived(raw: Measured, *, effects: bool = True) -> Derived:
     """What follows from a run, step by step."""
-    raw = late_copies.decided(raw, sends_of(raw).copied)
+    raw = attribution.decided(raw, sends_of(raw).copied)
     as_measured, raw = raw, user_copies.decided(raw)
     times = side_times(raw)
     high_ns = silent_high_ns(times)
@@ -95,6 +105,24 @@ def derived(raw: Measured, *, effects: bool = True) -> Derived:
         placement=placed(raw),
         portrait=None if raw.target is None else portrait(raw),
     )
+
+
+def checks_of(
+    raw: Measured,
+    times: Mapping[str, SideTime],
+    sides: Sides,
+    rows: Sequence[AccountRow | StageRow],
+    gather_ns: float | None,
+) -> list[Identity]:
+    """rows: of the ledger and of the stages, also where a program's own copies are not all known."""
+    table = own_traffic.ROWS if raw.target is None else target.ROWS
+    found = [
+        *check(table, raw),
+        *time_identities(raw, times, sides, rows, gather_ns),
+        *function_identities(raw),
+    ]
+    # A run that ended inside a segment has broken some of them by that.
+    return [excused(one) for one in found] if cut_short(raw.run) else found
 
 
 def moved(raw: Measured) -> tuple[int, int, int]:

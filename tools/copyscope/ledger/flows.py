@@ -9,12 +9,12 @@ one source only, so that the checks compare sources and not a number with itself
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from copyscope.ledger import counted, late_copies
+from copyscope.ledger import attribution, sends
 from copyscope.ledger.sends import Sends, sends_of, why_no_completions
+from copyscope.record.hooks import WORKS
 from copyscope.record.measured import Measured, Segment
-from copyscope.record.segments import mapped_total, select, total, uncopied_out, why_no_ledger
-from copyscope.record.volume import SOCKMAP, TAKEN, added, volume
-from copyscope.record.watched import Volume
+from copyscope.record.segments import mapped_total, select, spliced_total, total, uncopied_out, why_no_ledger
+from copyscope.record.watched import SOCKMAP, TAKEN, Volume, added, volume
 
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
 # silent copy that would need more speed belong to headers and strays, not to the payload.
@@ -73,7 +73,7 @@ def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
     late = _deferred(raw, sent, blind)
     pinned = sent.referenced_bytes
     copied = max(0, sent.bytes - pinned)
-    if raw.target is not None and late.bytes and late_copies.at_call(raw):
+    if raw.target is not None and late.bytes and attribution.at_call(raw):
         copied, pinned, late = copied + late.bytes, pinned - late.bytes, NOTHING
     return {
         **first,
@@ -112,12 +112,12 @@ def _copy_in(raw: Measured, sent: Sends, copied: int) -> Flow:
     calls = max(0, sent.calls - sent.zerocopy - sent.pages)
     if raw.target is not None:
         return Flow(copied, "exact", calls)
-    kernel = counted.counted(raw, "sender", counted.SEND_HOOK)
+    kernel = sends.counted(raw, "sender", sends.SEND_HOOK)
     if kernel is None or kernel.zerocopy_bytes is None or kernel.zerocopy_calls is None:
         blind = "the hook does not see which calls are zero-copy"
-        why = counted.why_uncounted(raw, counted.SEND_HOOK) if kernel is None else blind
+        why = sends.why_uncounted(raw, sends.SEND_HOOK) if kernel is None else blind
         return Flow(copied, "derived", calls_reason=why)
-    if counted.counted_apart(raw.run):
+    if sends.counted_apart(raw.run):
         return Flow(copied, "exact", calls)
     calls = kernel.calls - kernel.zerocopy_calls - kernel.spliced_calls
     return Flow(kernel.bytes - kernel.zerocopy_bytes - kernel.spliced_bytes, "exact", calls, bytes_by=KERNEL)
@@ -131,7 +131,7 @@ def _deferred(raw: Measured, sent: Sends, blind: str | None) -> Flow:
     if raw.target is None:
         return Flow(late, "reported", sent.copied)
     if not sent.zerocopy:
-        return unknown(OF_OTHERS) if late_copies.sampled(raw, "deferred") else NOTHING
+        return unknown(OF_OTHERS) if attribution.sampled(raw, "deferred") else NOTHING
     return Flow(late, "derived", sent.copied)
 
 
@@ -166,10 +166,10 @@ def _received(raw: Measured) -> dict[str, Flow]:
 
 def _copy_out(raw: Measured, segments: Sequence[Segment]) -> Flow:
     copied = total(segments, "receiver", "bytes") - uncopied_out(segments)
-    kernel = counted.counted(raw, "receiver", counted.COPY_OUT_HOOK)
+    kernel = sends.counted(raw, "receiver", sends.COPY_OUT_HOOK)
     if kernel is None:
-        return Flow(copied, "derived", calls_reason=counted.why_uncounted(raw, counted.COPY_OUT_HOOK))
-    if not counted.counted_apart(raw.run):
+        return Flow(copied, "derived", calls_reason=sends.why_uncounted(raw, sends.COPY_OUT_HOOK))
+    if not sends.counted_apart(raw.run):
         return Flow(kernel.bytes, "exact", kernel.calls, bytes_by=KERNEL)
     if not copied:
         return NOTHING
@@ -200,3 +200,70 @@ def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:
 
 def _counted(rows: Sequence[Volume]) -> Flow:
     return Flow(added(rows, "bytes"), "exact", added(rows, "calls"))
+
+
+BY_RECORD = (
+    "kTLS pins the plaintext of whole records and copies parts of one: function hooks tell which bytes"
+)
+NO_RECORDS = "a send was short: where its records end is not known"
+
+
+def encrypts(raw: Measured) -> bool:
+    """Whether the kernel encrypts what traffic of ours sends."""
+    return raw.workload is not None and raw.workload.tls not in (None, "off")
+
+
+def encrypted(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
+    """In place of what flows() says without kTLS: what is encrypted is referred to no more, nor completes."""
+    segments = select(raw.run.segments, "ledger")
+    if not encrypts(raw) or not segments:
+        return {}
+    sent, received = total(segments, "sender", "bytes"), total(segments, "receiver", "bytes")
+    records = tls_records(segments)
+    why = None if records is not None else NO_RECORDS
+    return {
+        "copy_in": _by_record(raw, "copy_in", segments),
+        "pin": _by_record(raw, "pin", segments),
+        "encrypt": Flow(sent, "exact", records, calls_reason=why),
+        "deferred": NOTHING,
+        "silent": none_referred(silent_high_ns),
+        "completion": NOTHING,
+        "decrypt": Flow(received, "exact", records, calls_reason=why),
+        "copy_out": _opened_copied_out(raw, received),
+    }
+
+
+def tls_records(segments: Sequence[Segment]) -> int | None:
+    """How many records they sent; None when it is not known."""
+    known = [s.sender.tls_records for s in segments if s.sender.tls_records is not None]
+    return sum(known) if len(known) == len(segments) else None
+
+
+def _by_record(raw: Measured, account: str, segments: Sequence[Segment]) -> Flow:
+    """How much of the plaintext was copied, or pinned: as much of all as where functions were hooked."""
+    hooked = given(select(raw.run.segments, "functions"))
+    works = any(hook.id == f"{account}_record" and hook.state in WORKS for hook in raw.hooks)
+    if raw.functions is None or not works:
+        return unknown(BY_RECORD)
+    cells = [cell for cell in raw.functions.cells if cell.category == account and cell.side == "sender"]
+    scale = given(segments) / hooked if hooked else 0
+    pages = (spliced_total(segments, "bytes") or 0) if account == "pin" else 0
+    bytes_, calls = (round(sum(getattr(cell, key) for cell in cells) * scale) for key in ("bytes", "calls"))
+    return Flow(bytes_ + pages, "scaled", calls, bytes_by=KERNEL, calls_method="scaled")
+
+
+def given(segments: Sequence[Segment]) -> int:
+    """Bytes that were in the sender's memory, and no pages of a file."""
+    return total(segments, "sender", "bytes") - (spliced_total(segments, "bytes") or 0)
+
+
+def _opened_copied_out(raw: Measured, received: int) -> Flow:
+    """What was not decrypted into the receiver's memory: as much of all as where it was counted."""
+    hooks = (sends.COPY_OUT_HOOK, sends.RECEIVE_HOOK)
+    copied, taken = (sends.counted(raw, "receiver", hook) for hook in hooks)
+    if copied is None or taken is None or not taken.bytes:
+        return unknown(sends.why_uncounted(raw, hooks[0] if copied is None else hooks[1]))
+    if not sends.counted_apart(raw.run):
+        return Flow(copied.bytes, "exact", copied.calls, bytes_by=KERNEL)
+    bytes_, calls = (round(count * received / taken.bytes) for count in (copied.bytes, copied.calls))
+    return Flow(bytes_, "scaled", calls, bytes_by=KERNEL, calls_method="scaled")

@@ -20,7 +20,7 @@ from copyscope.record.instruments import (
 from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval, Rows
 from copyscope.record.segments import delivered_bytes, select, total
-from copyscope.record.volume import added
+from copyscope.record.watched import added
 from copyscope.taxonomy.events import EVENT_COLUMNS
 
 PHASE = "functions"

@@ -8,11 +8,11 @@ buffer).
 from collections.abc import Sequence
 from itertools import chain
 
-from copyscope.ledger.cpu_time import cpu_time
+from copyscope.ledger.attribution import cpu_time
 from copyscope.record.derived import Limit, Sides
 from copyscope.record.measured import Measured, Workload
 from copyscope.record.segments import PROCESSES, machines, select, wall_ns
-from copyscope.record.volume import added
+from copyscope.record.watched import added
 
 SATURATED = 0.90
 MOSTLY = 0.50

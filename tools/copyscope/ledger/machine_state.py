@@ -1,20 +1,22 @@
-"""How busy and how steady the machine was while a run was measured, and whether that matters. Pure.
+"""How busy, how steady and how fast the machine was, where the sides ran, and whether it matters. Pure.
 
 CPU time of others is what the CPUs that the sides may use spent (/proc/stat) less what the sides, copyscope
 itself and the softirq work beside them took, from the beginning of the first measured segment to the end of
 the last. /proc/stat counts in ticks of 10 ms: good for shares of seconds, not for less.
 """
 
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from msgspec import structs
 
 from copyscope import stats
-from copyscope.ledger.clock import clock_sentence
-from copyscope.record.derived import MachineState
-from copyscope.record.machine_load import unread
-from copyscope.record.measured import Measured, Run
-from copyscope.record.sections import MachineLoad
+from copyscope.grouping import grouped
+from copyscope.record.assemble import unread
+from copyscope.record.derived import MachineState, Placed
+from copyscope.record.measured import Measured, Pinned, Run
+from copyscope.record.sections import ClockState, MachineLoad
 from copyscope.record.segments import duration_s, goodput_gbps, select, wall_ns
 
 # Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
@@ -108,3 +110,123 @@ def remedy(duration_s: float | None, *, busy: bool) -> str:
     """What to do next, as the end of a sentence."""
     again = "repeat when idle" if busy else "repeat"
     return again if not duration_s else f"{again}, or --duration {duration_s * LONGER:g}"
+
+
+# Key of a state -> what it is called; one that changed was changed by somebody.
+SETTINGS = {
+    "governor": "governor",
+    "turbo": "turbo",
+    "energy_preference": "energy preference",
+    "platform_profile": "platform profile",
+}
+WORDS = {True: "on", False: "off"}
+
+
+def clock_sentence(read: MachineLoad) -> str | None:
+    """The one caution of it; None where the clock was left alone, or nobody looked."""
+    before, after = read.clock_before, read.clock_after
+    if not before or not after:
+        return None
+    heat = (after.throttles or 0) - (before.throttles or 0)
+    slowed = [f"heat slowed it down {'once' if heat == 1 else f'{heat} times'}"] if heat > 0 else []
+    battery = ["on battery"] if before.on_battery or after.on_battery else []
+    found = [*_changed(before, after), *slowed, *battery]
+    if not found:
+        return None
+    again = " on mains power" if battery else " when it is cool" if slowed else ""
+    return f"clock: {', '.join(found)}: repeat{again}"
+
+
+def _changed(before: ClockState, after: ClockState) -> Iterator[str]:
+    for key, name in SETTINGS.items():
+        old, new = getattr(before, key), getattr(after, key)
+        if old != new and None not in (old, new):
+            yield f"{name} changed from {WORDS.get(old, old)} to {WORDS.get(new, new)}"
+
+
+# What people call the cores of Intel's PMUs.
+CORES = {"cpu_core": "P core", "cpu_atom": "E core", "cpu_lowpower": "LP-E core"}
+# Longer lists are said as a number.
+LIST_MAX = 14
+
+
+def placed(raw: Measured) -> Placed | None:
+    """What was recorded, and the sentence that the screen says of it; None of a watched program."""
+    if not raw.placement:
+        return None
+    text, caution = in_common(raw.placement.sender, raw.placement.receiver)
+    # Who asks for one CPU has asked for it.
+    asked = raw.asked.placement == "same"
+    return Placed(**structs.asdict(raw.placement), sentence=text, caution=caution and not asked)
+
+
+def in_common(sender: Sequence[Pinned], receiver: Sequence[Pinned]) -> tuple[str, bool]:
+    """What the CPUs of both sides have in common; True: they disturb each other, or are not alike."""
+    if not sender and not receiver:
+        return "sender and receiver on any CPU, as the scheduler chooses", False
+    whose = f"sender {_cpus(sender)}, receiver {_cpus(receiver)}"
+    theirs = {one.cpu for one in receiver}
+    if any(one.cpu in theirs for one in sender):
+        if sender == receiver:
+            whose = f"sender and receiver on {_cpus(sender)}"
+        return f"{whose}: they take turns", True
+    both = [*sender, *receiver]
+    cores = grouped(both, lambda one: one.core_cpus)
+    if not sender or not receiver or None in cores:
+        return whose, False
+    kinds = grouped((some[0] for some in cores.values()), lambda one: one.core_type)
+    shares = any(one.core_cpus in {other.core_cpus for other in receiver} for one in sender)
+    if shares and len(cores) == 1:
+        return f"{whose}: hyper-threads of one core", True
+    what = _and([_counted(len(some), _called(kind)) for kind, some in kinds.items()])
+    if shares:
+        return f"{whose}: {what}, which they share", True
+    if len(both) > len(cores):
+        what = f"{len(both)} threads of {what}"
+    return ", ".join([f"{whose}: {what}", *_caches(both), *_nodes(both)]), len(kinds) > 1
+
+
+def _cpus(side: Sequence[Pinned]) -> str:
+    """`CPU 2`, `CPUs 0-3,8`, `16 CPUs`."""
+    if not side:
+        return "on any CPU"
+    numbers = sorted(one.cpu for one in side)
+    if len(numbers) == 1:
+        return f"CPU {numbers[0]}"
+    starts = [0, *(at for at, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1), len(numbers)]
+    spans = [(numbers[a], numbers[b - 1]) for a, b in pairwise(starts)]
+    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"CPUs {text}" if len(text) <= LIST_MAX else f"{len(numbers)} CPUs"
+
+
+def _called(core_type: str | None) -> str:
+    return "core" if core_type is None else CORES.get(core_type, f"core of {core_type}")
+
+
+def _counted(count: int, name: str) -> str:
+    """`an E core`, `two P cores`, `8 cores of capacity 1024`."""
+    if count == 1:
+        return f"{'an' if name[:2] in ('E ', 'LP') else 'a'} {name}"
+    return f"{_number(count)} {name.replace('core', 'cores', 1)}"
+
+
+def _caches(both: Sequence[Pinned]) -> list[str]:
+    caches = {(one.llc_level, one.llc_cpus) for one in both}
+    if any(None in one for one in caches):
+        return []
+    levels = {level for level, _ in caches}
+    name = f"L{levels.pop()}" if len(levels) == 1 else "last-level cache"
+    return [f"one {name}" if len(caches) == 1 else f"{_number(len(caches))} {name}s"]
+
+
+def _nodes(both: Sequence[Pinned]) -> list[str]:
+    nodes = {one.node for one in both}
+    return [f"{_number(len(nodes))} NUMA nodes"] if len(nodes) > 1 else []
+
+
+def _number(count: int) -> str:
+    return "two" if count == 2 else str(count)
+
+
+def _and(parts: Collection[str]) -> str:
+    return " and ".join(parts)

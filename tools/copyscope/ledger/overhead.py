@@ -13,7 +13,7 @@ from copyscope.grouping import grouped
 from copyscope.record.derived import Overhead, PhaseEffect, Watching
 from copyscope.record.measured import Measured, Run, Segment
 from copyscope.record.segments import comparable, delivered_bytes, goodput_gbps, select
-from copyscope.record.volume import TAKEN
+from copyscope.record.watched import TAKEN
 
 FEWEST_PAIRS = 3
 # An effect on goodput that matters. An interval that holds no effect and one of this size tells nothing.

@@ -1,15 +1,13 @@
 """From what the programs said to the measured half of a record: names and differences, no judgement. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from copyscope import VERSION
-from copyscope.record import machine_load
-from copyscope.record.moved import Past, target_totals
+from copyscope.record.moved import Past, target_totals, watched_sections
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.record.store import SCHEMA
-from copyscope.record.watched_sections import watched_sections
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -137,7 +135,7 @@ def assemble(
         "sampler": {**(collector.get("sampler") or no_sampler), "taxonomy_version": taxonomy.version},
         "samples": to_record(collector.get("samples", []), taxonomy),
         "loss": collector.get("loss", {}),
-        "machine_state": machine_load.readings(raw.loads, machine_load.sides_cpu_ns(measured)),
+        "machine_state": readings(raw.loads, sides_cpu_ns(measured)),
         **own,
         **(watched_sections(raw, target) if target else {}),
     }
@@ -157,3 +155,38 @@ def _own_sections(raw: Any, workload: Row, *, two_hosts: bool) -> Row:
         rtt = rtt_us(raw.reports.get("sender"))
         made |= {"places": raw.places, "topology": {**raw.topology, "rtt_us": rtt}}
     return made
+
+
+Record = dict[str, Any]
+READINGS = ("busy_ns", "softirq_ns", "steal_ns", "own_ns")
+
+
+def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
+    """The raw section, from what machine.read_load() said at both ends and the sides' CPU time in between."""
+    if len(loads) != 2:
+        return unread("the run is not over")
+    before, after = loads
+    spent = {key: after[key] - before[key] if key in before and key in after else None for key in READINGS}
+    span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
+    section = {**span, **spent, "sides_ns": sides_ns}
+    why = before["reason"] or after["reason"]
+    reasons = {key: why for key, value in section.items() if value is None}
+    return {
+        **section,
+        "reasons": reasons,
+        "clock_before": before.get("clock"),
+        "clock_after": after.get("clock"),
+    }
+
+
+def unread(why: str) -> Record:
+    section = dict.fromkeys(("wall_ns", "cpus", *READINGS, "sides_ns"))
+    return section | {"reasons": dict.fromkeys(section, why)}
+
+
+def sides_cpu_ns(segments: Sequence[Any]) -> int:
+    """CPU time of all sides from the begin of the first measured segment to the end of the last."""
+    if not segments:
+        return 0
+    first, last = segments[0]["marks"][1], segments[-1]["marks"][2]
+    return sum(int(last[side]["process_cpu_ns"] - first[side]["process_cpu_ns"]) for side in last)

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import ValidationError, convert
 
 from copyscope.escaping import one_line
-from copyscope.record.derived import Derived
+from copyscope.record.derived import Derived, SimulatedRun
 from copyscope.record.measured import Measured
 from copyscope.record.portrait import Portrait
 from copyscope.record.sections import Section
-from copyscope.record.simulated_run import SimulatedRun
 from copyscope.record.store import RecordError
 
 Half = TypeVar("Half", bound=Section)

@@ -1,11 +1,14 @@
 """What follows from what was measured, of either kind of run. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import ClassVar, get_args
+from typing import Annotated, ClassVar, get_args
 
-from copyscope.record.measured import Placement
+from msgspec import Meta
+
+from copyscope.record.measured import Copyscope, Placement, RunIdentity
 from copyscope.record.portrait import Advice, Portrait
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
+from copyscope.record.simulated import Simulated
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
 
 
@@ -441,3 +444,13 @@ class Derived(Section, omit_defaults=True):
                 for key, names in keys.items():
                     if (found := getattr(row, key)) not in names:
                         yield f'{section}[{number}].{key}: "{found}": expected {" or ".join(names)}'
+
+
+class SimulatedRun(Section):
+    """A record of a simulation; it has no part of its own that is only derived."""
+
+    schema: Annotated[int, Meta(extra_json_schema={"const": 2})]
+    copyscope: Copyscope
+    run: RunIdentity
+    simulated: Simulated
+    verdict: Judged

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.grouping import gathered
-from copyscope.ledger.losses import stopped_looks
+from copyscope.ledger.verdict import stopped_looks
 from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.render.layout import Table, heading, labelled, wrap

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.checks.balance import compare, unchecked
 from copyscope.ledger.checks.target import edges, largest, under_way
-from copyscope.ledger.encrypted import encrypts, given
+from copyscope.ledger.flows import encrypts, given
 from copyscope.ledger.functions import HOOK, PHASE
 from copyscope.ledger.sends import sends_of
 from copyscope.record.derived import Identity
@@ -25,7 +25,7 @@ from copyscope.record.segments import (
     uncopied_out,
     zerocopy_total,
 )
-from copyscope.record.volume import BY_REFERENCE, SOCKMAP, TAKEN, added, dropped, urgent, volume
+from copyscope.record.watched import BY_REFERENCE, SOCKMAP, TAKEN, added, dropped, urgent, volume
 
 # Categories that more than one row of bpf/hooks.h can count; one of them is enough.
 HOOKS_OF = {

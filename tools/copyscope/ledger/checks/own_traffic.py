@@ -6,22 +6,21 @@ the program at the other end does. That a program agrees with itself is tested w
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from copyscope.ledger.checks.balance import Balance, Unknown
-from copyscope.ledger.counted import (
+from copyscope.ledger.flows import NO_RECORDS, encrypts
+from copyscope.ledger.sends import (
     COPY_OUT_HOOK,
     RECEIVE_HOOK,
     SEND_HOOK,
     Counted,
     counted,
+    own_sends,
     why_uncounted,
 )
-from copyscope.ledger.encrypted import NO_RECORDS, encrypts
-from copyscope.ledger.losses import lost
-from copyscope.ledger.sends import own_sends
-from copyscope.record.call_totals import kernel_name, sends_made
+from copyscope.ledger.verdict import lost
 from copyscope.record.instruments import Call
 from copyscope.record.measured import Measured, Segment
 from copyscope.record.segments import (
@@ -236,3 +235,16 @@ ROWS: tuple[Balance, ...] = (
         applies=lambda raw: zerocopy_total(whole(raw), "sends") is not None,
     ),
 )
+
+
+def kernel_name(syscall: str) -> str:
+    """The C library's send() and recv() are the system calls sendto and recvfrom."""
+    return {"send": "sendto", "recv": "recvfrom"}.get(syscall, syscall)
+
+
+def sends_made(totals: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """The `send_syscalls` of several segments, added up by the kernel's names."""
+    made: Counter[str] = Counter()
+    for syscall, calls in (pair for made_in in totals for pair in made_in.items()):
+        made[kernel_name(syscall)] += calls
+    return made

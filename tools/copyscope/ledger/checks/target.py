@@ -11,8 +11,17 @@ from copyscope.ledger.checks.balance import Balance, Unknown
 from copyscope.record.instruments import Call
 from copyscope.record.measured import Measured, Segment
 from copyscope.record.segments import measured, select, total, wall_ns
-from copyscope.record.volume import MAPPED_IN, SOCKMAP, SPLICED_IN, TAKEN, added, dropped, volume
-from copyscope.record.watched import Connection, Volume
+from copyscope.record.watched import (
+    MAPPED_IN,
+    SOCKMAP,
+    SPLICED_IN,
+    TAKEN,
+    Connection,
+    Volume,
+    added,
+    dropped,
+    volume,
+)
 
 # Their return values are no bytes.
 NOT_BYTES = ("sendmmsg", "recvmmsg", "io_uring", "other", MAPPED_IN)
