@@ -298,10 +298,10 @@ def cpu_time(raw: Measured, side: str) -> CpuTime:
 
     The two differ for a process that sleeps often: the CPU clock starts when the wake-up is queued, not when
     the task is switched in, because the scheduler skips a clock update between the two
-    (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c). So it bills the wake-up latency once per
-    sleep: 1 us on bare metal, 10 us in some virtual machines. perf starts and stops between segments; of a
-    program that forks hundreds of times a second it was seen to miss most: where it has less than half of what
-    is certain, the clocks count.
+    (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c). So it bills the wake-up latency once
+    per sleep: 1 us on bare metal, 10 us in some virtual machines. perf starts and stops between segments; of
+    a program that forks hundreds of times a second it was seen to miss most: where it has less than half of
+    what is certain, the clocks count.
     """
     segments = select(raw.run.segments, "ledger")
     switches = total(segments, side, "voluntary_switches")

@@ -1,4 +1,4 @@
-"""Checks of time: samples against the CPU clock, rows against their side, and copies against their bytes. Pure.
+"""Checks of time: samples against the CPU clock, rows against their side, copies against their bytes. Pure.
 
 Bytes of a copy are counted and its time is sampled, so each is a check on the other. Bytes contradict it
 where the samples leave their account less time than the fastest core takes for so many; time does where much
