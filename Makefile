@@ -31,6 +31,7 @@ BOOTS ?=
 SUITES ?=
 EXTENT ?= all
 OLD ?= main
+IMAGE_ARGS ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -50,7 +51,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-dist image check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -101,6 +102,10 @@ uninstall: ## Remove what `make install` put there: PREFIX, DESTDIR (root)
 
 static: ## Collector and traffic with all their libraries: .output/static/collector, .output/guest/traffic
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/static/collector $(OUTPUT)/guest/traffic
+
+image: ## A container image of the Debian package, by buildah, podman or docker: IMAGE_ARGS="--build-arg BASE=..." (network)
+	$(Q)test -e "$(firstword $(wildcard $(OUTPUT)/dist/copyscope_*.deb))" || $(MAKE) --no-print-directory dist
+	$(Q)$(or $(shell command -v buildah podman docker | head -1),$(error image: buildah, podman and docker: none is installed)) build -t copyscope $(IMAGE_ARGS) -f Containerfile .
 
 deps: ## Install what is missing (apt, dnf, zypper, pacman; root), saying what first
 	$(Q)tools/deps.sh run
@@ -200,6 +205,13 @@ check-distributions: .venv/.ready-test ## Both commands of the README in a root 
 	$(Q)tools/deps.sh distributions
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 
+# SUITES or KERNELS that are given, and empty, are none of them.
+check-dist: trusted ## What `make dist` made, used in roots without a compiler and on other kernels: SUITES=trixie KERNELS= (root, network)
+	$(Q)tools/deps.sh run kernels distributions
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory dist
+	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/dist/check_dist.py $(if $(filter command%,$(origin SUITES)),--suites $(SUITES)) $(if $(filter command%,$(origin KERNELS)),--kernels $(KERNELS))
+
 deps-consumers: artifacts .venv/.ready-test
 	$(Q)tools/deps.sh consumers
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/tests/consumers/.ready
@@ -224,7 +236,7 @@ lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy
-	$(Q)shellcheck bin/copyscope tools/*.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/pmu/inside tests/pmu/module.sh tests/distributions/root.sh tests/kernels/cross/inside tests/bench/cookbook.sh
+	$(Q)shellcheck bin/copyscope tools/*.sh .ci/run tests/kernels/fetch.sh tests/kernels/boot.sh tests/kernels/inside tests/kernels/host_on_cable tests/kernels/accepts tests/simulator/init tests/pmu/inside tests/pmu/module.sh tests/distributions/root.sh tests/dist/inside tests/dist/guest tests/kernels/cross/inside tests/bench/cookbook.sh
 
 format: .venv/.ready-test ## Format the Python files
 	$(Q)$(PYTHON) -P -m ruff format tools tests

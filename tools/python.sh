@@ -8,6 +8,6 @@ for name in python3 python3.15 python3.14 python3.13 python3.12 python3.11; do
 	fi
 done
 found=$(python3 -V 2>/dev/null) || found=missing
-echo "copyscope: python3: $found: Python 3.11 or newer${1:+ with $1} is needed, as python3 or by its name (python3.12):" \
-	"sudo tools/deps.sh run" >&2
+[ -e "${0%/*}/deps.sh" ] && next='sudo tools/deps.sh run' || next='install one beside it'
+echo "copyscope: python3: $found: Python 3.11 or newer${1:+ with $1} is needed, as python3 or by its name (python3.12): $next" >&2
 exit 1

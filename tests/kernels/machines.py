@@ -1,4 +1,4 @@
-"""docs/reference/machines.md, made of results/kernels and results/distributions."""
+"""docs/reference/machines.md, made of results/kernels, results/distributions and results/releases.json."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,12 @@ from document import bullets, table
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "kernels"
 DISTRIBUTIONS = ROOT / "results" / "distributions"
+RELEASES = ROOT / "results" / "releases.json"
 PAGE = ROOT / "docs" / "reference" / "machines.md"
 
 HEAD = """\
-<!-- Made by `make check-compilers` and `make check-distributions`; the next run overwrites it. -->
-# Machines: compilers and distributions
+<!-- Made by `make check-compilers`, `check-distributions` and `check-dist`; the next run overwrites it. -->
+# Machines: compilers, distributions and releases
 
 Kernels have a page of their own: [kernels.md](kernels.md).
 """
@@ -46,6 +47,20 @@ checked (`tests/pure/test_deps.py`), and nothing is installed.
     make check-distributions                    all of the table
     make check-distributions SUITES=trixie      one of them
     make check-distributions EXTENT=brief       what CI runs: the first command, and a few tests
+"""
+
+RELEASE = """\
+## Releases
+
+`make check-dist` (`tests/dist/check_dist.py`) takes what `make dist` made to roots of distributions that have
+no compiler. Each form is installed, looks at the machine (`doctor`), measures (`run`), watches a program that
+sends 2,000 times 64 KiB, and is removed: it must attach the hooks that a build of this tree attaches, count
+every byte, and leave no file. Seconds of an installation are without what it requires; MB are what it takes
+with its Python packages, bytecode included. The kernel is this machine's. In guests (QEMU, emulated) the
+tarball does the same. jammy is Ubuntu 22.04, whose Python 3.10 is refused; its own python3.11 is then used.
+
+    make check-dist                                  all of the table
+    make check-dist SUITES=trixie KERNELS="5.10"     some of it; writes nothing
 """
 
 
@@ -80,6 +95,24 @@ def distribution_table(found: Sequence[Mapping[str, Any]]) -> str:
     return table(rows)
 
 
+def release_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """A row for each root and each guest."""
+    forms = ("wheel", "deb", "tarball")
+    rows = [["where", "Python", *forms, "result"]]
+    for one in found:
+        made = (
+            [_of_form(one["forms"][form]) for form in forms] if "forms" in one else ["-", "-", _of_form(one)]
+        )
+        result = f"{len(one['problems'])} problems" if one["problems"] else "ok"
+        rows.append([one["where"], one.get("python", "?"), *made, result])
+    return table(rows)
+
+
+def _of_form(one: Mapping[str, Any]) -> str:
+    installed = f"{one['install_s']} s, {one['size_mb']} MB; " if "install_s" in one else ""
+    return f"{installed}run {one.get('run_s', '?')} s"
+
+
 def page() -> str:
     parts = [HEAD]
     compilers = RESULTS / "compilers.json"
@@ -101,6 +134,13 @@ def page() -> str:
         )
         problems = [problem for one in distributions for problem in one["problems"]]
         parts += [DISTRIBUTION, distribution_table(distributions), made]
+        parts += ["Problems:\n", bullets(problems)] if problems else []
+    if RELEASES.exists():
+        found = json.loads(RELEASES.read_text())
+        made = f"Made on {found['made']}, on {found['kernel']}. "
+        made += ", ".join(f"{name}: {size / 1e6:.1f} MB" for name, size in found["packed"].items()) + ".\n"
+        problems = [f"{one['where']}: {problem}" for one in found["found"] for problem in one["problems"]]
+        parts += [RELEASE, release_table(found["found"]), made]
         parts += ["Problems:\n", bullets(problems)] if problems else []
     return "\n".join(parts)
 

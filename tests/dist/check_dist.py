@@ -1,0 +1,224 @@
+"""A release (`make dist`) where it is used: roots of distributions without a compiler, and other kernels.
+
+    make check-dist                          all of SUITES and KERNELS, into docs/reference/machines.md
+    make check-dist SUITES=trixie KERNELS=   one of them; prints, and writes nothing
+
+In a root each form is installed, looks at the machine, measures, watches a program whose sends are known, and is
+removed: it attaches the hooks that this tree attaches, counts every byte, and leaves no file. Where Python is too
+old, that is said. In a guest the tarball does the same beside this tree.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from machines import RELEASES, release_table, write_page
+from matrix import KERNELS, fetch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DIST = ROOT / ".output" / "dist"
+SUITES = ("bookworm", "trixie", "sid", "jammy", "noble")
+GUESTS = ("5.10", "6.1", "6.12")
+FORMS = ("wheel", "deb", "tarball")
+# Of one machine: packed, and as it lies there with what it requires.
+PACKED_MB, INSTALLED_MB = 15, 40
+# sender.py's
+SENT = {"calls": 2000, "bytes": 2000 * 65536}
+GUEST_TIMEOUT_S = "1200"
+
+Hooks = dict[str, tuple[str, str | None]]
+
+
+def check_suite(suite: str, release: Path, hooks: Hooks) -> dict[str, Any]:
+    """One root, all forms: what came of it, with its problems."""
+    print(f"  ROOT  {suite}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="copyscope-dist-") as made:
+        results = Path(made)
+        results.chmod(0o777)
+        shutil.copytree(release, results / "release")
+        for name in ("inside", "sender.py"):
+            shutil.copy(HERE / name, results)
+        argv = ["setpriv", "--pdeathsig", "KILL", str(ROOT / "tests" / "distributions" / "root.sh"), suite]
+        argv += [f"cd && sh /results/inside {' '.join(FORMS)}"]
+        done = subprocess.run(argv, env={**os.environ, "COPYSCOPE_RESULTS": made}, check=False)
+        said = facts(results / "said")
+        problems = [] if done.returncode == 0 else [f"the root ended with status {done.returncode}"]
+        if problems:
+            show(results)
+        if "compiler" in said:
+            problems.append(f"it has a compiler: {said['compiler']}")
+        problems += refusals(results / "refused")
+        rows = {form: check_form(results / form, hooks) for form in FORMS}
+        for form, row in rows.items():
+            if row["problems"]:
+                show(results / form)
+    problems += [f"{form}: {one}" for form, row in rows.items() for one in row["problems"]]
+    return {"where": suite, "python": said.get("python", "?"), "forms": rows, "problems": problems}
+
+
+def check_form(said: Path, hooks: Hooks) -> dict[str, Any]:
+    """What one form did, from its installation to its removal."""
+    found = facts(said / "said")
+    problems = [
+        f"{step}: status {found.get(step, 'unknown')}"
+        for step in ("doctor", "run", "watch", "remove")
+        if found.get(step) != "0"
+    ]
+    commit = ask("git", "rev-parse", "HEAD")[:12]
+    if f"commit {commit};" not in found.get("version", ""):
+        problems.append(f"--version: {found.get('version')}: not of commit {commit}")
+    if float(found.get("size_mb", "inf")) > INSTALLED_MB:
+        problems.append(f"{found.get('size_mb')} MB installed, more than {INSTALLED_MB}")
+    problems += measured(said, hooks)
+    left = (said / "left.txt").read_text().split() if (said / "left.txt").exists() else ["unknown"]
+    problems += [f"left behind: {path}" for path in left[:5]]
+    return {"problems": problems, **{key: found.get(key, "?") for key in ("install_s", "size_mb", "run_s")}}
+
+
+def measured(said: Path, hooks: Hooks) -> Iterable[str]:
+    """The run and the watch, against what must be true of them."""
+    run, watch = document(said / "run.json"), document(said / "watch.json")
+    if run is None or watch is None:
+        yield "a record is missing"
+        return
+    if hooks_of(run) != hooks:
+        yield f"other hooks than this tree's: {sorted(hooks_of(run).items() ^ hooks.items())}"
+    for name, record in (("run", run), ("watch", watch)):
+        if not record["verdict"]["valid"]:
+            yield f"{name}: invalid: {'; '.join(record['verdict']['reasons'])}"
+    sent = [row for row in watch["volume"] if row["direction"] == "send"]
+    if [{key: row[key] for key in SENT} for row in sent] != [SENT]:
+        yield f"watch: {SENT['calls']} sends of {SENT['bytes']} bytes are {sent}"
+
+
+def refusals(said: Path) -> Iterable[str]:
+    """What was said where Python is too old."""
+    if not said.exists():
+        return
+    for form, words in (("tarball", "3.11 or newer is needed"), ("wheel", "requires a different Python")):
+        text = (said / f"{form}.txt").read_text()
+        if facts(said / "said").get(form) in (None, "0") or words not in text:
+            yield f"{form}: an old Python is not refused by `{words}`: {text.strip()[-200:]}"
+
+
+def check_guest(name: str, tarball: Path) -> dict[str, Any]:
+    """One kernel: the tarball's record, and its hooks beside this tree's."""
+    print(f"  GUEST {name}", flush=True)
+    kernel = next(one for one in KERNELS if one.name == name)
+    root = fetch(kernel.suite, kernel.arch)
+    kept = ROOT / ".output" / "dist.d" / f"guest-{name}"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    if root is None:
+        return {"where": f"Linux {name}", "problems": ["its kernel cannot be downloaded (above)"]}
+    with tarfile.open(tarball) as archive:
+        archive.extractall(kept, filter="data")
+    tree = next(kept.glob("copyscope-*"))
+    argv = [str(ROOT / "tests" / "kernels" / "boot.sh"), root, f"tests/dist/guest results {tree}"]
+    argv += ["-fsdev", f"local,id=results,path={kept},security_model=none,multidevs=remap"]
+    argv += ["-device", "virtio-9p-pci,fsdev=results,mount_tag=results"]
+    environment = {**os.environ, "COPYSCOPE_GUEST_TIMEOUT_S": GUEST_TIMEOUT_S}
+    with (kept / "log.txt").open("w") as log:
+        done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False)
+    problems = [] if done.returncode == 0 else [f"the guest ended with status {done.returncode}: {kept}"]
+    probes = [document(kept / f"probe-{whose}.json") for whose in ("tree", "tarball")]
+    if probes[0] is None or probes[1] is None:
+        problems.append("a probe is missing")
+    else:
+        problems += measured(kept, hooks_of(document(kept / "run-tree.json") or {"hooks": []}))
+        if hooks_of(probes[0]) != hooks_of(probes[1]):
+            problems.append("other hooks than this tree's")
+    release = (kept / "release").read_text().strip() if (kept / "release").exists() else name
+    return {"where": f"Linux {release}", **facts(kept / "said"), "problems": problems}
+
+
+def hooks_of(record: Mapping[str, Any]) -> Hooks:
+    return {one["id"]: (one["state"], one["how"]) for one in record["hooks"]}
+
+
+def hooks_here() -> Hooks:
+    """Those that this tree, built by this machine's compiler, attaches."""
+    with tempfile.TemporaryDirectory(prefix="copyscope-dist-") as made:
+        argv = ["bin/copyscope", "run", "zero_copy", "--quiet", "--duration", "1", "--json"]
+        argv.append(f"{made}/run.json")
+        subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        found = document(Path(made, "run.json"))
+    assert found is not None
+    return hooks_of(found)
+
+
+def facts(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def document(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    return None
+
+
+def show(said: Path) -> None:
+    for path in sorted(said.glob("*.txt")):
+        print(f"---- {said.name}/{path.name}\n{path.read_text(errors='replace')[-2000:]}", flush=True)
+
+
+def ask(*argv: str) -> str:
+    return subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def release_files() -> Path:
+    """The three forms for this machine, in a directory of their own; none is too large."""
+    machine, debian = os.uname().machine, ask("dpkg", "--print-architecture")
+    made = ROOT / ".output" / "dist.d" / "checked"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    for pattern in (f"*_{machine}.whl", f"*_{debian}.deb", f"*-{machine}.tar.gz"):
+        (file,) = DIST.glob(pattern)
+        shutil.copy(file, made)
+        assert file.stat().st_size < PACKED_MB * 1e6, f"{file}: more than {PACKED_MB} MB"
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="A release in other roots, and on other kernels.")
+    parser.add_argument("--suites", nargs="*", default=SUITES, help=", ".join(SUITES))
+    parser.add_argument("--kernels", nargs="*", default=GUESTS, help=", ".join(GUESTS))
+    options = parser.parse_args(arguments)
+    # So that what was made for the results is removed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    release, hooks = release_files(), hooks_here()
+    found = [check_suite(suite, release, hooks) for suite in options.suites]
+    (tarball,) = release.glob("*.tar.gz")
+    found += [check_guest(kernel, tarball) for kernel in options.kernels]
+    print(f"\n{release_table(found)}")
+    problems = [f"{one['where']}: {problem}" for one in found for problem in one["problems"]]
+    print("\n".join(problems))
+    if (options.suites, options.kernels) == (SUITES, GUESTS):
+        keep(found, release)
+    return 1 if problems else 0
+
+
+def keep(found: Sequence[Mapping[str, Any]], release: Path) -> None:
+    """With the sizes of what was tried, and the page of it."""
+    packed = {path.name: path.stat().st_size for path in sorted(release.iterdir())}
+    made = {"made": datetime.now(UTC).strftime("%Y-%m-%d"), "kernel": os.uname().release}
+    RELEASES.write_text(json.dumps({**made, "packed": packed, "found": found}, indent=1) + "\n")
+    write_page()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
