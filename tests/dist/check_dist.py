@@ -15,30 +15,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from guests import GUESTS, check_guest
 from machines import RELEASES, release_table, write_page
-from matrix import KERNELS, fetch
+from said import Hooks, document, facts, hooks_of, measured
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DIST = ROOT / ".output" / "dist"
 SUITES = ("bookworm", "trixie", "sid", "jammy", "noble")
-GUESTS = ("5.10", "6.1", "6.12")
 FORMS = ("wheel", "deb", "tarball")
 # Of one machine: packed, and as it lies there with what it requires.
 PACKED_MB, INSTALLED_MB = 15, 40
-# sender.py's
-SENT = {"calls": 2000, "bytes": 2000 * 65536}
-GUEST_TIMEOUT_S = "1200"
-
-Hooks = dict[str, tuple[str, str | None]]
 
 
 def check_suite(suite: str, release: Path, hooks: Hooks) -> dict[str, Any]:
@@ -63,6 +56,7 @@ def check_suite(suite: str, release: Path, hooks: Hooks) -> dict[str, Any]:
         rows = {form: check_form(results / form, hooks) for form in FORMS}
         for form, row in rows.items():
             if row["problems"]:
+                print(f"  {suite}, {form}: {row['problems']}")
                 show(results / form)
     problems += [f"{form}: {one}" for form, row in rows.items() for one in row["problems"]]
     return {"where": suite, "python": said.get("python", "?"), "forms": rows, "problems": problems}
@@ -87,22 +81,6 @@ def check_form(said: Path, hooks: Hooks) -> dict[str, Any]:
     return {"problems": problems, **{key: found.get(key, "?") for key in ("install_s", "size_mb", "run_s")}}
 
 
-def measured(said: Path, hooks: Hooks) -> Iterable[str]:
-    """The run and the watch, against what must be true of them."""
-    run, watch = document(said / "run.json"), document(said / "watch.json")
-    if run is None or watch is None:
-        yield "a record is missing"
-        return
-    if hooks_of(run) != hooks:
-        yield f"other hooks than this tree's: {sorted(hooks_of(run).items() ^ hooks.items())}"
-    for name, record in (("run", run), ("watch", watch)):
-        if not record["verdict"]["valid"]:
-            yield f"{name}: invalid: {'; '.join(record['verdict']['reasons'])}"
-    sent = [row for row in watch["volume"] if row["direction"] == "send"]
-    if [{key: row[key] for key in SENT} for row in sent] != [SENT]:
-        yield f"watch: {SENT['calls']} sends of {SENT['bytes']} bytes are {sent}"
-
-
 def refusals(said: Path) -> Iterable[str]:
     """What was said where Python is too old."""
     if not said.exists():
@@ -111,41 +89,6 @@ def refusals(said: Path) -> Iterable[str]:
         text = (said / f"{form}.txt").read_text()
         if facts(said / "said").get(form) in (None, "0") or words not in text:
             yield f"{form}: an old Python is not refused by `{words}`: {text.strip()[-200:]}"
-
-
-def check_guest(name: str, tarball: Path) -> dict[str, Any]:
-    """One kernel: the tarball's record, and its hooks beside this tree's."""
-    print(f"  GUEST {name}", flush=True)
-    kernel = next(one for one in KERNELS if one.name == name)
-    root = fetch(kernel.suite, kernel.arch)
-    kept = ROOT / ".output" / "dist.d" / f"guest-{name}"
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
-    if root is None:
-        return {"where": f"Linux {name}", "problems": ["its kernel cannot be downloaded (above)"]}
-    with tarfile.open(tarball) as archive:
-        archive.extractall(kept, filter="data")
-    tree = next(kept.glob("copyscope-*"))
-    argv = [str(ROOT / "tests" / "kernels" / "boot.sh"), root, f"tests/dist/guest results {tree}"]
-    argv += ["-fsdev", f"local,id=results,path={kept},security_model=none,multidevs=remap"]
-    argv += ["-device", "virtio-9p-pci,fsdev=results,mount_tag=results"]
-    environment = {**os.environ, "COPYSCOPE_GUEST_TIMEOUT_S": GUEST_TIMEOUT_S}
-    with (kept / "log.txt").open("w") as log:
-        done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=log, stderr=log, check=False)
-    problems = [] if done.returncode == 0 else [f"the guest ended with status {done.returncode}: {kept}"]
-    probes = [document(kept / f"probe-{whose}.json") for whose in ("tree", "tarball")]
-    if probes[0] is None or probes[1] is None:
-        problems.append("a probe is missing")
-    else:
-        problems += measured(kept, hooks_of(document(kept / "run-tree.json") or {"hooks": []}))
-        if hooks_of(probes[0]) != hooks_of(probes[1]):
-            problems.append("other hooks than this tree's")
-    release = (kept / "release").read_text().strip() if (kept / "release").exists() else name
-    return {"where": f"Linux {release}", **facts(kept / "said"), "problems": problems}
-
-
-def hooks_of(record: Mapping[str, Any]) -> Hooks:
-    return {one["id"]: (one["state"], one["how"]) for one in record["hooks"]}
 
 
 def hooks_here() -> Hooks:
@@ -157,18 +100,6 @@ def hooks_here() -> Hooks:
         found = document(Path(made, "run.json"))
     assert found is not None
     return hooks_of(found)
-
-
-def facts(path: Path) -> dict[str, str]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return dict(line.split("=", 1) for line in lines if "=" in line)
-
-
-def document(path: Path) -> dict[str, Any] | None:
-    with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-    return None
 
 
 def show(said: Path) -> None:
@@ -202,8 +133,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     release, hooks = release_files(), hooks_here()
     found = [check_suite(suite, release, hooks) for suite in options.suites]
-    (tarball,) = release.glob("*.tar.gz")
-    found += [check_guest(kernel, tarball) for kernel in options.kernels]
+    found += [check_guest(kernel, DIST) for kernel in options.kernels]
     print(f"\n{release_table(found)}")
     problems = [f"{one['where']}: {problem}" for one in found for problem in one["problems"]]
     print("\n".join(problems))

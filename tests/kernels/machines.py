@@ -104,13 +104,13 @@ def release_table(found: Sequence[Mapping[str, Any]]) -> str:
             [_of_form(one["forms"][form]) for form in forms] if "forms" in one else ["-", "-", _of_form(one)]
         )
         result = f"{len(one['problems'])} problems" if one["problems"] else "ok"
-        rows.append([one["where"], one.get("python", "?"), *made, result])
+        rows.append([one["where"], one.get("python", "-"), *made, result])
     return table(rows)
 
 
 def _of_form(one: Mapping[str, Any]) -> str:
     installed = f"{one['install_s']} s, {one['size_mb']} MB; " if "install_s" in one else ""
-    return f"{installed}run {one.get('run_s', '?')} s"
+    return installed + (f"run {one['run_s']} s" if "run_s" in one else "programs alone")
 
 
 def page() -> str:

@@ -29,6 +29,11 @@ def what_to_install(program: str) -> str:
     return f"install {PACKAGES.get(program, program)}" + ("" if paths.INSTALLED else " (tools/deps.sh run)")
 
 
+def what_to_simulate_with(package: str) -> str:
+    """The next step for a program that only a simulated machine needs."""
+    return f"install {package}" if paths.INSTALLED else "install it: sudo tools/deps.sh simulate"
+
+
 def what_to_add(extra: str) -> str:
     """The next step for libraries that only some verbs need."""
     if paths.INSTALLED:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from copyscope import paths
-from copyscope.errors import RunError
+from copyscope.errors import BUILD, RunError
 from copyscope.files import saving
 from copyscope.run.build import build_if_stale
 from copyscope.run.program.elf_file import ElfFile
@@ -53,7 +53,8 @@ def build(found: qemu.Qemu) -> Programs:
     try:
         init, traffic = (path.read_bytes() for path in wanted[:2])
     except OSError as error:
-        raise RunError(f"{error.filename}: {error.strerror}: build it: make {error.filename}") from error
+        step = BUILD if paths.INSTALLED else f"build it: make {error.filename}"
+        raise RunError(f"{error.filename}: {error.strerror}: {step}") from error
     return Programs(init, traffic, str(plugin))
 
 

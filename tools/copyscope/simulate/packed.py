@@ -3,7 +3,7 @@
 import lzma
 
 from copyscope.asking import LimitError, ask
-from copyscope.errors import RunError
+from copyscope.errors import RunError, what_to_simulate_with
 
 XZ, ZSTD = b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 UNPACK_S = 60.0
@@ -25,7 +25,7 @@ def _by_zstd(packed: bytes, what: str) -> bytes:
     try:
         done = ask(["zstd", "-dcq"], said=packed, limit_s=UNPACK_S, most_bytes=UNPACKED_MAX_BYTES)
     except FileNotFoundError:
-        raise RunError(f"{what}: zstd: not found: install it: sudo tools/deps.sh simulate") from None
+        raise RunError(f"{what}: zstd: not found: {what_to_simulate_with('zstd')}") from None
     except LimitError as error:
         raise RunError(f"{what}: {error}") from None
     if done.status != 0:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from copyscope.asking import LimitError, ask
-from copyscope.errors import RunError
+from copyscope.errors import RunError, what_to_simulate_with
 
 PROGRAM = "qemu-system-x86_64"
 ANSWER_S = 20
@@ -69,7 +69,7 @@ def find() -> Qemu:
     """The QEMU of this machine. Raises RunError for none, and for one without plugins."""
     path = shutil.which(PROGRAM)
     if path is None:
-        raise RunError(f"{PROGRAM}: not found: install it: sudo tools/deps.sh simulate")
+        raise RunError(f"{PROGRAM}: not found: {what_to_simulate_with('qemu-system-x86')}")
     try:
         done = ask([path, "--version"], limit_s=ANSWER_S)
     except (OSError, LimitError) as error:
