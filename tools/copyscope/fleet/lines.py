@@ -84,7 +84,7 @@ def of_run(record: Mapping[str, Any]) -> Line:
         "nic": "+".join(drivers) or None,
         "path": topology.get("kind"),
         "mtu_bytes": topology.get("mtu_bytes"),
-        "size_bytes": record["workload"].get("size_bytes"),
+        "size_bytes": record.get("workload", {}).get("size_bytes"),
         "goodput_gbps": record["throughput_gbps"]["unprobed"],
         "delivered_bytes": delivered_bytes(select(typed(dict(record)).run.segments, "ledger")),
         "copied_bytes": None if None in copied or not copied else sum(copied),
