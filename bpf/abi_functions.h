@@ -56,10 +56,8 @@ enum hook_bytes {
 
 /* Perf counters that are read with the clock, at most. */
 #define COUNTERS_MAX 4
-/* Copies in one run of the program that measures what looking at them costs, or looks without one. */
+/* Pairs of looks in one run of the program that measures what they cost. */
 #define LOOKS 8
-/* The largest of these copies, and what is copied: more than any first-level cache holds, less than a second-level one. */
-#define LOOK_COPY_BYTES 32768
 
 /* One look at the clock and at the counters of this CPU. */
 struct reading {

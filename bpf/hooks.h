@@ -120,9 +120,6 @@
 /* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
 
-/* Of the kernel's own tests of fentry (net/bpf/test_run.c): called by whoever runs a program at it, and by nobody else. */
-#define NOTHING "bpf_fentry_test1"
-
 /* How the bytes move of whoever is measured, one bit each. */
 enum moves {
 	MOVES_ALWAYS = 1,

@@ -66,9 +66,9 @@ static const struct argp_option options[] = {
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
 	  "Of the copies of a thread, time one in N (default 16); all are counted", 0 },
 	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
-	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default cycles,instructions,"
-	  "LLC-load-misses,L1-dcache-load-misses; also dTLB-load-misses, dTLB-store-misses, "
-	  "iTLB-load-misses, cpu-clock, page-faults, raw ones as r03; empty: none)", 0 },
+	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default LLC-load-misses; also dTLB-load-misses, "
+	  "dTLB-store-misses, iTLB-load-misses, cpu-clock, page-faults, raw ones as r03, and cycles, instructions, "
+	  "L1-dcache-load-misses, of which the hooks' own are many; empty: none)", 0 },
 	{ "attach", 'a', "KIND", 0, "Hook functions by fentry, kprobe.multi or kprobe only (default any: the first that the kernel takes)", 0 },
 	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
 	  "where that is fentry; bracket where the call cannot be found)", 0 },

@@ -47,20 +47,19 @@ def of_side(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("gate", [1, 4])
 def test_two_clocks_agree_in_every_copy(gate: int) -> None:
-    """perf's cpu-clock goes the way of every counter and counts nanoseconds: without looks it is the time."""
+    """perf's cpu-clock goes the way of every counter: nanoseconds of the copy, and of two looks at most."""
     record = counted("--impl", "zero_copy", "--gate", str(gate))
     assert broken_identities(record) == []
     status = {event["name"]: event["status"] for event in record["functions"]["events"]}
     assert status == {"cpu-clock": "counted", "page-faults": "counted"}
+    cost = record["functions"]["read_cost"]
+    assert 0 < cost["low_ns"] <= cost["look_ns"] <= cost["high_ns"] < 100_000
     large = [row for row in record["exact"] if row["category"] in ("deferred", "copy_out") and row["self_ns"]]
     assert large
     for row in large:
-        if row["cpu_clock_ns"] is None:
-            assert "looks' own" in row["reasons"]["cpu_clock_ns"]
-        else:
-            assert row["cpu_clock_ns"] == pytest.approx(row["cpu_ns"], rel=COUNTER_TOLERANCE)
-    cost = record["functions"]["read_cost"]
-    assert 0 < cost["low_ns"] <= cost["look_ns"] <= cost["high_ns"] < 100_000
+        looks_ns = 2 * row["calls"] * cost["look_ns"]
+        least, most = ((1 + sign * COUNTER_TOLERANCE) * row["cpu_ns"] for sign in (-1, 1))
+        assert least <= row["cpu_clock_ns"] <= most + looks_ns
 
 
 def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
@@ -83,15 +82,13 @@ def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
         check=None,
     )
     events = {event["name"]: event for event in record["functions"]["events"]}
-    assert set(events) == {"cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"}
-    columns = {"cycles": "cycles", "LLC-load-misses": "llc_misses", "L1-dcache-load-misses": "l1d_misses"}
-    for name, column in columns.items():
-        rows = [row for row in record["exact"] if row["self_ns"]]
-        if events[name]["status"] == "unsupported":
-            assert events[name]["reason"]
-            assert all(row[column] is None and row["reasons"][column] for row in rows)
-        else:
-            assert sum(row[column] for row in rows) > 0
+    assert set(events) == {"LLC-load-misses"}
+    rows = [row for row in record["exact"] if row["self_ns"]]
+    if events["LLC-load-misses"]["status"] == "unsupported":
+        assert events["LLC-load-misses"]["reason"]
+        assert all(row["llc_misses"] is None and row["reasons"]["llc_misses"] for row in rows)
+    else:
+        assert sum(row["llc_misses"] for row in rows) > 0
 
 
 def kernel_time(record: dict[str, Any], side: str) -> tuple[Counter[str], Counter[str]]:

@@ -87,7 +87,7 @@ def read(kept: Path, impl: str) -> Run:
 
 
 def exact(run: Run) -> Iterator[Figure]:
-    """What the function hooks counted in each copy, with their own looks: nothing is taken off here."""
+    """What the function hooks counted in each copy, with their own looks."""
     for copy in COPIES[run.impl]:
         category, side = ELSEWHERE.get(copy, (copy, None))
         cells = [cell for cell in run.cells if cell["category"] in (copy, f"{copy}_pages")]
@@ -97,7 +97,7 @@ def exact(run: Run) -> Iterator[Figure]:
             known = bool(values) and None not in values
             yield Figure(
                 *(run.impl, copy, column, "exact"),
-                truth=run.truth.of(counted, category, side=side) / run.kib,
+                truth=run.truth.hooked(counted, category, side=side) / run.kib,
                 found=sum(values) / run.kib if known else None,
                 reason=None if known else "not counted" if values else "no function of it is hooked",
             )

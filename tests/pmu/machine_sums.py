@@ -13,6 +13,8 @@ from copyscope.taxonomy.taxonomy import Taxonomy
 TRAMPOLINE = "bpf_trampoline_"
 PROGRAM = re.compile(r"_*bpf_(?!trampoline_)|migrate_(en|dis)able|_*rcu_read_|update_prog_stats")
 NMI = re.compile(r"(asm_exc|first|repeat|end_repeat|exc)_nmi")
+# The account has the making of the notification, too, and what counts pinned pages.
+HOOKED = {"pin": "skb_zerocopy_iter_stream"}
 # A model of time (src/simulator/simpmu.h).
 MISS_CYCLES = {"l1d": 14, "l2": 36, "llc": 150}
 
@@ -26,11 +28,18 @@ class Truth:
     rows: dict[Key, Counter[str]] = field(default_factory=dict)
     hooks: dict[Key, Counter[str]] = field(default_factory=dict)
     interrupts: dict[Key, Counter[str]] = field(default_factory=dict)
+    # Of the rows: what is in an account and not in the function that is hooked for it.
+    around: dict[Key, Counter[str]] = field(default_factory=dict)
 
     def of(self, column: str, category: str, side: str | None = None) -> int:
         """One column of a category's rows, without the instruments."""
         mine = (key for key in self.rows if key[0] == category and key[1] == (side or key[1]))
         return sum(self.rows[key][column] for key in mine)
+
+    def hooked(self, column: str, category: str, side: str | None = None) -> int:
+        """The same of what its hooks can see."""
+        mine = (key for key in self.around if key[0] == category and key[1] == (side or key[1]))
+        return self.of(column, category, side) - sum(self.around[key][column] for key in mine)
 
     def with_instruments(self, column: str, side: str, *, user: bool = True) -> int:
         """One column of all that a side did, with what the instruments did on its time."""
@@ -69,6 +78,10 @@ def truth(stacks: Iterable[output.Stack], text: str, taxonomy: Taxonomy) -> Trut
         counts = getattr(found, whose).setdefault(key, Counter())
         counts.update(stack.counts)
         counts["cycles"] += cycles(stack.counts)
+        if whose == "rows" and kind.category in HOOKED and HOOKED[kind.category] not in frames:
+            around = found.around.setdefault(key, Counter())
+            around.update(stack.counts)
+            around["cycles"] += cycles(stack.counts)
     return found
 
 

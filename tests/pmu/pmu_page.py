@@ -24,10 +24,13 @@ Made on {made} with Linux {kernel}: messages of 64 KiB over loopback; 32 KiB of 
 of LLC; an instruction is a cycle, an L1D miss 14 more, one of L2 36 more, one of the LLC 150 more. All is per
 KiB delivered.
 
-- *exact*: function hooks alone, as they count: with what they do themselves, before anything is taken off.
+- *exact*: function hooks alone, as they count: with what they do themselves. A record has LLC load misses of
+  each copy, and says n/a for L1D load misses, cycles and instructions
+  ([decision 004](../dev/decisions/004-function-hooks.md)).
 - *sampled*: the sampler alone, 8,000 Hz for 0.1 s; in brackets one standard deviation in percent.
 - A run has some hundred messages, and each is beside the truth of its own run. `gather` is all that the
-  sender of two_copy does in user mode; `deferred` and `pin` are of both sides together.
+  sender of two_copy does in user mode; `deferred` and `pin` are of both sides together. Beside *exact*
+  the truth of `pin` is that of the function that is hooked: three quarters of the account's misses.
 
 """
 TITLES = {

@@ -300,7 +300,7 @@ def test_copies_of_which_a_look_was_stopped_are_said_and_mark_a_run_when_they_ar
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--count", "cycles", "--instruments", "sampler"], "no function is hooked"),
+        (["--count", "page-faults", "--instruments", "sampler"], "no function is hooked"),
         (["--count", "teapots", "--instruments", "functions"], "teapots"),
     ],
 )

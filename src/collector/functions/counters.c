@@ -13,9 +13,9 @@
 #include "abi.h"
 #include "counter_trial.h"
 #include "cpu_event.h"
-#include "hooks.h"
 
-#define USUAL "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
+/* Of cycles, instructions and L1D misses the hooks' own are too many (docs/reference/pmu.md). */
+#define USUAL "LLC-load-misses"
 
 /*
  * Odd, so that there is a middle one. Of 31 values in order, the 10th and the 22nd hold their median with 95 % (binomial,
@@ -28,23 +28,11 @@
 /* A look that takes so many times the usual, with caches that a copy has emptied, is none. */
 #define STOPPED_TIMES 10
 
-/* Of the copies between two looks; 0 is none. */
-static const unsigned int copy_sizes[] = { 0, LOOK_COPY_BYTES / 8, LOOK_COPY_BYTES };
-#define COPY_SIZES (sizeof(copy_sizes) / sizeof(*copy_sizes))
-
-/* What one look at the clock and the counters costs, measured by running the program on_read_cost; each sorted. */
+/* What one look at the clock and the counters takes, measured by running the program on_read_cost; sorted. */
 struct read_cost {
 	/* 0: it could not be measured. */
 	int runs;
-	/* The clock alone, and all that a look does. */
-	double clock_ns[COST_RUNS];
 	double look_ns[COST_RUNS];
-	/* What the looks of a copy add to each counter that works, in the order of its place among them. */
-	double added[COPY_SIZES][COUNTERS_MAX][COST_RUNS];
-	/* And those of a hooked function that does nothing, where one could be hooked. */
-	bool hooked;
-	double nothing[COUNTERS_MAX][COST_RUNS];
-	struct bpf_link *links[2];
 };
 
 struct counters {
@@ -113,17 +101,7 @@ int counters__count(const struct counters *counters)
 	return works;
 }
 
-static int aim_at_nothing(struct bpf_program *program, enum bpf_attach_type type, bool load)
-{
-	int err = bpf_program__set_autoload(program, load);
-
-	if (err || !load)
-		return err;
-	return bpf_program__set_type(program, BPF_PROG_TYPE_TRACING) ?: bpf_program__set_expected_attach_type(program, type) ?:
-	       bpf_program__set_attach_target(program, 0, NOTHING);
-}
-
-int counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost, bool fentry)
+void counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost)
 {
 	int count = counters__count(counters);
 
@@ -131,9 +109,6 @@ int counters__prepare(const struct counters *counters, struct copyscope *skel, b
 	if (count)
 		bpf_map__set_max_entries(skel->maps.counter_events, counters->cpus * COUNTERS_MAX);
 	bpf_program__set_autoload(skel->progs.on_read_cost, counters && read_cost);
-	fentry = fentry && read_cost && counters;
-	return aim_at_nothing(skel->progs.on_nothing_enter, BPF_TRACE_FENTRY, fentry) ?:
-	       aim_at_nothing(skel->progs.on_nothing_leave, BPF_TRACE_FEXIT, fentry);
 }
 
 int counters__install(const struct counters *counters, struct copyscope *skel)
@@ -170,57 +145,20 @@ static int by_size(const void *left, const void *right)
 	return (difference > 0) - (difference < 0);
 }
 
-static void note_run(struct read_cost *cost, const struct copyscope *skel, size_t size, int run)
-{
-	for (int i = 0; i < COUNTERS_MAX; i++)
-		cost->added[size][i][run] =
-			(double)(__s64)(skel->bss->looked_counts[i] - skel->bss->plain_counts[i]) / LOOKS;
-	if (copy_sizes[size])
-		return;
-	cost->clock_ns[run] = (double)skel->bss->clock_cost_ns / LOOKS;
-	cost->look_ns[run] = (double)skel->bss->look_cost_ns / (2 * LOOKS);
-}
-
 static void measure_cost(struct read_cost *cost, struct copyscope *skel)
 {
 	LIBBPF_OPTS(bpf_test_run_opts, options);
 
 	cost->runs = 0;
-	for (size_t size = 0; size < COPY_SIZES; size++) {
-		skel->bss->look_copy_bytes = copy_sizes[size];
-		for (int run = 0; run < COST_RUNS; run++) {
-			/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
-			if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options) || options.retval)
-				return;
-			note_run(cost, skel, size, run);
-		}
-		for (int i = 0; i < COUNTERS_MAX; i++)
-			qsort(cost->added[size][i], COST_RUNS, sizeof(double), by_size);
+	for (int run = 0; run < COST_RUNS; run++) {
+		/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
+		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options) || options.retval)
+			return;
+		cost->look_ns[run] = (double)skel->bss->look_cost_ns / (2 * LOOKS);
 	}
-	qsort(cost->clock_ns, COST_RUNS, sizeof(double), by_size);
 	qsort(cost->look_ns, COST_RUNS, sizeof(double), by_size);
 	cost->runs = COST_RUNS;
 	skel->data->look_limit_ns = STOPPED_TIMES * cost->look_ns[COST_RUNS / 2];
-}
-
-/* The way into a hooked function and out of it. Its hooks stay: to let go of them takes a grace period. */
-static void measure_nothing(struct read_cost *cost, struct copyscope *skel)
-{
-	LIBBPF_OPTS(bpf_test_run_opts, options);
-
-	if (!cost->runs || bpf_program__fd(skel->progs.on_nothing_enter) < 0)
-		return;
-	cost->links[0] = bpf_program__attach_trace(skel->progs.on_nothing_leave);
-	cost->links[1] = cost->links[0] ? bpf_program__attach_trace(skel->progs.on_nothing_enter) : NULL;
-	for (int run = 0; cost->links[1] && run < COST_RUNS; run++) {
-		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_nothing_enter), &options))
-			return;
-		for (int i = 0; i < COUNTERS_MAX; i++)
-			cost->nothing[i][run] = skel->bss->nothing_counts[i];
-	}
-	for (int i = 0; i < COUNTERS_MAX; i++)
-		qsort(cost->nothing[i], COST_RUNS, sizeof(double), by_size);
-	cost->hooked = cost->links[1];
 }
 
 /* What was counted so far does not belong to the run. */
@@ -237,7 +175,6 @@ void counters__measure_cost(struct counters *counters, struct copyscope *skel)
 		return;
 	counters__switch(counters, true);
 	measure_cost(&counters->cost, skel);
-	measure_nothing(&counters->cost, skel);
 	counters__switch(counters, false);
 	end_trial(counters);
 }
@@ -286,43 +223,22 @@ json_t *counters__events_json(const struct counters *counters)
 	return array;
 }
 
-/* The medians and their 95 % intervals; `names` are those of the counters that work. */
-static json_t *cost_json(const struct read_cost *cost, const char *const *names, int events)
-{
-	json_t *added = json_array();
-
-	for (size_t size = 0; size < COPY_SIZES; size++)
-		for (int i = 0; i < events; i++) {
-			const double *sorted = cost->added[size][i];
-			/* Without a copy both measure the looks alone: the copy's part comes on top of the dearer way. */
-			double way = cost->hooked ? cost->nothing[i][COST_RUNS / 2] - cost->added[0][i][COST_RUNS / 2] : 0;
-
-			json_array_append_new(added, json_pack("{s:s, s:i, s:f, s:f, s:f}", "name", names[i],
-				"copy_bytes", copy_sizes[size], "count", way + sorted[COST_RUNS / 2],
-				"low", way + sorted[LOW_RANK - 1], "high", way + sorted[HIGH_RANK - 1]));
-		}
-	return json_pack("{s:i, s:i, s:b, s:f, s:f, s:f, s:f, s:o}", "reads", cost->runs * 2 * LOOKS, "events", events,
-			 "hooked", cost->hooked, "clock_ns", cost->clock_ns[COST_RUNS / 2], "look_ns", cost->look_ns[COST_RUNS / 2],
-			 "low_ns", cost->look_ns[LOW_RANK - 1], "high_ns", cost->look_ns[HIGH_RANK - 1], "added", added);
-}
-
+/* The median and its 95 % interval. */
 json_t *counters__cost_json(const struct counters *counters)
 {
-	const char *names[COUNTERS_MAX];
-	int count = 0;
+	const struct read_cost *cost = counters ? &counters->cost : NULL;
 
-	for (int i = 0; counters && i < counters->asked; i++)
-		if (counters->events[i].works)
-			names[count++] = counters->events[i].row.name;
-	return counters && counters->cost.runs ? cost_json(&counters->cost, names, count) : json_null();
+	if (!cost || !cost->runs)
+		return json_null();
+	return json_pack("{s:i, s:i, s:f, s:f, s:f}", "reads", cost->runs * 2 * LOOKS, "events", counters__count(counters),
+			 "look_ns", cost->look_ns[COST_RUNS / 2], "low_ns", cost->look_ns[LOW_RANK - 1],
+			 "high_ns", cost->look_ns[HIGH_RANK - 1]);
 }
 
 void counters__free(struct counters *counters)
 {
 	if (!counters)
 		return;
-	for (int i = 0; i < 2; i++)
-		bpf_link__destroy(counters->cost.links[i]);
 	for (int i = 0; i < counters->asked; i++)
 		cpu_event__close(&counters->events[i]);
 	free(counters);

@@ -247,7 +247,7 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 	err = zerocopy__prepare(functions->zerocopy, skel, only == FUNCTIONS_ALL || only == ROW_ZEROCOPY);
 	skel->data->gate_one_in = functions->options.gate_one_in;
 	skel->rodata->gate_seed = functions->options.seed;
-	err = err ?: counters__prepare(functions->counters, skel, read_cost, functions->all[ROW_receive].way == WAY_FENTRY);
+	counters__prepare(functions->counters, skel, read_cost);
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct programs programs = programs_of(skel, row);
 

@@ -18,23 +18,8 @@ HOOKED = {
 SEND_NS = 1_000_000
 # What a receiver takes otherwise than by a copy.
 WAYS_OUT = ("mapped", "spliced")
-USUAL = ("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses")
-# What the looks of a copy add to each event: to one of so many bytes. Nothing, unless a test says otherwise.
-COPIES = (0, 4096, 32768)
-NO_ADDITION = dict.fromkeys(COPIES, 0.0)
-
-
-def read_cost(counted: Mapping[str, int], adds: Mapping[str, Mapping[int, float]]) -> Record:
-    added = [
-        {
-            **{"name": name, "copy_bytes": bytes_, "count": count},
-            **{"low": 0.99 * count, "high": 1.01 * count},
-        }
-        for name in counted
-        for bytes_, count in adds.get(name, NO_ADDITION).items()
-    ]
-    cost = {"reads": 496, "events": len(counted), "hooked": True, "clock_ns": 31.0, "look_ns": 170.0}
-    return {**cost, "low_ns": 169.0, "high_ns": 171.25, "added": added}
+USUAL = ("LLC-load-misses",)
+READ_COST = {"reads": 496, "events": 1, "look_ns": 170.0, "low_ns": 169.0, "high_ns": 171.25}
 
 
 def _event(name: str, counted: Mapping[str, int], running: Mapping[str, float]) -> Record:
@@ -55,12 +40,11 @@ def with_functions(
     spread: float = 0.0,
     counted: Mapping[str, int] = MappingProxyType({}),
     running: Mapping[str, float] = MappingProxyType({}),
-    adds: Mapping[str, Mapping[int, float]] = MappingProxyType({}),
 ) -> Record:
     """The raw record (phases must include `functions`) as a collector with function hooks would report it.
 
     One copy in `gate` is timed, with this relative standard deviation between them. `counted` are events and
-    how many of them happen per ns; those in `running` shared the PMU; `adds`: by looks, by event and size.
+    how many of them happen per ns; those in `running` shared the PMU.
     """
     record = copy.deepcopy(raw)
     segments = [s for s in record["run"]["segments"] if "functions" in s["phase"]]
@@ -99,7 +83,7 @@ def with_functions(
         **_life(segments),
         "gate": gate,
         "events": [_event(name, counted, running) for name in dict.fromkeys((*USUAL, *counted))],
-        "read_cost": read_cost(counted, adds) if counted else None,
+        "read_cost": dict(READ_COST) if counted else None,
     }
     record["run"] |= {"tier": "exact", "tier_reason": f"function hooks: {len(HOOKED)} by fentry"}
     record["hooks"] += [

@@ -8,15 +8,8 @@ from msgspec import structs
 
 from copyscope import stats
 from copyscope.machine.cpu import parse_cpu_list
-from copyscope.record.derived import CopyRun, ExactRow, Notified, OwnerLife, TakenOff, ZerocopyLife
-from copyscope.record.instruments import (
-    AddedCount,
-    CopyOwner,
-    CountedEvent,
-    FunctionCell,
-    Functions,
-    ReadCost,
-)
+from copyscope.record.derived import CopyRun, ExactRow, Notified, OwnerLife, ZerocopyLife
+from copyscope.record.instruments import CopyOwner, CountedEvent, FunctionCell, Functions
 from copyscope.record.measured import Measured
 from copyscope.record.sections import Interval, Rows
 from copyscope.record.segments import delivered_bytes, select, total
@@ -26,8 +19,6 @@ from copyscope.taxonomy.events import EVENT_COLUMNS
 PHASE = "functions"
 # Of each hook on that life; they are attached together, or not at all.
 HOOK = "zerocopy_use"
-# What stands for a copy and moves no byte through the caches.
-UNCOPIED = ("pin", "mapped")
 # The columns of a row that come from counters: key of the row -> the event.
 COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "cpu_clock_ns": "cpu-clock",
@@ -37,21 +28,17 @@ COUNTED = {key: names[0] for key, names in EVENT_COLUMNS.items()} | {
     "itlb_load_misses": "iTLB-load-misses",
 }
 Events = Mapping[str, CountedEvent]
-# A number whose own looks are not known better than this part of it is none.
-HELD = 0.05
-# What the looks of the traffic's copies add may be that much more or less than those of the copies by which
-# looks are measured: caches are in another state. Instructions are the same, if the way into a hook was
-# measured, too.
-UNLIKE = 0.10
-UNLIKE_INSTRUCTIONS = 0.02
+# By how much the laboratory found a column too large, at most, for the hooks' own work in it. How much that
+# is in a copy nobody knows: what was made to measure it is not like the traffic (decision 004).
+OWN_WORK = {"l1d_misses": 0.2, "cycles": 0.6, "instructions": 24.0}
 
 
 def exact_rows(raw: Measured) -> list[ExactRow]:
     """One row per copy, side and context, over the functions segments.
 
     cpu_ns is CPU time of all calls, and so are the counters. Where only some were timed, they are estimated
-    from these: method `exact 1/N`, with an interval of the time. What the looks of a copy add to its counters
-    is taken off. Copies on the time of others have no row: whose they were these hooks do not know.
+    from these: method `exact 1/N`, with an interval of the time. Copies on the time of others have no row:
+    whose they were these hooks do not know.
     """
     functions = raw.functions
     if functions is None:
@@ -102,9 +89,7 @@ def _row(cell: FunctionCell, functions: Functions, events: Events, kib: float, s
     if reason:
         reasons["ci"] = reason
     names = {name: name for name in sorted(events.keys() - COUNTED.values())}
-    counters, taken = _counters(cell, functions, events, COUNTED, reasons)
-    raw, taken_of_raw = _counters(cell, functions, events, names, reasons)
-    taken += taken_of_raw
+    raw = _counters(cell, events, names, reasons)
     return ExactRow(
         *(reasons, cell.side, cell.context),
         cpu_ns=cpu_ns,
@@ -118,34 +103,28 @@ def _row(cell: FunctionCell, functions: Functions, events: Events, kib: float, s
         timed_calls=cell.timed_calls,
         self_ns=cell.self_ns,
         raw=raw,
-        taken_off=taken,
-        **counters,
+        **_counters(cell, events, COUNTED, reasons),
     )
 
 
 def _counters(
-    cell: FunctionCell,
-    functions: Functions,
-    events: Events,
-    columns: Mapping[str, str],
-    reasons: dict[str, str],
-) -> tuple[dict[str, Any], list[TakenOff]]:
-    """Each column that comes from a counter, and what was taken off; a reason for each that is not known."""
+    cell: FunctionCell, events: Events, columns: Mapping[str, str], reasons: dict[str, str]
+) -> dict[str, Any]:
+    """Each column that comes from a counter; a reason for each that is not known."""
     found: dict[str, float | None] = {}
-    taken: list[TakenOff] = []
-    cost = functions.read_cost
     for key, name in columns.items():
-        found[key], reason = None, _why_uncounted(cell, events.get(name), name)
-        if reason is None:
-            off = None if cost is None else taken_off(cell, cost, key, name)
-            known = name == "instructions" and cost is not None and cost.hooked
-            unlike = UNLIKE_INSTRUCTIONS if known else UNLIKE
-            counted = cell.counters[name] * cell.calls / cell.timed_calls
-            found[key], reason = _without(counted, events[name], off, unlike)
-            taken += [off] if off is not None else []
-        if reason is not None:
+        reason = _why_unknown(key) or _why_uncounted(cell, events.get(name), name)
+        found[key] = None if reason else round(_whole(cell, events[name]))
+        if reason:
             reasons[key] = reason
-    return found, taken
+    return found
+
+
+def _why_unknown(column: str) -> str | None:
+    if column not in OWN_WORK:
+        return None
+    most = f"{OWN_WORK[column]:+,.0%}"
+    return f"the hooks' own work is in it: up to {most} in the laboratory (docs/reference/pmu.md)"
 
 
 def _why_uncounted(cell: FunctionCell, event: CountedEvent | None, name: str) -> str | None:
@@ -158,40 +137,10 @@ def _why_uncounted(cell: FunctionCell, event: CountedEvent | None, name: str) ->
     return None if event.running else f"{name}: it never got a counter of the PMU"
 
 
-def _without(
-    counted: float, event: CountedEvent, off: TakenOff | None, unlike: float
-) -> tuple[float | None, str | None]:
-    """A counter as if it had counted all the time, without what the looks added; or (None, why not)."""
-    whole = counted / (event.running or 1.0) if event.status == "scaled" else counted
-    if off is None:
-        return None, f"{event.name}: what the looks at it add could not be measured on this kernel"
-    left = whole - off.count
-    unsure = max((off.high - off.low) / 2, unlike * abs(off.count))
-    if unsure > HELD * left:
-        part = f"{off.count / whole:.0%} of it is" if whole else "it is"
-        return None, f"{event.name}: {part} the looks' own: the rest is not known within {HELD:.0%}"
-    return round(left), None
-
-
-def taken_off(cell: FunctionCell, cost: ReadCost, column: str, name: str) -> TakenOff | None:
-    """What looks would add to a counter if all calls of a cell were timed; None: it was not measured."""
-    rows = [row for row in cost.added if row.name == name]
-    if not rows:
-        return None
-    bytes_ = 0.0 if cell.category in UNCOPIED else cell.bytes / cell.calls
-    count, low, high = (cell.calls * between(rows, bytes_, end) for end in ("count", "low", "high"))
-    return TakenOff(column, count, low, high)
-
-
-def between(rows: Sequence[AddedCount], bytes_: float, name: str) -> float:
-    """What looks add to a copy of so many bytes: linear between the sizes that were measured."""
-    rows = sorted(rows, key=lambda row: row.copy_bytes)
-    one = [row for row in rows if row.copy_bytes <= bytes_][-1]
-    other = next((row for row in rows if row.copy_bytes > bytes_), one)
-    width = other.copy_bytes - one.copy_bytes
-    part = (bytes_ - one.copy_bytes) / width if width else 0.0
-    low, high = float(getattr(one, name)), float(getattr(other, name))
-    return low + part * (high - low)
+def _whole(cell: FunctionCell, event: CountedEvent) -> float:
+    """As if each call had been timed, and the event had counted all the time."""
+    counted = cell.counters[event.name] * cell.calls / cell.timed_calls
+    return counted / (event.running or 1.0) if event.status == "scaled" else counted
 
 
 def interval(cell: FunctionCell) -> tuple[Interval | None, str | None]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from copyscope.ledger.attribution import Key, SideTime, Weights, counters_of, interval, weights_of
 from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
-from copyscope.ledger.functions import PHASE, exact_rows
 from copyscope.record.derived import AccountRow, EventEstimate, StageRow
 from copyscope.record.instruments import Counter, Event
 from copyscope.record.measured import Measured
@@ -91,7 +90,7 @@ def why_not_divided(events: Iterable[Event], side: str, names: Sequence[str]) ->
     event = next((event for event in events if event.name in names), None)
     if event is None:
         # No counter of the PMU is left for it beside those that are sampled.
-        return f"{names[0]}: counted for the {side} as a whole, not sampled (function hooks count it)"
+        return f"{names[0]}: counted for the {side} as a whole, not sampled"
     why = f": {event.reason}" if event.reason else f", but not sampled on the {side}"
     return f"{names[0]}: counted for the {side} as a whole{why}"
 
@@ -140,7 +139,6 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
     """
     program = raw.target is not None
     kib, events = delivered_kib(raw), events_of(raw)
-    hooked = hooked_instructions(raw, kib)
     rows = []
     for account in ACCOUNTS:
         if program and account not in moved:
@@ -158,7 +156,6 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
                     cells |= gather_cost(raw, times[side], kib)
                 flow = moved.get(account, NOTHING)
                 cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
-                cells |= instruction_cells(cells, hooked.get((account, side, context)))
                 rows.append(AccountRow(account=account, **cells))
     return rows
 
@@ -179,26 +176,6 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
                     cells = without_gather(cells, gather_ns, times[side], kib)
                 rows.append(StageRow(stage=stage, **cells))
     return rows
-
-
-def hooked_instructions(raw: Measured, kib: float) -> dict[tuple[str, str, str], tuple[float, str]]:
-    """Instructions of each copy in so many KiB, and the method, where its hooks know them."""
-    hooked_kib = delivered_bytes(select(raw.run.segments, PHASE)) / 1024
-    if not hooked_kib:
-        return {}
-    return {
-        (row.category, row.side, row.context): (round(row.instructions * kib / hooked_kib), row.method)
-        for row in exact_rows(raw)
-        if row.instructions is not None
-    }
-
-
-def instruction_cells(cells: Cells, hooked: tuple[float, str] | None) -> Cells:
-    """Instructions are sampled nowhere: those of a copy are what its hooks counted."""
-    if hooked is None or cells["instructions"] is not None:
-        return {"instructions_method": None}
-    reasons = {name: why for name, why in cells["reasons"].items() if name != "instructions"}
-    return {"instructions": hooked[0], "instructions_method": hooked[1], "reasons": reasons}
 
 
 def key_of(row: AccountRow | StageRow) -> Key:

@@ -117,10 +117,9 @@ INSTRUMENTS = """
                         preempts itself (7.x)
 --frequency HZ          samples per second of each CPU; default {frequency_hz}
 --gate N                where functions are hooked, time one copy in N; all are counted; {gate}
---count LIST            events to count per hooked function, at most 4: cycles, instructions, LLC-load-misses,
-                        L1-dcache-load-misses (these are the default), dTLB-load-misses, dTLB-store-misses,
-                        iTLB-load-misses, cpu-clock, page-faults, or rHEX, the number of an event of this
-                        processor (perf-list(1)); or none
+--count LIST            events to count per hooked function, at most 4: LLC-load-misses (the default),
+                        dTLB-load-misses, dTLB-store-misses, iTLB-load-misses, cpu-clock, page-faults, or
+                        rHEX, the number of an event of this processor (perf-list(1)); or none
 --seed SEED             order of the segments; default: a new one, recorded
 """
 RUNS = """

@@ -14,10 +14,10 @@ INSTRUMENTS = ("counters", "calls", "sampler", "functions")
 SAMPLED = ("counters", "calls", "sampler")
 # What works where no hook does: on kernels without BTF.
 HOOKLESS = ("counters", "sampler")
-# What the function hooks can count (src/collector/counters.c), at most so many at once.
+# What the function hooks can count (src/collector/kernel/pmu.c), at most so many at once.
 COUNTABLE = (
-    *("cycles", "instructions", "LLC-load-misses", "L1-dcache-load-misses"),
-    *("dTLB-load-misses", "dTLB-store-misses", "iTLB-load-misses", "cpu-clock", "page-faults"),
+    *("LLC-load-misses", "dTLB-load-misses", "dTLB-store-misses", "iTLB-load-misses"),
+    *("cpu-clock", "page-faults"),
 )
 # And an event of this processor's own, by the number that its vendor gives: perf-list(1).
 RAW_EVENT = re.compile(r"r[0-9a-fA-F]{1,16}")

@@ -100,7 +100,6 @@ class AccountRow(SampledCost):
     bytes_method: how they were found
     bytes_by: who counted them: `program` or `kernel`
     calls_method: `exact`, or `scaled` from the `bytes` segments
-    instructions_method: of the function hooks (`exact`, `exact 1/N`), for as many KiB as in these segments
     events: of each hardware event that is not null: how well its count is known
     """
 
@@ -110,7 +109,6 @@ class AccountRow(SampledCost):
     calls: int | None
     bytes_by: str | None = None
     calls_method: str | None = None
-    instructions_method: str | None = None
     events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
 
 
@@ -122,18 +120,6 @@ class StageRow(SampledCost):
 
     stage: str
     events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
-
-
-class TakenOff(Section):
-    """What the looks of a row's copies added to a counter, and was taken off.
-
-    column: of the row
-    """
-
-    column: str
-    count: float
-    low: float
-    high: float
 
 
 class ExactRow(Cost):
@@ -153,7 +139,6 @@ class ExactRow(Cost):
     dtlb_load_misses: float | None
     dtlb_store_misses: float | None
     itlb_load_misses: float | None
-    taken_off: list[TakenOff]
     raw: dict[str, float | None] | None = None
 
 

@@ -77,7 +77,7 @@ class FunctionCell(Section):
     timed_calls: of these, looked at with clock and counters
     self_ns: of the timed ones, without what interrupted them
     self_ns_squared: sum of the squares of what each took
-    counters: of the timed ones, with what their looks added
+    counters: of the timed ones, with what the hooks did in them
     """
 
     side: str
@@ -151,36 +151,19 @@ class CountedEvent(Event, kw_only=True):
     cpus: str | None = None
 
 
-class AddedCount(Section):
-    """What the two looks of a copy add to a counter.
-
-    copy_bytes: of a copy of so many bytes
-    """
-
-    name: str
-    copy_bytes: int
-    count: float
-    low: float
-    high: float
-
-
 class ReadCost(Section):
     """What it costs to look at the clock and the counters once.
 
-    reads: looks at the start, around copies of copyscope's own
-    hooked: `added` has the way into a hooked function and out of it
-    clock_ns: to read the clock alone, median
+    reads: looks at the start
+    events: counters that are read with the clock
     look_ns: all that a hook does where a copy begins or ends, median
     """
 
     reads: int
     events: int
-    hooked: bool
-    clock_ns: float
     look_ns: float
     low_ns: float
     high_ns: float
-    added: list[AddedCount]
 
 
 class Functions(Section):

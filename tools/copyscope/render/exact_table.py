@@ -7,24 +7,24 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.grouping import gathered
+from copyscope.ledger.functions import OWN_WORK
 from copyscope.ledger.verdict import stopped_looks
 from copyscope.record.check import typed
 from copyscope.record.segments import Record
 from copyscope.render.layout import Table, heading, labelled, wrap
 from copyscope.render.ledger_table import interval_per_kib, plain_reason, rate
 
-# Columns that come from counters: key of the row, title, payload bytes that the number is for.
-COUNTED = (
-    ("cycles", "cycles/B", 1),
-    ("instructions", "instr/B", 1),
-    ("l1d_misses", "L1D miss/KiB", 1024),
-    ("llc_misses", "LLC miss/KiB", 1024),
-    ("cpu_clock_ns", "cpu-clock ns/KiB", 1024),
-    ("page_faults", "faults/KiB", 1024),
-    ("dtlb_load_misses", "dTLB load miss/KiB", 1024),
-    ("dtlb_store_misses", "dTLB store miss/KiB", 1024),
-    ("itlb_load_misses", "iTLB miss/KiB", 1024),
-)
+# Columns that come from counters, by key of the row.
+COUNTED = {
+    "llc_misses": "LLC miss/KiB",
+    "cpu_clock_ns": "cpu-clock ns/KiB",
+    "page_faults": "faults/KiB",
+    "dtlb_load_misses": "dTLB load miss/KiB",
+    "dtlb_store_misses": "dTLB store miss/KiB",
+    "itlb_load_misses": "iTLB miss/KiB",
+}
+# Of these the laboratory has the truth (docs/reference/pmu.md).
+PROVEN = ("llc_misses",)
 
 
 def exact_lines(record: Record, width: int) -> list[Text]:
@@ -36,8 +36,8 @@ def exact_lines(record: Record, width: int) -> list[Text]:
     lines = heading("EXACT", note, width)
     gated = record["functions"]["gate"] > 1
     titles = ("calls", "bytes", "own time", "ns/KiB", "95 % interval", "share")
-    raw = sorted({name for row in rows for name in row.get("raw", {})})
-    counted = [title for _, title, _ in COUNTED] + [f"{name}/KiB" for name in raw]
+    raw = sorted({name for row in rows for name in (row.get("raw") or {})})
+    counted = [*COUNTED.values(), *(f"{name}/KiB" for name in raw)]
     table = Table(("in", "side", "where"), *titles, *counted)
     for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
         per_kib = _per_kib(row)
@@ -49,7 +49,7 @@ def exact_lines(record: Record, width: int) -> list[Text]:
             None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
             interval_per_kib(row["ci"], per_kib) if gated else None,
             units.format_percent(row["share"]),
-            *(rate(row[key], per_kib, bytes_ / 1024) for key, _, bytes_ in COUNTED),
+            *(rate(row[key], per_kib) for key in COUNTED),
             *(rate(row["raw"][name], per_kib) for name in raw),
         )
     lines += table.lines(width)
@@ -76,7 +76,7 @@ def _notes(record: Record) -> Iterator[str]:
     if stopped is not None and stopped[0]:
         count, of = map(units.format_count, stopped)
         yield f"left out: {count} of {of} timed copies: a look at the clock was stopped in its middle"
-    yield from _taken_off(record)
+    yield from _own_work(record)
     for event in functions["events"]:
         if event["status"] == "scaled":
             ran = f"ran {event['running'] * 100:.0f} % of the time"
@@ -91,25 +91,20 @@ def _notes(record: Record) -> Iterator[str]:
         yield f"n/a: {', '.join(names)} per function: {reason}"
 
 
-def _taken_off(record: Record) -> Iterator[str]:
-    """What a look costs; what those of copies added to their counters, and that it is in no row."""
+def _own_work(record: Record) -> Iterator[str]:
+    """What a look costs, and which counters have its work in them."""
     cost = record["functions"]["read_cost"]
-    if cost is None:
-        return
-    yield (
-        f"a look where a copy begins or ends takes {cost['look_ns']:.0f} ns ({cost['low_ns']:.0f} to"
-        f" {cost['high_ns']:.0f}, {cost['reads']:,} looks)"
-    )
-    parts = []
-    for column in dict.fromkeys(off["column"] for row in record["exact"] for off in row["taken_off"]):
-        rows = [row for row in record["exact"] if {**row, **row.get("raw", {})}[column] is not None]
-        offs = [off for row in rows for off in row["taken_off"] if off["column"] == column]
-        off, low, high = (sum(one[key] for one in offs) for key in ("count", "low", "high"))
-        whole = (off + sum({**row, **row.get("raw", {})}[column] for row in rows)) / 100
-        if whole > 0:
-            parts.append(f"{column} {off / whole:.1f} % ({low / whole:.1f} to {high / whole:.1f})")
-    if parts:
-        yield f"of what was counted in copies, this was the looks' own and is taken off: {', '.join(parts)}"
+    if cost is not None:
+        yield (
+            f"a look where a copy begins or ends takes {cost['look_ns']:.0f} ns ({cost['low_ns']:.0f} to"
+            f" {cost['high_ns']:.0f}, {cost['reads']:,} looks)"
+        )
+    rows = [row | (row.get("raw") or {}) for row in record["exact"]]
+    keys = [*COUNTED, *sorted({name for row in record["exact"] for name in (row.get("raw") or {})})]
+    known = [key for key in keys if any(row[key] is not None for row in rows)]
+    if unproven := [key for key in known if key not in PROVEN]:
+        yield f"the hooks' own work is in {', '.join(unproven)}, and nobody has measured how much of it"
+    yield f"n/a: {', '.join(OWN_WORK)} of a copy: the hooks' own work is in it (docs/reference/pmu.md)"
 
 
 def life_lines(record: Record, width: int) -> list[Text]:
