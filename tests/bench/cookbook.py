@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "live"))
 
 from copyscope.crosscheck.peer import IN_TRACEFS  # noqa: E402
-from copyscope.stats import paired_ratio  # noqa: E402
+from copyscope.stats import ratio_of  # noqa: E402
 from test_bpftrace import COOKBOOK, EXCHANGE, RECIPES, missing  # noqa: E402
 
 PAIRS = int(os.environ.get("COPYSCOPE_PAIRS", "7"))
@@ -71,12 +71,12 @@ def measure(names: Sequence[str]) -> dict[str, Any]:
             )
             for _ in range(PAIRS)
         ]
-        cost = paired_ratio(pairs, seed=1)
+        cost = ratio_of(pairs)
         scripts[name] = {
             "kernel": platform.release(),
             "output": output,
             "pairs_gbps": pairs,
-            "cost": {"ratio": cost.value, "low": cost.interval.low, "high": cost.interval.high},
+            "cost": {"ratio": cost.value, "low": cost.low, "high": cost.high},
         }
     version = run(["bpftrace", "--version"]).strip()
     return {

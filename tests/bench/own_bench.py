@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from copyscope import paths
-from copyscope.compare import estimates
+from copyscope.judge import estimates
 from copyscope.record import records_file, store
 from copyscope.sweep import results
 from copyscope.sweep.rewriting import strip

@@ -11,7 +11,7 @@ from browser import look
 from builders.sweep import store, sweep
 from builders.watched import watched_record
 from copyscope.commands import report
-from copyscope.crossover import advice
+from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.render.exports import FORMATS
 

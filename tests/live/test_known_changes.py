@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 from copyscope import paths, stats
 from copyscope.commands import compare, diff
-from copyscope.compare import difference
-from copyscope.compare.difference import (
+from copyscope.judge import difference
+from copyscope.judge.difference import (
     CPU,
     GOODPUT,
     UNSURE,
@@ -35,8 +35,8 @@ from copyscope.compare.difference import (
     enough,
     metric_row,
 )
-from copyscope.compare.estimates import row_costs
-from copyscope.compare.metrics import Reading
+from copyscope.judge.estimates import row_costs
+from copyscope.judge.metrics import Reading
 
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
 REPEATS = os.environ.get("COPYSCOPE_REPEATS")

@@ -14,13 +14,14 @@ from builders.watched import SIZE, watched_record
 from copyscope import paths
 from copyscope.commands import crossover, entry, watch
 from copyscope.commands.watch import read_crossovers
-from copyscope.crossover import advice
-from copyscope.crossover import nearest as crossover_near
+from copyscope.judge import advice, crossover_file
+from copyscope.judge.crossover_file import Found
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.render import first_screen
 from copyscope.render.advice import advice_lines
+from msgspec import convert, to_builtins
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -64,8 +65,12 @@ def derived(*, local: bool = False, files: bool = True, **options: Any) -> Recor
     return derive(raw)
 
 
+def known(*rows: Record) -> list[Found]:
+    return convert(rows, list[Found])
+
+
 def advised(full: Record, *rows: Record) -> Record:
-    made = advice.advise(full, list(rows) or None)
+    made = advice.advise(full, known(*rows) or None)
     assert store.validate(full | {"advice": made}) == []
     return made
 
@@ -91,8 +96,8 @@ def test_a_crossover_of_another_machine_is_not_believed() -> None:
         "6.18.44: run sudo copyscope crossover --out results/host/crossover-6.18.0-test (two minutes)" in text
     )
     assert "would help" not in text and " times" not in text
-    assert advice.advise(derived(), [other])["crossover"] is None
-    assert advice.advise(derived(), [other, CROSSOVER])["crossover"] == CROSSOVER
+    assert advice.advise(derived(), known(other))["crossover"] is None
+    assert advice.advise(derived(), known(other, CROSSOVER))["crossover"] == CROSSOVER
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
 def test_what_it_would_save_or_cost(change: Record, words: str) -> None:
     full = derived()
     for sends in (full, derived(receives=4096)):  # its reads are no sends
-        assert crossover_near.sending_share(typed_whole(sends)) == pytest.approx(SENDING, rel=0.01)
+        assert crossover_file.sending_share(typed_whole(sends)) == pytest.approx(SENDING, rel=0.01)
     assert words in said(full, CROSSOVER | change)
 
 
@@ -156,13 +161,13 @@ def test_without_timed_calls_it_is_said_of_the_sends_alone() -> None:
 def test_the_ratio_at_its_size_is_that_of_the_measured_sizes_around_it() -> None:
     """Straight in the logarithm of the size; beyond them it is that of the nearest, which is named."""
     for size_bytes, nearest in {1: 4_096, 4_096: 4_096, SIZE: SIZE, 1 << 30: SIZE}.items():
-        size, ratio = crossover_near.ratio_at(CROSSOVER, size_bytes) or pytest.fail("no ratio")
+        size, ratio = crossover_file.ratio_at(*known(CROSSOVER), size_bytes) or pytest.fail("no ratio")
         assert (size, ratio.value) == (nearest, 2.5 if nearest == 4_096 else 0.8)
-    size, ratio = crossover_near.ratio_at(CROSSOVER, 16_384) or pytest.fail("no ratio")
+    size, ratio = crossover_file.ratio_at(*known(CROSSOVER), 16_384) or pytest.fail("no ratio")
     assert size == 16_384 and ratio.value == pytest.approx((2.5 * 0.8) ** 0.5)
     assert ratio.low is not None and ratio.high is not None
     assert ratio.low < (2.0 * 0.75) ** 0.5 < ratio.value < (3.0 * 0.9) ** 0.5 < ratio.high
-    assert crossover_near.ratio_at(CROSSOVER | {"measured": []}, SIZE) is None
+    assert crossover_file.ratio_at(*known(CROSSOVER | {"measured": []}), SIZE) is None
     assert " times" not in said(derived(), CROSSOVER | {"measured": []})
 
 
@@ -170,7 +175,7 @@ def test_sendfile_has_its_own_crossover() -> None:
     full = derived()
     text = said(full, CROSSOVER, SENDFILE)
     assert "Sendfile paid at every size" in text and "At 64 KiB sendfile took 0.80 times" in text
-    assert advice.advise(full, [CROSSOVER, SENDFILE])["sendfile"] == SENDFILE
+    assert advice.advise(full, known(CROSSOVER, SENDFILE))["sendfile"] == SENDFILE
     text = said(full, CROSSOVER)
     assert "Cannot tell what sendfile would save: it is not in the crossover that was measured" in text
 
@@ -189,7 +194,7 @@ def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
     assert "to turn it off would save 5 % (3 to 7 %) of its CPU time" in text
     assert "no more than this can be saved" not in text and "Sendfile" not in text
     assert "takes the gain away" not in text  # the cause says it
-    most = advice.advise(full, [never])["most_to_save"]
+    most = advice.advise(full, known(never))["most_to_save"]
     assert most == pytest.approx({"share": 0.25, "low": 0.2179, "high": 0.2862}, abs=0.001)
 
 
@@ -216,13 +221,13 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
     oldest = older | {"file": "oldest"}
     rows = [newest, older | {"quantity": "goodput_gbps"}, older, oldest]
     near, far = derived(local=True), derived()
-    assert advice.advise(near, rows)["crossover"] == older
-    assert [crossover_near.distance(row, typed_whole(near)) for row in (older, newest, CROSSOVER)] == [
+    assert advice.advise(near, known(*rows))["crossover"] == older
+    assert [crossover_file.distance(row, typed_whole(near)) for row in known(older, newest, CROSSOVER)] == [
         0,
         1,
         2,
     ]
-    assert advice.advise(far, [*rows, CROSSOVER])["crossover"] == CROSSOVER
+    assert advice.advise(far, known(*rows, CROSSOVER))["crossover"] == CROSSOVER
 
 
 def test_what_would_stop_it() -> None:
@@ -451,7 +456,7 @@ def test_an_answer_fits_one_screen_and_says_how_many_reasons_it_has_no_room_for(
 ) -> None:
     """A line is left for the prompt; with room for them all reasons are there."""
     full = derived(**options)
-    made = full["advice"] = advice.advise(full, rows or None)
+    made = full["advice"] = advice.advise(full, known(*rows) or None)
     screens = {}
     for height in (24, 60):
         console = Console(file=io.StringIO(), width=80, height=height, color_system=None, force_terminal=True)
@@ -495,9 +500,9 @@ def test_the_newest_comes_first_and_a_broken_one_is_left_out(
     (tmp_path / "host" / "broken" / "crossover.json").write_text("{")
     rows = read_crossovers([tmp_path / "host"], HERE)
     assert rows is not None
-    assert [Path(row["file"]).parent.name for row in rows] == ["new", "older", "undated"]
-    assert [row["path"] for row in rows] == ["loopback", "veth", "veth"]
-    assert rows[0]["file"].endswith("host/new/crossover.json")
+    assert [Path(row.file).parent.name for row in rows] == ["new", "older", "undated"]
+    assert [row.path for row in rows] == ["loopback", "veth", "veth"]
+    assert rows[0].file.endswith("host/new/crossover.json")
     assert ".json: left out, not a crossover file" in capsys.readouterr().err  # long names are cut
     assert read_crossovers([tmp_path / "nobody"], HERE) is None
 
@@ -516,7 +521,7 @@ def test_the_name_of_a_host_is_not_the_machine(
 ) -> None:
     keep(tmp_path / "vm" / "some" / "crossover.json", machine=machine)
     rows = read_crossovers([tmp_path / "vm"], HERE)
-    assert rows is not None and [row["elsewhere"] for row in rows] == [elsewhere]
+    assert rows is not None and [row.elsewhere for row in rows] == [elsewhere]
 
 
 def test_the_crossovers_of_this_tree_can_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -530,10 +535,12 @@ def test_the_crossovers_of_this_tree_can_be_used(tmp_path: Path, capsys: pytest.
     machine = json.loads(capsys.readouterr().out)["machine"]
     rows = read_crossovers([host], machine)
     assert rows
-    assert "Zero-copy never paid" in said(derived(local=True), *rows)
-    assert "Cannot tell whether zero-copy would pay" in said(derived(), *rows)
+    assert "Zero-copy never paid" in said(derived(local=True), *to_builtins(rows))
+    assert "Cannot tell whether zero-copy would pay" in said(derived(), *to_builtins(rows))
     strange = read_crossovers([host], machine | {"cpu_model": "another"})
-    assert strange and f"measured on {machine['cpu_model']}: run" in said(derived(local=True), *strange)
+    assert strange and f"measured on {machine['cpu_model']}: run" in said(
+        derived(local=True), *to_builtins(strange)
+    )
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

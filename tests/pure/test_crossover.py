@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from builders.priced import Prices, pages_touched, priced
 from copyscope import units
-from copyscope.compare.estimates import Estimate
-from copyscope.crossover import crossover, document, interpolation, pair, split
-from copyscope.crossover.crossover import Crossover
 from copyscope.errors import UsageError
+from copyscope.judge import crossover, crossover_file, estimates, interpolation
+from copyscope.judge.crossover import Crossover
+from copyscope.stats import Estimate
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,15 +123,15 @@ def test_several_changes_of_sides_are_said_and_no_size() -> None:
     )
 
 
-def estimates(values: dict[int, float]) -> dict[int, Estimate]:
+def within_a_tenth(values: dict[int, float]) -> dict[int, Estimate]:
     return {size: Estimate(value, 0.9 * value, 1.1 * value, 0.95, 3) for size, value in values.items()}
 
 
 def test_a_cost_between_measured_sizes() -> None:
     """Of a price for each call alone it is exact; of one for bytes, too, the interval holds it."""
-    calls = interpolation.at_size(estimates({1024: 8.0, 4096: 2.0}), 2048)
+    calls = interpolation.at_size(within_a_tenth({1024: 8.0, 4096: 2.0}), 2048)
     assert calls is not None and calls.value == pytest.approx(4.0)
-    mixed = estimates({size: 5000 / size + 0.2 for size in (1024, 65_536)})
+    mixed = within_a_tenth({size: 5000 / size + 0.2 for size in (1024, 65_536)})
     for size in (2048, 10_000, 40_000):
         found = interpolation.at_size(mixed, size)
         assert found is not None and found.low is not None and found.high is not None
@@ -143,13 +143,13 @@ def test_a_cost_between_measured_sizes() -> None:
     once = {size: Estimate(1.0, None, None, 0.0, 1) for size in (1024, 4096)}
     assert interpolation.at_size(once, 2048) == Estimate(1.0, None, None, 0.0, 1)
     # Half way by the logarithm of the size; what is zero somewhere has no logarithm of its own.
-    from_zero = interpolation.at_size(estimates({1024: 0.0, 4096: 3.0}), 2048)
+    from_zero = interpolation.at_size(within_a_tenth({1024: 0.0, 4096: 3.0}), 2048)
     assert from_zero is not None and from_zero.value == pytest.approx(1.5)
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=6, unique=True), st.floats(0, 1))
 def test_a_cost_between_two_sizes_lies_between_theirs(values: list[float], part: float) -> None:
-    measured = estimates({64 * 4**index: value for index, value in enumerate(values)})
+    measured = within_a_tenth({64 * 4**index: value for index, value in enumerate(values)})
     size = 64 * 4 ** (part * (len(values) - 1))
     found = interpolation.at_size(measured, min(size, max(measured)))
     assert found is not None and found.low is not None and found.high is not None
@@ -204,7 +204,7 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     at = answer(records)
     assert at.verdict == "never"
     assert (at.size_bytes, at.low, at.high) == (None, None, None)
-    text = document.sentence(found, records)
+    text = crossover_file.sentence(found, records)
     assert text.startswith(
         "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs), "
     )
@@ -219,10 +219,10 @@ def test_goodput_may_say_otherwise_than_the_senders_time() -> None:
     found = crossovers(records)
     # Of four threads it is not asked here, though it stands first.
     of_four = [replace(at, threads=4, verdict="always") for at in found if at.quantity == "goodput_gbps"]
-    text = document.sentence([*of_four, *found], records)
+    text = crossover_file.sentence([*of_four, *found], records)
     assert "zero-copy pays above 13.8 KiB" in text and text.endswith("In goodput: zero-copy never wins.")
     assert ", 1 thread, against one-copy)." in text
-    rows = document.document(records, crossovers(records), [])["crossovers"]
+    rows = crossover_file.document(records, crossovers(records), [])["crossovers"]
     for at in (at for row in rows for at in row["measured"]):
         assert at["low"] <= at["ratio"] <= at["high"]
 
@@ -231,7 +231,7 @@ def test_always_better() -> None:
     cheap: Prices = {"pin": {"call": 100.0}, "packets": {"call": 300.0, "byte": 0.02}}
     found = answer(runs({**PRICES, "zero_copy": cheap}))
     assert (found.verdict, found.size_bytes) == ("always", None)
-    assert "pays at every size" in document.say(found)
+    assert "pays at every size" in crossover_file.say(found)
 
 
 def test_the_other_way_round() -> None:
@@ -240,7 +240,7 @@ def test_the_other_way_round() -> None:
     found = answer(runs({**PRICES, "zero_copy": dear}))
     assert (found.verdict, found.above) == ("crosses", "one_copy")
     assert found.size_bytes == pytest.approx(750 / 0.1, rel=0.3)
-    assert "pays below" in document.say(found)
+    assert "pays below" in crossover_file.say(found)
 
 
 @pytest.mark.parametrize(
@@ -288,14 +288,14 @@ def test_invalid_runs_count_for_nothing() -> None:
         record["verdict"]["valid"] = False
     assert answer(records + spoiled) == answer(records)
     assert crossovers(spoiled) == []
-    assert document.sentence([], spoiled).startswith("undetermined")
+    assert crossover_file.sentence([], spoiled).startswith("undetermined")
 
 
 def test_same_records_same_answer_and_plain_json() -> None:
     records = runs(PRICES)
     found, again = crossovers(records), crossovers(list(reversed(records)))
     assert found == again
-    made = document.document(records, found, crossover.costs_of(records))
+    made = crossover_file.document(records, found, crossover.costs_of(records))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["runs"] == made["valid_runs"] == len(records)
 
@@ -318,7 +318,7 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
     maps: Prices = {"mapped": {"call": 900.0, "byte": 0.01}, "rest": {"call": 300.0}}
     records = received("read", read) + received("map", maps)
     for text in ("read,map", "receiver=read,map"):
-        by, found = pair.read(text, records)
+        by, found = crossover.read_pair(text, records)
         assert (by, found) == ("receiver", ("read", "map"))
     answers = crossover.crossovers_of(records, pairs=[found], by=by)
     at = next(one for one in answers if one.quantity == "receiver_cpu_ns_per_kib")
@@ -327,8 +327,8 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
     split = next(row for row in at.split if row["size_bytes"] == 65_536)
     assert split["mapped"] == pytest.approx((900 + 0.01 * 65_536) / 64, rel=0.02)
     assert split["copies"] == pytest.approx(-0.05 * 1024, rel=0.02)
-    row = document.as_json(at)
-    assert (row["pair"], row["by"]) == (["read", "map"], "receiver")
+    row = crossover_file.row_of(at)
+    assert (row.pair, row.by) == (["read", "map"], "receiver")
     # The usual pairs are of strategies, and there is only one here.
     assert crossovers(records) == []
 
@@ -342,16 +342,16 @@ def test_a_pair_that_is_none_is_named() -> None:
         ("size=1024,4096", "size: no setting"),
     ):
         with pytest.raises(UsageError, match=re.escape(says)):
-            pair.read(text, records)
+            crossover.read_pair(text, records)
     for record in records:
         record["topology"]["offloads"] = dict.fromkeys(("tso", "gro"), ("off", "on")[record is records[0]])
     with pytest.raises(UsageError, match="values of tso and of gro: say --pair tso=on,off or gro=on,off"):
-        pair.read("on,off", records)
+        crossover.read_pair("on,off", records)
 
 
 def test_every_account_of_a_copy_is_in_a_group_of_its_own() -> None:
     """What is in no group is `rest`, where nobody looks for a copy."""
-    assert [name for name in ACCOUNTS if split.group_of(name) == "rest"] == []
+    assert {*ACCOUNTS} <= {name for names in estimates.GROUPS.values() for name in names}
 
 
 @given(st.lists(st.floats(-1, 1).filter(lambda v: abs(v) > 1e-3), min_size=2, max_size=8))

@@ -16,12 +16,11 @@ from builders.sweep import one
 from builders.watched import watched_record
 from copyscope import paths, stats
 from copyscope.commands import diff
-from copyscope.compare import difference, noise
-from copyscope.compare.comparison import document, surely
-from copyscope.compare.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
-from copyscope.compare.metrics import Reading
-from copyscope.compare.settings import delivered_bytes
 from copyscope.errors import RunError
+from copyscope.judge import difference
+from copyscope.judge.comparison import document, noise, noise_of, surely
+from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
+from copyscope.judge.metrics import Reading, delivered_bytes
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render.difference import markdown, render
@@ -77,12 +76,12 @@ def test_quantiles_of_student_are_those_of_its_tables() -> None:
 
 
 def test_a_mean_difference_has_welchs_and_the_paired_interval() -> None:
-    centre, interval = stats.mean_difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=True)
-    assert interval is not None and (centre, interval.low, interval.high) == (1.0, 1.0, 1.0)
-    centre, interval = stats.mean_difference([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=False)
+    found = stats.difference_of([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=True)
+    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
+    found = stats.difference_of([1.0, 2.0, 3.0], [2.0, 3.0, 4.0], paired=False)
     half = 4.3027 * math.sqrt(2 / 3)  # t of two degrees of freedom; both variances are 1
-    assert interval is not None and interval.low == pytest.approx(1 - half, abs=1e-3)
-    assert stats.mean_difference([1.0], [2.0], paired=False) == (1.0, None)
+    assert found.low == pytest.approx(1 - half, abs=1e-3)
+    assert stats.difference_of([1.0], [2.0], paired=False) == stats.Estimate(1.0, None, None, 0.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -379,9 +378,9 @@ def test_a_program_that_is_watched_is_compared_too() -> None:
 
 def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record]) -> None:
     """One block in which they differ by a factor e^0.01: within t(1) times that, 19 times of 20."""
-    made = noise.noise(runs(base["one_copy"], [100.0]), runs(base["one_copy"], [100 * math.exp(0.01)]))
+    made = noise(runs(base["one_copy"], [100.0]), runs(base["one_copy"], [100 * math.exp(0.01)]))
     assert made["metrics"]["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)
-    assert noise.metrics_of(made, "x") == made["metrics"]
+    assert noise_of(made, "x") == made["metrics"]
 
 
 def test_records_as_profile_writes_them_are_read(base: dict[str, Record], tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from builders.sweep import sweep
 from copyscope import paths
-from copyscope.compare.estimates import Estimate
-from copyscope.compare.metrics import METRICS
+from copyscope.judge.metrics import METRICS
 from copyscope.render import table_files
 from copyscope.render.table_files import Table
+from copyscope.stats import Estimate
 from copyscope.study import table as results_table
 from copyscope.study.published import COLUMNS
 from pyarrow import parquet

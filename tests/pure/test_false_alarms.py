@@ -9,9 +9,9 @@ import pytest
 from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands.compare import REPEATS
-from copyscope.compare import difference
-from copyscope.compare.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
-from copyscope.compare.metrics import Reading
+from copyscope.judge import difference
+from copyscope.judge.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
+from copyscope.judge.metrics import Reading
 from copyscope.ledger.derive import whole
 
 PUBLISHED = paths.RESULTS / "vm" / "published"

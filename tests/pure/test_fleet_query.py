@@ -12,7 +12,7 @@ import pytest
 from builders import raw_record
 from builders.watched import watched_record
 from copyscope.commands import fleet as command
-from copyscope.crossover import advice
+from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 

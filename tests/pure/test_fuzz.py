@@ -22,9 +22,9 @@ import pytest
 from builders.sweep import SMALL, small, store
 from copyscope.commands.reading import load as load_sweeps
 from copyscope.commands.verbs import VERBS
-from copyscope.crossover import document
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
+from copyscope.judge import crossover_file
 from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
@@ -384,4 +384,4 @@ def read_all(directory: Path, odd: Path) -> None:
         judge_all(found.records)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()
         table_files.as_csv(table_files.ledger_table(rows)).decode()
-        json.dumps(document.document(list(found.records), [], []), allow_nan=False)
+        json.dumps(crossover_file.document(list(found.records), [], []), allow_nan=False)

@@ -90,7 +90,7 @@ def test_a_pure_room_has_no_effects(room: str) -> None:
 
 
 def test_what_a_record_says_is_worked_out_in_pure_rooms() -> None:
-    assert {"taxonomy", "ledger", "compare", "crossover", "study"} <= set(pure_rooms())
+    assert {"taxonomy", "ledger", "judge", "study"} <= set(pure_rooms())
 
 
 @pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES}), ids=lambda path: path.name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope.compare import metrics
+from copyscope.judge import metrics
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from hypothesis import given, settings

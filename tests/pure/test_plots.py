@@ -5,10 +5,10 @@ from typing import Any
 import numpy
 import pytest
 from builders.sweep import sweep
-from copyscope.compare.estimates import Estimate
 from copyscope.render.plots import draw
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.colours import FILLS, KNOWN
+from copyscope.stats import Estimate
 from copyscope.study import facets, table
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.table import Row

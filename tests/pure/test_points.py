@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope.compare import estimates, metrics
-from copyscope.compare.estimates import Estimate, Missing, Point
+from copyscope import stats
+from copyscope.judge import estimates, metrics
+from copyscope.judge.estimates import Point
 from copyscope.ledger.derive import derive
+from copyscope.stats import Estimate, Missing
 
 Record = dict[str, Any]
 
@@ -129,8 +131,8 @@ def test_ratio_is_paired_by_repeat() -> None:
     found = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(reversed(theirs))), "goodput_gbps")
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(1.2)
-    assert found.against(1.0) == estimates.MORE
-    assert found.against(1.3) == estimates.LESS
+    assert found.against(1.0) == stats.MORE
+    assert found.against(1.3) == stats.LESS
     for run in theirs:
         run["run"]["repeat"] += 10
     nothing = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(theirs)), "goodput_gbps")
@@ -138,8 +140,8 @@ def test_ratio_is_paired_by_repeat() -> None:
 
 
 def test_no_difference_found_is_a_result() -> None:
-    assert Estimate(1.02, 0.97, 1.06, 0.95, 5).against(1.0) == estimates.SAME
-    assert Estimate(1.5, None, None, 0.0, 1).against(1.0) == estimates.SAME
+    assert Estimate(1.02, 0.97, 1.06, 0.95, 5).against(1.0) == stats.SAME
+    assert Estimate(1.5, None, None, 0.0, 1).against(1.0) == stats.SAME
 
 
 def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
-from copyscope.compare import composition, estimates, metrics
-from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import crossovers_of
+from copyscope.judge import estimates, metrics
+from copyscope.judge.crossover import crossovers_of
 from copyscope.render.report.tables import saved_tables
+from copyscope.stats import Estimate, Missing
 from copyscope.study import cost_waterfall, questions, table
 from copyscope.study.cost_waterfall import Waterfall
 from copyscope.study.questions import Answer
@@ -136,14 +136,14 @@ def test_a_side_that_was_not_sampled_still_costs_what_it_costs(without_pmu: list
         if row["side"] == "receiver":
             row["ns_per_kib"] = None
     for records in (runs, blind):
-        for record, parts in zip(records, composition.parts_of(records), strict=True):
+        for record, parts in zip(records, estimates.parts_of(records), strict=True):
             whole = metrics.read(record, "system_cpu_ns_per_kib").value
             assert sum(parts.values()) == pytest.approx(whole)
             assert parts["copy_out"] > 0
     for record in blind:
         for row in [*record["ledger"], *record["stages"]]:
             row["ns_per_kib"] = None
-    (parts, *_) = composition.parts_of(blind)
+    (parts, *_) = estimates.parts_of(blind)
     assert list(parts) == ["unattributed"]
 
 
@@ -178,6 +178,6 @@ def test_a_point_without_a_valid_run_keeps_its_place(without_pmu: list[Record]) 
 def test_words_for_numbers() -> None:
     said = {0: "0", 0.01234: "0.0123", 1.5: "1.5", 99.96: "100", 1234567.0: "1,230,000", -3.14159: "-3.14"}
     assert {value: number(value) for value in said} == said
-    assert say_ratio(estimates.Estimate(1.0, 0.9, 1.1, 0.95, 3)).startswith("no difference found")
-    assert say_ratio(estimates.Estimate(1.5, 1.4, 1.6, 0.95, 3)) == "1.5 times, 95 % interval 1.4 to 1.6"
+    assert say_ratio(Estimate(1.0, 0.9, 1.1, 0.95, 3)).startswith("no difference found")
+    assert say_ratio(Estimate(1.5, 1.4, 1.6, 0.95, 3)) == "1.5 times, 95 % interval 1.4 to 1.6"
     assert say_ratio(Missing("no PMU")) == "n/a: no PMU"

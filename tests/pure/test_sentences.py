@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import raw_record
 from builders.watched import SAMPLE_NS, SEGMENT_NS, watched_record
-from copyscope.crossover import advice
+from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.share import Share
 from copyscope.record import store

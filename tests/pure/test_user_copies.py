@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from builders.watched import watched_record
-from copyscope.crossover import advice
 from copyscope.errors import RunError
+from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render import first_screen, watch

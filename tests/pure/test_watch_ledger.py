@@ -19,7 +19,7 @@ from builders.watched import (
     seen_of,
     watched_record,
 )
-from copyscope.crossover import advice
+from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.window import Window
 from copyscope.record import store
@@ -446,9 +446,9 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
     """Neither intervals of what watching cost nor rows of thousands of connections, each second."""
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a bootstrap in the live view")
+        raise AssertionError("an interval in the live view")
 
-    monkeypatch.setattr("copyscope.stats.bootstrap", refuse)
+    monkeypatch.setattr("copyscope.stats.ratio_of", refuse)
     window = Window(
         TARGET,
         199,

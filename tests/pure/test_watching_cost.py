@@ -30,7 +30,7 @@ def cost(raw: Record) -> Any:
 def test_a_watch_that_changes_nothing_costs_nothing() -> None:
     found = cost(watched())
     assert (found["ratio"], found["low"], found["high"]) == pytest.approx((1.0, 1.0, 1.0))
-    assert (found["reason"], found["pairs"], found["level"]) == (None, 3, 0.75)
+    assert (found["reason"], found["pairs"], found["level"]) == (None, 3, 0.95)
     assert watching_text(found) == "watching cost 0.0 % of goodput (0.0 to 0.0)"
 
 

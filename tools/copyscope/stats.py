@@ -1,20 +1,21 @@
-"""Estimates and intervals. Pure, standard library only, and reproducible: every draw is seeded.
+"""Estimates and intervals, all of them: of what was repeated, of shares, of counts. Pure and reproducible.
 
-Medians and percentile bootstraps for what was repeated (Efron and Tibshirani, An Introduction to the
-Bootstrap, chapter 13), Wilson's score interval for a share of samples (Wilson 1927: it stays inside 0..1
-and does not collapse at 0 hits), the exact Poisson interval for a count (through the chi-square quantile,
-Wilson and Hilferty 1931), Student's t on logarithms and order statistics
-for the median of a few and of more repeats.
+What was repeated has one estimate for all readers, the sweep as well as the observer effect: a median, or
+the mean difference of two groups, with Student's interval of a few repeats or the order statistics of many.
+A share of samples has Wilson's score interval (Wilson 1927: it stays inside 0..1 and does not collapse at 0
+hits), a count the exact Poisson interval (through the chi-square quantile, Wilson and Hilferty 1931).
 """
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist, fmean, median
 
 LEVEL = 0.95
-DRAWS = 2000
+# Of repeats: from so many on their order tells between which of them the median lies.
+MANY = 9
+MORE, LESS, SAME = "more", "less", "no difference found"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,154 @@ class Interval:
     def scaled(self, factor: float) -> "Interval":
         """The same interval in another unit: both ends times `factor` (>= 0)."""
         return Interval(self.low * factor, self.high * factor, self.level)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its interval; low and high are None after one repeat, and level is 0 then."""
+
+    value: float
+    low: float | None
+    high: float | None
+    level: float
+    samples: int
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def against(self, value: float) -> str:
+        """Whether this is more or less than a value, or no difference was found: the interval holds it."""
+        if self.ends is None or self.ends[0] <= value <= self.ends[1]:
+            return SAME
+        return MORE if self.ends[0] > value else LESS
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there is no estimate."""
+
+    reason: str
+
+
+def median_of(values: Sequence[float]) -> Estimate:
+    """The median of repeats with a 95 % interval that is honest for few of them.
+
+    A percentile bootstrap is not: n values cannot leave their range, which holds the median with a
+    probability of 1 - 2^(1-n) only (75 % for three), and its intervals of seven to fifteen values cover 88 to
+    92 %. So up to eight values get Student's interval around the mean of their logarithms: 95 % where noise
+    is about lognormal (times are), as much with one wild run in ten (tests/pure/test_stats.py simulates
+    both). It always holds the median itself, because mean and median differ by less than one standard
+    deviation. Values that are not all positive are taken as they are. Nine and more get two of their own,
+    counted from both ends, which hold the median whatever its distribution (order statistics: the number
+    below it is binomial). Raises ValueError for no values.
+    """
+    if not values:
+        raise ValueError("median: no values: nothing to estimate: measure at least once")
+    count, middle = len(values), median(values)
+    if count >= MANY:
+        ordered, outside = sorted(values), _outside(count)
+        return Estimate(middle, ordered[outside], ordered[-1 - outside], LEVEL, count)
+    logarithmic = min(values) > 0
+    scale = [math.log(value) for value in values] if logarithmic else values
+    half = _half([scale], LEVEL)
+    if half is None:
+        return Estimate(middle, None, None, 0.0, count)
+    low, high = fmean(scale) - half, fmean(scale) + half
+    if logarithmic:
+        low, high = _exp(low), _exp(high)
+    # rounding must not put the median of equal values outside
+    return Estimate(middle, min(low, middle), max(high, middle), LEVEL, count)
+
+
+def ratio_of(pairs: Sequence[tuple[float, float]]) -> Estimate:
+    """The median of a/b over blocks of (a, b): what drifts from block to block is in both.
+
+    Raises ValueError for no pairs or a value that is not positive.
+    """
+    if any(a <= 0 or b <= 0 for a, b in pairs):
+        raise ValueError("ratio: a value is not positive: it has no logarithm: leave the block out")
+    return median_of([a / b for a, b in pairs])
+
+
+def difference_of(
+    before: Sequence[float], after: Sequence[float], *, paired: bool, level: float = LEVEL
+) -> Estimate:
+    """Mean of `after` less mean of `before`, with Student's interval.
+
+    `paired`: value N of both was measured in one block; else for groups of unequal spread (Welch). Raises
+    ValueError for no values.
+    """
+    if not before or not after:
+        raise ValueError("difference: no values: nothing to compare: measure both")
+    groups = [[b - a for a, b in zip(before, after, strict=True)]] if paired else [before, after]
+    centre = fmean(groups[0]) if paired else fmean(after) - fmean(before)
+    fewest, half = min(map(len, groups)), _half(groups, level)
+    if half is None:
+        return Estimate(centre, None, None, 0.0, fewest)
+    return Estimate(centre, centre - half, centre + half, level, fewest)
+
+
+def _half(groups: Sequence[Sequence[float]], level: float) -> float | None:
+    """Half of Student's interval of a mean, or of the difference of two; None: a group of one tells nothing.
+
+    With the degrees of freedom of the smaller group: never narrower than it should be.
+    """
+    fewest = min(map(len, groups))
+    if fewest < 2:
+        return None
+    return student(level, fewest - 1) * math.sqrt(sum(deviation(one) ** 2 / len(one) for one in groups))
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Of a sample, as `statistics.stdev` has it, but in a tenth of its time."""
+    centre = fmean(values)
+    off = [value - centre for value in values]
+    squares = math.fsum(one * one for one in off) - math.fsum(off) ** 2 / len(off)
+    return math.sqrt(max(0.0, squares) / (len(off) - 1))
+
+
+def _outside(count: int) -> int:
+    """How many values at each end the 95 % order-statistics interval of the median may leave out."""
+    outside, below = 0, 1 / 2**count
+    while True:
+        below += math.comb(count, outside + 1) / 2**count
+        if 2 * below > 1 - LEVEL:
+            return outside
+        outside += 1
+
+
+def _exp(value: float) -> float:
+    """e^value, and the largest float where that is more: two wild values have a wild interval."""
+    return math.exp(min(value, 709.0))
+
+
+@cache
+def student(level: float, degrees: int) -> float:
+    """Two-sided quantile of Student's t, by bisection of its distribution function.
+
+    For whole degrees of freedom that is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+    """
+
+    def inside(t: float) -> float:
+        angle = math.atan2(t, math.sqrt(degrees))
+        odd = degrees % 2
+        term = math.cos(angle) if odd else 1.0
+        added = 0.0
+        for power in range(2 + odd, degrees + 1, 2):
+            added += term
+            term *= math.cos(angle) ** 2 * (power - 1) / power
+        if not odd:
+            return math.sin(angle) * added
+        return 2 / math.pi * (angle + math.sin(angle) * added)
+
+    low, high = 0.0, 1.0
+    while inside(high) < level:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if inside(middle) < level else (low, middle)
+    return high
 
 
 def normal_quantile(level: float = LEVEL) -> float:
@@ -91,195 +240,9 @@ def _chi_square_half(shape: float, z: float) -> float:
     return shape * max(0.0, 1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape))) ** 3
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of two paired phases with its interval."""
-
-    value: float
-    interval: Interval
-
-
-def paired_ratio(pairs: Sequence[tuple[float, float]], seed: int, draws: int = DRAWS) -> Ratio:
-    """Median ratio a/b over blocks of (a, b), with a seeded percentile bootstrap of the log ratios.
-
-    A ratio is symmetric only in its logarithm: halved and doubled average to unchanged. n blocks cannot
-    hold the median with more certainty than 1 - 2^(1-n) whatever the bootstrap says (the order
-    statistics), so the interval's level is that much when it is less than asked: 0.75 for three blocks.
-    Raises ValueError for no pairs or a value that is not positive.
-    """
-    if not pairs:
-        raise ValueError("paired ratio: no pairs: nothing to compare: measure at least one block")
-    if any(a <= 0 or b <= 0 for a, b in pairs):
-        raise ValueError("paired ratio: a value is not positive: it has no logarithm: leave the block out")
-    logs = [math.log(a / b) for a, b in pairs]
-    low, high = bootstrap(logs, seed, draws)
-    reached = min(LEVEL, 1 - 2.0 ** (1 - len(logs)))
-    return Ratio(math.exp(median(logs)), Interval(math.exp(low), math.exp(high), reached))
-
-
-# Two-sided 95 % quantiles of Student's t with 1 to 7 degrees of freedom (any table of it).
-STUDENT_95 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646)
-
-
-@dataclass(frozen=True)
-class Median:
-    """A median with its interval; None where one value says nothing about its spread."""
-
-    value: float
-    interval: Interval | None
-    samples: int
-
-
-def median_of(values: Sequence[float]) -> Median:
-    """The median of repeats with a 95 % interval that is honest for few of them.
-
-    A percentile bootstrap is not: n values cannot leave their range, which holds the median with a
-    probability of 1 - 2^(1-n) only (75 % for three), and its intervals of seven to fifteen values cover 88 to
-    92 %. So up to eight values get Student's interval around the mean of their logarithms: 95 % where noise
-    is about lognormal (times are), as much with one wild run in ten (tests/pure/test_stats.py simulates
-    both). It always holds the median itself, because mean and median differ by less than one standard
-    deviation. Values that are not all positive are taken as they are. Nine and more get two of their own,
-    counted from both ends, which hold the median whatever its distribution (order statistics: the number
-    below it is binomial). Raises ValueError for no values.
-    """
-    if not values:
-        raise ValueError("median: no values: nothing to estimate: measure at least once")
-    count = len(values)
-    middle = median(values)
-    if count == 1:
-        return Median(middle, None, 1)
-    if count > len(STUDENT_95) + 1:
-        ordered = sorted(values)
-        outside = _outside(count)
-        return Median(middle, Interval(ordered[outside], ordered[-1 - outside]), count)
-    logarithmic = min(values) > 0
-    scale = [math.log(value) for value in values] if logarithmic else list(values)
-    centre = fmean(scale)
-    half = STUDENT_95[count - 2] * deviation(scale) / math.sqrt(count)
-    low, high = centre - half, centre + half
-    if logarithmic:
-        low, high = (_exp(low), _exp(high))
-    # rounding must not put the median of equal values outside
-    return Median(middle, Interval(min(low, middle), max(high, middle)), count)
-
-
-def deviation(values: Sequence[float]) -> float:
-    """Of a sample: what `statistics.stdev` says, to the last bit, in a third of its time."""
-    ratios = [value.as_integer_ratio() for value in values]
-    scale = max(below for _, below in ratios)  # of powers of two the largest is a common one
-    whole = [above * (scale // below) for above, below in ratios]
-    count = len(whole)
-    squares = count * sum([one * one for one in whole]) - sum(whole) ** 2
-    return _root(squares, count * (count - 1) * scale * scale)
-
-
-def _root(above: int, below: int) -> float:
-    """The root of a fraction, rounded once: of more bits than a float has, the last stands for all others."""
-    shift = max(0, (below.bit_length() - above.bit_length()) // 2 + 56)
-    root = math.isqrt((above << 2 * shift) // below)
-    exact = root * root * below == above << 2 * shift
-    return (root if exact else root | 1) / (1 << shift)
-
-
-def _outside(count: int) -> int:
-    """How many values at each end the 95 % order-statistics interval of the median may leave out."""
-    outside, below = 0, 1 / 2**count
-    while True:
-        below += math.comb(count, outside + 1) / 2**count
-        if 2 * below > 1 - LEVEL:
-            return outside
-        outside += 1
-
-
-def _exp(value: float) -> float:
-    """e^value, and the largest float where that is more: two wild values have a wild interval."""
-    return math.exp(min(value, 709.0))
-
-
-def ratio_of(pairs: Sequence[tuple[float, float]]) -> Median:
-    """Median of a/b over blocks of (a, b), with the interval of `median_of`.
-
-    Raises ValueError for no pairs or a value that is not positive.
-    """
-    if any(a <= 0 or b <= 0 for a, b in pairs):
-        raise ValueError("ratio: a value is not positive: it has no logarithm: leave the block out")
-    return median_of([a / b for a, b in pairs])
-
-
-def student(level: float, degrees: int) -> float:
-    """Two-sided quantile of Student's t, by bisection of its distribution function.
-
-    For whole degrees of freedom that is a finite sum (Abramowitz and Stegun, 26.7.3 and 26.7.4).
-    """
-
-    def inside(t: float) -> float:
-        angle = math.atan2(t, math.sqrt(degrees))
-        odd = degrees % 2
-        term = math.cos(angle) if odd else 1.0
-        added = 0.0
-        for power in range(2 + odd, degrees + 1, 2):
-            added += term
-            term *= math.cos(angle) ** 2 * (power - 1) / power
-        if not odd:
-            return math.sin(angle) * added
-        return 2 / math.pi * (angle + math.sin(angle) * added)
-
-    low, high = 0.0, 1.0
-    while inside(high) < level:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if inside(middle) < level else (low, middle)
-    return high
-
-
-def mean_difference(
-    before: Sequence[float], after: Sequence[float], *, paired: bool, level: float = LEVEL
-) -> tuple[float, Interval | None]:
-    """Mean of `after` less mean of `before`, with Student's interval; none for a group of one value.
-
-    `paired`: value N of both was measured side by side. Else for groups of unequal spread, with the degrees
-    of freedom of the smaller one: never narrower than it should be. Raises ValueError for no values.
-    """
-    if not before or not after:
-        raise ValueError("difference: no values: nothing to compare: measure both")
-    if paired:
-        groups = [[b - a for a, b in zip(before, after, strict=True)]]
-        centre = fmean(groups[0])
-    else:
-        groups = [list(before), list(after)]
-        centre = fmean(after) - fmean(before)
-    fewest = min(map(len, groups))
-    if fewest < 2:
-        return centre, None
-    error = math.sqrt(sum(deviation(group) ** 2 / len(group) for group in groups))
-    half = student(level, fewest - 1) * error
-    return centre, Interval(centre - half, centre + half, level)
-
-
 def chance_of(hits: int, trials: int, probability: float) -> float:
     """The probability of `hits` or more in so many independent trials (binomial)."""
     return sum(
         math.comb(trials, k) * probability**k * (1 - probability) ** (trials - k)
         for k in range(max(0, hits), trials + 1)
     )
-
-
-def bootstrap(values: Sequence[float], seed: int, draws: int = DRAWS) -> tuple[float, float]:
-    """Percentile interval of the median of `values`, from `draws` seeded resamples."""
-    if not values:
-        raise ValueError("bootstrap: no values: nothing to resample: measure at least once")
-    generator = random.Random(seed)
-    medians = sorted(median(generator.choices(values, k=len(values))) for _ in range(draws))
-    tail = (1 - LEVEL) / 2
-    return quantile(medians, tail), quantile(medians, 1 - tail)
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of a sorted sequence lies, linear between neighbours."""
-    if not ordered or not 0 <= share <= 1:
-        raise ValueError(f"quantile: {share} of {len(ordered)} values: give a share of a non-empty sequence")
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

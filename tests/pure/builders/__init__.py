@@ -24,7 +24,6 @@ from copyscope.record.derived import Derived, Identity
 from copyscope.record.measured import Measured
 from msgspec import convert
 
-from . import resampling as resampling
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads
 from .parts import machine, sampled, sampler, tcp_info, topology, zero_copy_totals

@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from copyscope.crossover import advice
+from copyscope.judge import advice
+from copyscope.judge.crossover_file import Found
 from copyscope.ledger.derive import derive
+from msgspec import convert
 
 from builders import raw_record
 from builders.encrypted import with_tls
@@ -109,14 +111,17 @@ def full_records() -> list[dict[str, Any]]:
         "measured": [
             {"size_bytes": 9, "ratio": 1.3, "low": 1.2, "high": 1.4, "better": None, "reason": None}
         ],
+        "where": {},
+        "evidence": "they cross",
         "path": "veth",
         "file": "results/host/paths/crossover.json",
         "elsewhere": None,
     }
     watched["topology"] |= {"local_delivery": True}
-    watched["advice"] = advice.advise(watched, [crossover])
+    rows = convert([crossover, crossover | {"pair": ["one_copy", "sendfile"]}], list[Found])
+    watched["advice"] = advice.advise(watched, rows[:1])
     copying = derive(watched_record())
-    copying["advice"] = advice.advise(copying, [crossover, crossover | {"pair": ["one_copy", "sendfile"]}])
+    copying["advice"] = advice.advise(copying, rows)
     hooked = with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "calls", "functions")))
     calls_only = raw_record("zero_copy", phases=("unprobed", "calls"))
     return [derive(raw) for raw in [*raws, calls_only, hooked, watched_record()]] + [

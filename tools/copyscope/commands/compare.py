@@ -12,17 +12,17 @@ from copyscope import paths, stats
 from copyscope.arguments import UsageParser
 from copyscope.commands import documents, entry, keeping
 from copyscope.commands.diff import add_form, answer, check_form, noise_here
-from copyscope.compare import noise
-from copyscope.compare.comparison import document
-from copyscope.compare.difference import UNSURE, How
-from copyscope.compare.settings import settings
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
+from copyscope.judge.comparison import NOISE_FILE, document, noise
+from copyscope.judge.difference import UNSURE, How
+from copyscope.judge.metrics import settings, typed_runs
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.options import refuse_of_single_runs
 from copyscope.record import records_file, store
 from copyscope.record.assemble import Identity
+from copyscope.record.check import Whole
 from copyscope.render.progress import Steps
 from copyscope.run.build import git_revision
 from copyscope.sweep.runner import Prepared, prepare
@@ -73,7 +73,7 @@ def parser() -> UsageParser:
     made.add_argument(
         "--noise-out",
         metavar="FILE",
-        help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{noise.FILE}",
+        help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{NOISE_FILE}",
     )
     made.describe(
         repeat=f"blocks, each with one run of both; default {REPEATS}, twice that where these leave it open",
@@ -111,7 +111,8 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     turns = Turns(sides, args.seed, out, quiet=quiet)
     for end in looks:
         status = turns.go_on(end)
-        (first, second), reasons = valid_blocks(turns.ran)
+        kept, reasons = valid_blocks(turns.ran)
+        first, second = map(typed_runs, kept)
         if len(first) < 2:
             break
         made = compared(first, second, args.noise, level)
@@ -129,16 +130,14 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
     answer(made, args)
     if equal:
-        _keep_noise(noise.noise(first, second), args)
+        _keep_noise(noise(first, second), args)
     return status or (entry.FAILED if reasons else 0)
 
 
-def compared(
-    first: list[store.Record], second: list[store.Record], noise_from: str | None, level: float
-) -> dict[str, Any]:
+def compared(first: list[Whole], second: list[Whole], noise_from: str | None, level: float) -> dict[str, Any]:
     """The document of blocks; `across` are the settings in which the two differ, none for equal ones."""
     apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
-    known = noise_here(noise_from, first[0]["machine"]) if apart else None
+    known = noise_here(noise_from, first[0]) if apart else None
     how = How(paired=True, chosen=True, noise=known, level=level)
     return document(first, second, how, frozenset(apart))
 
@@ -225,7 +224,7 @@ def valid_blocks(ran: Groups) -> tuple[Groups, list[str]]:
 
 def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:
     """For `compare` and `diff` on this host."""
-    default = paths.host_results(made["hostname"], made["kernel"]) / noise.FILE
+    default = paths.host_results(made["hostname"], made["kernel"]) / NOISE_FILE
     target = default if args.noise_out is None else Path(args.noise_out)
     saving.make_directory(target.parent)
     documents.write_json(made, target)

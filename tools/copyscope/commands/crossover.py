@@ -9,10 +9,10 @@ from pathlib import Path
 
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading, sweep
-from copyscope.crossover import pair
-from copyscope.crossover.crossover import PAIRS, costs_of, crossovers_of
-from copyscope.crossover.document import document
 from copyscope.errors import RunError, UsageError
+from copyscope.judge.crossover import PAIRS, costs_of, crossovers_of, read_pair
+from copyscope.judge.crossover_file import document
+from copyscope.judge.metrics import typed_runs
 from copyscope.render.console import make_console
 from copyscope.render.crossovers import render
 from copyscope.sweep import results
@@ -60,13 +60,12 @@ def _crossover(arguments: argparse.Namespace) -> int:
         directory, status = _run(arguments)
         if status not in (0, entry.FAILED):
             return status
-    found = reading.load(directory)
+    runs = typed_runs(reading.load(directory).records)
     by, pairs = "impl", list(PAIRS)
     if arguments.pair is not None:
-        by, asked = pair.read(arguments.pair, found.records)
+        by, asked = read_pair(arguments.pair, runs)
         pairs = [asked]
-    answers = crossovers_of(found.records, pairs=pairs, by=by)
-    made = document(found.records, answers, costs_of(found.records, by))
+    made = document(runs, crossovers_of(runs, pairs=pairs, by=by), costs_of(runs, by))
     out = None if arguments.directory is None else arguments.out
     # What advice and reports read there holds the usual pairs.
     if arguments.pair is None or out is not None:

@@ -9,13 +9,14 @@ from typing import Any
 from copyscope import paths, streams
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
-from copyscope.compare import noise
-from copyscope.compare.comparison import ACROSS, document
-from copyscope.compare.difference import UNSURE, WORSE, How
 from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
+from copyscope.judge.comparison import ACROSS, NOISE_FILE, document, noise_of
+from copyscope.judge.difference import UNSURE, WORSE, How
+from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import whole
 from copyscope.record import store
+from copyscope.record.check import Whole
 from copyscope.render.console import make_console
 from copyscope.render.difference import markdown, render
 from copyscope.sweep import results
@@ -73,8 +74,8 @@ def _diff(arguments: argparse.Namespace) -> int:
     across = frozenset(filter(None, arguments.across.split(",")))
     for name in sorted(across - {*ACROSS}):
         raise UsageError(f"--across: {name}: not one of {', '.join(ACROSS)}")
-    before, after = (runs_of(Path(name)) for name in (arguments.before, arguments.after))
-    known = noise_here(arguments.noise, before[0]["machine"])
+    before, after = (typed_runs(runs_of(Path(name))) for name in (arguments.before, arguments.after))
+    known = noise_here(arguments.noise, before[0])
     made = document(before, after, How(noise=known), across)
     answer(made, arguments)
     if streams.incomplete(sys.stdout) is not None:  # streams.end() says why
@@ -118,9 +119,9 @@ def check_form(arguments: argparse.Namespace) -> None:
         read_noise(Path(arguments.noise))
 
 
-def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
+def noise_here(named: str | None, run: Whole) -> Any:
     """What two equal runs differ by, by metric; None: it was never measured here."""
-    file = paths.host_results(machine["hostname"], machine["kernel"]) / noise.FILE
+    file = paths.host_results(run.raw.machine.hostname, run.raw.machine.kernel) / NOISE_FILE
     if named is None and not file.is_file():
         return None
     return read_noise(file if named is None else Path(named))
@@ -129,7 +130,7 @@ def noise_here(named: str | None, machine: dict[str, Any]) -> Any:
 def read_noise(source: Path) -> Any:
     """What `compare A A` wrote of each metric. Raises UsageError."""
     try:
-        return noise.metrics_of(json.loads(regular_file.read(source)), str(source))
+        return noise_of(json.loads(regular_file.read(source)), str(source))
     except ValueError as error:
         raise UsageError(f"{source}: not JSON: {error}") from error
     except OSError as error:

@@ -9,11 +9,13 @@ from pathlib import Path
 from copyscope import paths
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
-from copyscope.crossover import document as crossover_verdict
-from copyscope.crossover.document import headline, sentence
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.escaping import visible
 from copyscope.files import saving
+from copyscope.judge import crossover_file
+from copyscope.judge.crossover_file import headline, sentence
+from copyscope.judge.metrics import typed_runs
+from copyscope.record.check import Whole
 from copyscope.render import table_files
 from copyscope.render.plots.draw import Subject, draw_all
 from copyscope.render.report import html, modelled, readme
@@ -104,16 +106,17 @@ def make(directory: Path, out: Path) -> None:
     if found.modelled:
         _make_modelled(found, out)
         return
-    rows = results_table.fill(found.records)
-    study = _examine(found, rows)
+    runs = typed_runs(found.records)
+    rows = results_table.fill(runs)
+    study = _examine(found, runs, rows)
     _write_tables(study, out)
-    shown = caption(found.records, rows)
+    shown = caption(runs, rows)
     drawn = _write_page(document(study), Subject(rows, simplest(rows), shown), out)
     main = headline(study.crossings)
     # An experiment of one size does not ask from which size on anything pays.
-    verdict = sentence(study.crossings, study.records) if main and len(main.measured) > 1 else None
+    verdict = sentence(study.crossings, runs) if main and len(main.measured) > 1 else None
     saving.save(out / "README.md", readme.write(study.name, study.question, verdict, shown, drawn))
-    counts = f"{len(study.rows)} points, {len(study.records)} runs, {len(study.invalid)} invalid"
+    counts = f"{len(study.rows)} points, {len(runs)} runs, {len(study.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
 
 
@@ -136,15 +139,16 @@ def _make_modelled(found: Results, out: Path) -> None:
     print(visible(f"{out / 'report.html'}: {counts}"))
 
 
-def _examine(found: Results, rows: Sequence[Row]) -> Study:
-    experiment, records = found.experiment, found.records
+def _examine(found: Results, runs: Sequence[Whole], rows: Sequence[Row]) -> Study:
+    experiment = found.experiment
     return examine(
-        experiment.name if experiment else str(records[0]["run"]["experiment"] or found.directory.name),
+        experiment.name if experiment else runs[0].raw.run.experiment or found.directory.name,
         experiment.question if experiment else None,
-        records,
+        found.records,
+        runs,
         rows,
         left_out=[(entry.name, entry.reason) for entry in found.left_out],
-        judgements=judge_all(records),
+        judgements=judge_all(runs),
         modelled=_simulated_beside(found.directory),
     )
 
@@ -165,7 +169,7 @@ def _simulated_beside(directory: Path) -> list[ModelPoint]:
 def _write_tables(study: Study, out: Path) -> None:
     _write_table(table_files.results_table(study.rows, study.name), out / "results")
     _write_table(table_files.ledger_table(study.rows), out / "ledger")
-    found = crossover_verdict.document(study.records, study.crossings, study.costs)
+    found = crossover_file.document(study.runs, study.crossings, study.costs)
     documents.write_json(found, out / "crossover.json")
 
 

@@ -16,15 +16,14 @@ from pathlib import Path
 from copyscope import streams
 from copyscope.commands import entry, keeping, keys, outcome
 from copyscope.commands.watch_arguments import misplaced, parse
-from copyscope.crossover import advice
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
+from copyscope.judge import advice, crossover_file
 from copyscope.ledger.window import Window
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
-from copyscope.record.same_machine import where_else
 from copyscope.record.segments import Record
 from copyscope.render.console import SafeConsole, has_screen
 from copyscope.render.live import LiveView
@@ -273,24 +272,15 @@ def target_section(target: Target, name: str) -> Record:
     }
 
 
-def read_crossovers(hosts: Iterable[Path], here: Record) -> list[Record] | None:
-    """What copyscope crossover has measured on machines of this name, the newest first; None: nothing.
-
-    Each row gets `file`, where it stands; `path`, over which it was measured; `elsewhere`, the machine that
-    it was measured on, where that is not the one here.
-    """
-    found: list[tuple[str, list[Record]]] = []
+def read_crossovers(hosts: Iterable[Path], here: Record) -> list[crossover_file.Found] | None:
+    """What copyscope crossover has measured on machines of this name, the newest first; None: nothing."""
+    found: list[tuple[str, list[crossover_file.Found]]] = []
     for file in sorted(file for host in hosts for file in host.glob("*/crossover.json")):
         try:
             document = json.loads(regular_file.read(file))
             # The time of a file is that of its checkout. Older files do not say when they were measured.
             started = str(document.get("started") or "")
-            known = {"file": str(Path(*file.parts[-4:])), "elsewhere": where_else(document["machine"], here)}
-            rows = [
-                {**row, **known, "path": row["where"].get("topology", document["topology"])}
-                for row in document["crossovers"]
-            ]
-            found.append((started, rows))
+            found.append((started, crossover_file.read(document, file, here)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.
             why = f"left out, not a crossover file: {error!r}: run copyscope crossover {file.parent}"

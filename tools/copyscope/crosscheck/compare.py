@@ -8,9 +8,10 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median, quantiles
 
 from copyscope.record.segments import Record
-from copyscope.stats import LEVEL, normal_quantile, quantile
+from copyscope.stats import LEVEL, normal_quantile
 
 Quantities = Mapping[str, float]
 
@@ -152,20 +153,20 @@ def compare(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen], seed: int) 
         own = next((_per(seen, name, kind) for seen in mine if name in seen.quantities), None)
         if not values or (own is None and not any(values)):
             continue
-        median = _middle(values)
+        middle = median(values)
         if own is None or own == 0:
             both_zero = own == 0 and not any(values)
             reason = None if both_zero else "we have nothing to compare it with in this run"
             agrees = True if both_zero else None
-            rows.append(Row(kind.label, kind.unit, peer, own, median, None, None, None, agrees, reason))
+            rows.append(Row(kind.label, kind.unit, peer, own, middle, None, None, None, agrees, reason))
             continue
         low, high = _interval([value / own for value in values], seed)
         agrees, reason = low <= 1 + kind.tolerance and high >= 1 - kind.tolerance, None
         if not agrees and kind.tolerance == TIME_TOLERANCE:
-            agrees, reason = _explained(median - own, _slowdown_ns(mine, theirs, name))
+            agrees, reason = _explained(middle - own, _slowdown_ns(mine, theirs, name))
         if reason is None:
             agrees, reason = _or_unknown(agrees, low, high)
-        rows.append(Row(kind.label, kind.unit, peer, own, median, median / own, low, high, agrees, reason))
+        rows.append(Row(kind.label, kind.unit, peer, own, middle, middle / own, low, high, agrees, reason))
     return rows + _compare_shares(mine, peer, theirs)
 
 
@@ -188,7 +189,7 @@ def _explained(difference_ns: float, slowdown_ns: float) -> tuple[bool, str | No
 def _slowdown_ns(mine: Sequence[Seen], theirs: Sequence[Seen], name: str) -> float:
     """How much longer a message takes under the peer than under our instrument: an observer's own cost."""
     own = next(seen for seen in mine if name in seen.quantities)
-    peer_ns = _middle([seen.wall_ns / seen.messages for seen in theirs])
+    peer_ns = median([seen.wall_ns / seen.messages for seen in theirs])
     return peer_ns - own.wall_ns / own.messages
 
 
@@ -196,16 +197,13 @@ def _per(seen: Seen, name: str, kind: Kind) -> float:
     return seen.quantities[name] / (seen.messages if kind.per == "messages" else seen.bytes)
 
 
-def _middle(values: Sequence[float]) -> float:
-    return quantile(sorted(values), 0.5)
-
-
 def _interval(ratios: Sequence[float], seed: int) -> tuple[float, float]:
     """95 % of the mean ratio over a peer's segments, by a seeded bootstrap."""
     generator = random.Random(seed)
     count = len(ratios)
     means = sorted(sum(generator.choices(ratios, k=count)) / count for _ in range(DRAWS))
-    return quantile(means, 0.025), quantile(means, 0.975)
+    cuts = quantiles(means, n=40, method="inclusive")
+    return cuts[0], cuts[-1]
 
 
 def _compare_shares(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen]) -> list[Row]:

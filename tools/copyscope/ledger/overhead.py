@@ -50,8 +50,7 @@ def phase_effect(raw: Measured, phase: str) -> PhaseEffect:
     if len(pairs) < FEWEST_PAIRS:
         reason = why_unpaired(raw, len(pairs), counts)
     else:
-        ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
-        columns = loss_of(ratio.value, ratio.interval)
+        columns = loss_of(stats.ratio_of(pairs))
     return PhaseEffect(reason=reason, pairs=len(pairs), segments=counts, **columns)
 
 
@@ -60,9 +59,10 @@ def control_of(run: Run, phase: str) -> str:
     return "unarmed" if phase == "functions" and select(run.segments, "unarmed") else "unprobed"
 
 
-def loss_of(ratio: float, interval: stats.Interval) -> dict[str, Any]:
+def loss_of(ratio: stats.Estimate) -> dict[str, Any]:
     """The columns of a ratio of goodput that is known; `effect` is the loss."""
-    return {"ratio": ratio, **vars(interval), "effect": 1 - ratio}
+    ends = {"low": ratio.low, "high": ratio.high, "level": ratio.level}
+    return {"ratio": ratio.value, **ends, "effect": 1 - ratio.value}
 
 
 def found(low: float, high: float) -> str:
@@ -91,8 +91,7 @@ def cost_of_watching(raw: Measured) -> Watching:
         control = len(comparable(segments, "unprobed"))
         reason = why_unpaired(raw, len(pairs), {"unprobed": control, "others": len(segments) - control})
         return Watching(reason=reason, pairs=len(pairs), **UNKNOWN)
-    ratio = stats.paired_ratio(pairs, seed=raw.run.seed)
-    return Watching(reason=None, pairs=len(pairs), **loss_of(ratio.value, ratio.interval))
+    return Watching(reason=None, pairs=len(pairs), **loss_of(stats.ratio_of(pairs)))
 
 
 def watched_pairs(raw: Measured) -> list[tuple[float, float]]:

@@ -6,8 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.crossover.crossover import spelled
-from copyscope.crossover.document import CPU, QUANTITIES
+from copyscope.judge.crossover import spelled
+from copyscope.judge.crossover_file import CPU, QUANTITIES
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.layout import Table, heading, labelled, without_gap, wrap
 from copyscope.units import counted, format_size

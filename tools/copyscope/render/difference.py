@@ -6,9 +6,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.compare.comparison import CHOICE
-from copyscope.compare.difference import BETTER, WORSE
 from copyscope.escaping import visible
+from copyscope.judge.comparison import CHOICE
+from copyscope.judge.difference import BETTER, WORSE
 from copyscope.render.console import print_lines, report_width
 from copyscope.render.first_screen import called
 from copyscope.render.layout import Table, heading, labelled, without_gap, wrap

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.compare import estimates
-from copyscope.compare.estimates import SAME, Estimate
-from copyscope.compare.metrics import METRICS
 from copyscope.escaping import visible
+from copyscope.judge import estimates
+from copyscope.judge.metrics import METRICS
 from copyscope.render.console import report_width
 from copyscope.render.layout import heading, wrap
+from copyscope.stats import SAME, Estimate
 from copyscope.study.facets import Axis, Panel, arrange, find_axis, spell
 from copyscope.study.ratios import places
 from copyscope.study.table import Row

@@ -8,12 +8,11 @@ import csv
 import io
 from collections.abc import Mapping, Sequence, Set
 
-from copyscope.compare.estimates import Estimate, Missing
-from copyscope.compare.metrics import METRICS
-from copyscope.compare.settings import left_alone, settings
 from copyscope.escaping import for_csv, visible
 from copyscope.grouping import gathered, grouped
+from copyscope.judge.metrics import METRICS, left_alone, settings
 from copyscope.simulate.output import COLUMNS as COUNTED
+from copyscope.stats import Estimate, Missing
 from copyscope.study.modelled import ModelPoint
 from copyscope.study.published import COLUMNS, Cell, published_cells
 from copyscope.study.table import ALWAYS, Row
@@ -28,18 +27,18 @@ Table = list[dict[str, Cell]]
 def results_table(rows: Sequence[Row], experiment: str) -> Table:
     """One line per point: the published columns, the settings, the machine, each metric with its interval."""
     extra = sorted({name for row in rows for name in row.factors} - NAMED)
-    hidden = left_alone(row.point.records[0] for row in rows) | NAMED
+    hidden = left_alone(row.point.runs[0] for row in rows) | NAMED
     return [_results_line(row, experiment, extra, hidden) for row in rows]
 
 
 def _results_line(row: Row, experiment: str, extra: Sequence[str], hidden: Set[str]) -> dict[str, Cell]:
-    first = row.point.records[0]
+    first = row.point.runs[0]
     line = published_cells(row, experiment)
     line |= {"valid_runs": row.valid, "invalid_runs": row.invalid}
     known = settings(first)
     line |= {name: value for name, value in known.items() if name not in hidden}
     line |= {name: _as_cell(row.factors.get(name)) for name in extra if name not in known}
-    line |= {name: first["machine"].get(name) for name in MACHINE}
+    line |= {name: getattr(first.raw.machine, name) for name in MACHINE}
     for name in METRICS:
         found = row.values[name]
         for end, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):

@@ -1,12 +1,11 @@
 """From counted stacks to rows of a ledger, per KiB that was delivered. Pure."""
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
 from typing import Any
 
+from copyscope import stats
 from copyscope.simulate.output import COLUMNS, Counts, Stack
 from copyscope.simulate.symbols import UNKNOWN_ROOT, frames
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Taxonomy
@@ -19,9 +18,7 @@ SIDES = ("sender", "receiver", COMMAND, "other")
 COPYING = re.compile(r"mem(p?cpy|move)|bcopy")
 CONTEXTS = ("process", "softirq", "user")
 Key = tuple[str, str, str]  # account or stage, side, context
-# Student's t: half of a 95 % interval in standard errors, by degrees of freedom.
-T_95 = (math.nan, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-SEEDS_MAX = len(T_95)
+SEEDS_MAX = 10
 
 
 def add_up(
@@ -88,17 +85,12 @@ def per_kib(seeds: Sequence[Mapping[Key, Counts]], kib: float) -> list[dict[str,
             row |= {"kind": kind, "category": key[0], "context": key[2]}
         for name in COLUMNS:
             values = [seed[key][name] / kib if key in seed else 0.0 for seed in seeds]
-            row[f"{name}_per_kib"] = round(fmean(values), 4)
-            row[f"{name}_per_kib_half_width"] = half_width(values)
+            found = stats.difference_of([0.0] * len(values), values, paired=True)
+            row[f"{name}_per_kib"] = round(found.value, 4)
+            # One value tells no spread.
+            row[f"{name}_per_kib_half_width"] = found.high and round(found.high - found.value, 4)
         made.append(row)
     return made
-
-
-def half_width(values: Sequence[float]) -> float | None:
-    """Half of the 95 % interval of a mean (Student's t); None of one value, which tells no spread."""
-    if len(values) < 2:
-        return None
-    return round(T_95[len(values) - 1] * stdev(values) / math.sqrt(len(values)), 4)
 
 
 def _order(key: Key) -> tuple[int, int, int]:

@@ -4,18 +4,18 @@ The difference between two strategies, or two ways of receiving, in ns per KiB o
 ledger knows: the copy that was saved, what stands for it (pinning, the deferred or silent copy, completions,
 mapping), the work per packet (which grows when referenced pages make smaller packets: MAX_SKB_FRAGS of
 include/linux/skbuff.h is 17 by default), and the rest. Each whole is the median over the repeats that both
-have, each part its mean share of it, so that the steps add up (composition.py says why medians of parts would
+have, each part its mean share of it, so that the steps add up (estimates.py says why medians of parts would
 not).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from copyscope import stats
-from copyscope.compare.composition import Parts, parts_of, typical, unsampled, whole_of
-from copyscope.compare.estimates import Estimate, Missing, from_median
-from copyscope.record.segments import Record
+from copyscope.judge.estimates import Parts, parts_alike, typical, whole_of
+from copyscope.record.check import Whole
+from copyscope.stats import Estimate, Missing
 from copyscope.study.table import Row, setting_of
 
 # what a step is called -> the accounts and stages that it is made of
@@ -88,7 +88,7 @@ def waterfall(before: Row, after: Row, by: str = "impl") -> Waterfall | Missing:
     """The steps from one point to the other, of the repeats that both have."""
     if not before.valid or not after.valid:
         return Missing("no repeat in which both were valid")
-    ours, theirs = _shared(before.point.records, after.point.records)
+    ours, theirs = _shared(before.point.runs, after.point.runs)
     start, end = whole_of(ours), whole_of(theirs)
     if start is None or end is None:
         return Missing("no repeat that both have with its CPU time")
@@ -100,17 +100,15 @@ def waterfall(before: Row, after: Row, by: str = "impl") -> Waterfall | Missing:
         ]
         if any(changes):
             value = unusual.get(name, 0.0) - usual.get(name, 0.0)
-            steps.append(Step(name, _centred(from_median(stats.median_of(changes)), fmean(changes), value)))
+            steps.append(Step(name, _centred(stats.median_of(changes), fmean(changes), value)))
     return Waterfall(before, after, start, end, tuple(steps), by)
 
 
-def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Parts], list[Parts]]:
+def _shared(ours: Sequence[Whole], theirs: Sequence[Whole]) -> tuple[list[Parts], list[Parts]]:
     """The parts of the runs of both points, of the repeats that both have, in the same order."""
-    # time that one of them cannot divide is not divided in the other: else it would look like a saving
-    blind = [*unsampled(ours), *unsampled(theirs)]
     tables = [
-        {r["run"]["repeat"]: parts for r, parts in zip(runs, parts_of(runs, blind), strict=True) if parts}
-        for runs in (ours, theirs)
+        {run.raw.run.repeat: parts for run, parts in zip(runs, found, strict=True) if parts}
+        for runs, found in zip((ours, theirs), parts_alike(ours, theirs), strict=True)
     ]
     repeats = [repeat for repeat in tables[0] if repeat in tables[1]]
     return [tables[0][repeat] for repeat in repeats], [tables[1][repeat] for repeat in repeats]
@@ -118,10 +116,10 @@ def _shared(ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[list[Part
 
 def _centred(spread: Estimate, middle: float, value: float) -> Estimate:
     """`value` with the interval that paired differences have around their mean."""
-    if spread.low is None or spread.high is None:
-        return Estimate(value, None, None, spread.level, spread.samples)
-    low, high = min(0.0, spread.low - middle), max(0.0, spread.high - middle)
-    return Estimate(value, value + low, value + high, spread.level, spread.samples)
+    if spread.ends is None:
+        return replace(spread, value=value)
+    low, high = min(0.0, spread.ends[0] - middle), max(0.0, spread.ends[1] - middle)
+    return replace(spread, value=value, low=value + low, high=value + high)
 
 
 def _grouped(parts: Parts) -> dict[str, float]:

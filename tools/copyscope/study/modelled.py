@@ -7,9 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from copyscope import stats
-from copyscope.compare.estimates import Estimate
 from copyscope.record.segments import Record
-from copyscope.simulate.rows import half_width
+from copyscope.stats import Estimate
 from copyscope.study.cost_waterfall import PARTS, REST, Step
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -118,18 +117,13 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 def change(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """after - before, boot by boot: the same seed is the same sequence of timings for both."""
-    differences = [b - a for a, b in zip(before, after, strict=False)]
-    middle, half = fmean(differences), half_width(differences)
-    if half is None:
-        return Estimate(middle, None, None, 0.0, 1)
-    return Estimate(middle, middle - half, middle + half, stats.LEVEL, len(differences))
+    boots = min(len(before), len(after))
+    return stats.difference_of(before[:boots], after[:boots], paired=True)
 
 
 def clear(found: Estimate, least: float) -> bool:
     """Whether a change is one: at least so many lines, and no chance. One boot tells nothing of chance."""
-    if abs(found.value) < least or found.low is None or found.high is None:
-        return False
-    return found.low > 0 or found.high < 0
+    return abs(found.value) >= least and found.against(0.0) != stats.SAME
 
 
 def usual_setting(points: Sequence[ModelPoint]) -> list[ModelPoint]:

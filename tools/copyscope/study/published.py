@@ -6,10 +6,10 @@ counted process, which in two of the reports was the receiver; ours says `sender
 """
 
 from statistics import median
-from typing import Any
 
-from copyscope.compare.estimates import Estimate
-from copyscope.record.segments import segments_of, select, total
+from copyscope.judge.metrics import ledger_segments, switches
+from copyscope.record.measured import Topology
+from copyscope.stats import Estimate
 from copyscope.study.table import Row
 
 Cell = str | int | float | bool | None
@@ -31,10 +31,7 @@ LABELS = {"per_field": "A1 per field", "two_copy": "A1", "one_copy": "A2", "zero
 
 def published_cells(row: Row, experiment: str) -> dict[str, Cell]:
     """The published columns of one point; None for what is not known."""
-    first = row.point.records[0]
-    kinds = ("voluntary_switches", "involuntary_switches")
-    runs = [select(segments_of(record), "ledger") for record in row.point.records]
-    switches = [sum(total(segments, "sender", kind) for kind in kinds) for segments in runs]
+    switched = [switches(ledger_segments(run), "sender") for run in row.point.runs]
     cells: dict[str, Cell] = {
         "report": experiment,
         "label": LABELS.get(row.impl, row.impl),
@@ -44,9 +41,9 @@ def published_cells(row: Row, experiment: str) -> dict[str, Cell]:
         "throughput_gbps": _value(row, "goodput_gbps"),
         "latency_us": _value(row, "inverse_throughput_us"),
         "cycles_per_byte": _value(row, "cycles_per_byte_sender"),
-        "context_switches": float(median(switches)) if row.valid else None,
+        "context_switches": float(median(switched)) if row.valid else None,
         "counted_process": "sender",
-        "path": spell_path(first["topology"]),
+        "path": spell_path(row.point.runs[0].raw.topology),
     }
     cells |= {name: _total(row, event) if row.valid else None for name, event in EVENTS.items()}
     return {name: cells[name] for name in COLUMNS}
@@ -58,18 +55,18 @@ def _value(row: Row, metric: str) -> float | None:
 
 
 def _total(row: Row, event: str) -> float | None:
-    values = [record["counters"]["sender"].get(event, {}).get("value") for record in row.point.records]
-    known = [float(value) for value in values if value is not None]
+    counters = [run.raw.counters["sender"].get(event) for run in row.point.runs]
+    known = [one.value for one in counters if one is not None and one.value is not None]
     return median(known) if known else None
 
 
-def spell_path(topology: dict[str, Any]) -> str:
+def spell_path(path: Topology) -> str:
     """A path in words: `veth, MTU 1500, TSO/GSO/GRO on`."""
-    parts = [str(topology["kind"])]
-    if topology["mtu_bytes"] is not None:
-        parts.append(f"MTU {topology['mtu_bytes']}")
+    parts = [path.kind]
+    if path.mtu_bytes is not None:
+        parts.append(f"MTU {path.mtu_bytes}")
     for state, word in ((True, "on"), (False, "off")):
-        names = [name.upper() for name in ("tso", "gso", "gro") if topology["offloads"].get(name) is state]
+        names = [name.upper() for name in ("tso", "gso", "gro") if path.offloads.get(name) is state]
         if names:
             parts.append(f"{'/'.join(names)} {word}")
     return ", ".join(parts)

@@ -8,10 +8,10 @@ experiment cannot answer says what is missing.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from copyscope.compare import estimates
-from copyscope.compare.estimates import SAME, Estimate, Missing
-from copyscope.compare.metrics import METRICS
-from copyscope.crossover.crossover import Crossover
+from copyscope.judge import estimates
+from copyscope.judge.crossover import Crossover
+from copyscope.judge.metrics import METRICS
+from copyscope.stats import SAME, Estimate, Missing
 from copyscope.study.cost_waterfall import REST, Waterfall, counterparts, waterfall
 from copyscope.study.facets import describe
 from copyscope.study.table import ALWAYS, Row, setting_of
@@ -110,8 +110,8 @@ def _fate(after: Row) -> str:
     copied = after.values["copied_share"]
     if isinstance(copied, Missing):
         return ""
-    causes = [r["zerocopy"]["cause"] for r in after.point.records if r["zerocopy"]]
-    cause = next((c["sentence"] for c in causes if c), None)
+    fates = [run.derived.zerocopy for run in after.point.runs]
+    cause = next((one.cause.sentence for one in fates if one and one.cause), None)
     if copied.value == 0:
         return "No byte of its payload was copied on this machine."
     why = f": {cause}" if cause else ", the cause is not known"
@@ -173,7 +173,7 @@ def threads_and_caches(rows: Sequence[Row]) -> Answer:
         return Answer(question, "Not answered: this experiment has one thread count only.")
     few, many = counts[0], counts[-1]
     sentences, facts = [], []
-    cpus = rows[0].point.records[0]["machine"]["cpus_online"]
+    cpus = rows[0].point.runs[0].raw.machine.cpus_online
     misses_unknown: str | None = None
     for low, high in _thread_pairs(rows, few, many):
         said = []

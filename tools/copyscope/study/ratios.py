@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from copyscope.compare import estimates
-from copyscope.compare.estimates import Estimate
+from copyscope.judge import estimates
+from copyscope.stats import Estimate
 from copyscope.study.cost_waterfall import counterparts
 from copyscope.study.facets import Axis, Panel, arrange
 from copyscope.study.table import Row

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from copyscope.compare.estimates import Missing
-from copyscope.crossover.crossover import Costs, Crossover, costs_of, crossovers_of
+from copyscope.judge.crossover import Costs, Crossover, costs_of, crossovers_of
+from copyscope.record.check import Whole
 from copyscope.record.segments import Record
+from copyscope.stats import Missing
 from copyscope.study.claims.judge import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
 from copyscope.study.modelled import ModelPoint
@@ -19,11 +20,12 @@ from copyscope.units import counted
 
 @dataclass(frozen=True)
 class Study:
-    """`left_out`: names of records that are in no number, each with its reason."""
+    """`runs`: the records, typed. `left_out`: names of what is in no number, each with its reason."""
 
     name: str
     question: str | None
     records: Sequence[Record]
+    runs: Sequence[Whole]
     left_out: Sequence[tuple[str, str]]
     rows: Sequence[Row]
     crossings: Sequence[Crossover]
@@ -47,39 +49,40 @@ def examine(
     name: str,
     question: str | None,
     records: Sequence[Record],
+    runs: Sequence[Whole],
     rows: Sequence[Row],
     *,
     left_out: Sequence[tuple[str, str]],
     judgements: Sequence[Judgement],
     modelled: Sequence[ModelPoint] = (),
 ) -> Study:
-    """The study of some records, in the order in which they ran; `rows` is their table.
+    """The study of some records, in the order in which they ran; `runs` are they typed, `rows` their table.
 
     `modelled`: of simulated machines; they have a say in two answers, and in no number.
     """
-    crossings = crossovers_of(records)
+    crossings = crossovers_of(runs)
     found = beside(answers(rows, crossings), modelled)
-    worked_out = (rows, crossings, costs_of(records), waterfalls(rows), found)
-    return Study(name, question, records, left_out, *worked_out, judgements)
+    worked_out = (rows, crossings, costs_of(runs), waterfalls(rows), found)
+    return Study(name, question, records, runs, left_out, *worked_out, judgements)
 
 
-def caption(records: Sequence[Record], rows: Sequence[Row]) -> str:
+def caption(runs: Sequence[Whole], rows: Sequence[Row]) -> str:
     """Where and how it was measured, in one line: it stands under every plot."""
-    machine = records[0]["machine"]
-    guest = f", virtual machine (hypervisor {machine['hypervisor']})" if machine["hypervisor"] else ""
-    where = f"{machine['cpu_model']}, {machine['cpus_online']} CPUs{guest}, Linux {machine['kernel']}"
-    paths = sorted({spell_path(record["topology"]) for record in records})
+    machine = runs[0].raw.machine
+    guest = f", virtual machine (hypervisor {machine.hypervisor})" if machine.hypervisor else ""
+    where = f"{machine.cpu_model}, {machine.cpus_online} CPUs{guest}, Linux {machine.kernel}"
+    paths = sorted({spell_path(run.raw.topology) for run in runs})
     path = paths[0] if len(paths) == 1 else f"{len(paths)} paths"
-    how = f"{duration(records)} per run, {repeats(rows)}; medians of valid runs with 95 % intervals"
+    how = f"{duration(runs)} per run, {repeats(rows)}; medians of valid runs with 95 % intervals"
     return f"{where}; {path}; {how}."
 
 
-def duration(records: Sequence[Record]) -> str:
+def duration(runs: Sequence[Whole]) -> str:
     """How long a run was: as asked for, or the median of what a fixed count took."""
-    asked = {record["workload"]["duration_s"] for record in records}
+    asked = {run.raw.asked.duration_s for run in runs}
     if len(asked) == 1 and None not in asked:
         return f"{asked.pop():g} s"
-    middle = median(record["run"]["measured_s"] for record in records)
+    middle = median(run.raw.run.measured_s for run in runs)
     return f"{float(f'{middle:.3g}'):g} s (median)"
 
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from copyscope.compare import estimates
-from copyscope.compare.composition import parts_of, typical
-from copyscope.compare.estimates import Estimate, Missing, Point
-from copyscope.compare.metrics import METRICS
-from copyscope.record.segments import Record
+from copyscope.judge import estimates
+from copyscope.judge.estimates import Point, parts_of, typical
+from copyscope.judge.metrics import METRICS
+from copyscope.record.check import Whole
+from copyscope.stats import Estimate, Missing
 
 Key = tuple[str, str, str]  # account or stage, side, context
 
@@ -44,27 +44,27 @@ class Row:
         return int(self.factors["threads"])
 
 
-def fill(records: Sequence[Record]) -> list[Row]:
+def fill(runs: Sequence[Whole]) -> list[Row]:
     """One row per point; of a point without a valid run all values are missing, with the reason."""
-    valid = {setting_of(point.factors): point for point in estimates.group(records)}
-    points = estimates.group(records, valid_only=False)
+    valid = {setting_of(point.factors): point for point in estimates.group(runs)}
+    points = estimates.group(runs, valid_only=False)
     return sorted((_row(point, valid.get(setting_of(point.factors))) for point in points), key=order)
 
 
 def _row(point: Point, good: Point | None) -> Row:
-    first = point.records[0]
-    factors = dict(point.factors) | {name: first["workload"][key] for name, key in ALWAYS.items()}
-    count = len(good.records) if good else 0
+    first = point.runs[0]
+    asked = first.raw.asked
+    factors = dict(point.factors) | {name: getattr(asked, key) for name, key in ALWAYS.items()}
+    count = len(good.runs) if good else 0
     values: dict[str, Estimate | Missing]
     if good is None:
-        why = Missing(f"no valid run of this point: {first['verdict']['reasons'][0]}")
+        why = Missing(f"no valid run of this point: {first.derived.verdict.reasons[0]}")
         values = {name: why for name in METRICS}
     else:
         values = {name: estimates.estimate(good, name) for name in METRICS}
     accounts = estimates.account_estimates(good) if good else {}
-    parts = typical(parts_of(good.records)) if good else {}
-    mode = str(first["workload"]["mode"])
-    return Row(factors, mode, count, len(point.records) - count, values, accounts, parts, good or point)
+    parts = typical(parts_of(good.runs)) if good else {}
+    return Row(factors, asked.mode, count, len(point.runs) - count, values, accounts, parts, good or point)
 
 
 def order(row: Row) -> tuple[Any, ...]:

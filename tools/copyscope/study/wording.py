@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from copyscope.compare.estimates import SAME, Estimate, Missing
+from copyscope.stats import SAME, Estimate, Missing
 
 
 def say_ratio(ratio: Estimate | Missing) -> str:

@@ -85,8 +85,8 @@ def _judge(samples: list[Sample]) -> Unsteady | None:
     if len(goodputs) > 1:
         variation = stdev(goodputs) / fmean(goodputs)
         if variation > VARIATION_LIMIT:
-            low, high = stats.bootstrap(goodputs, seed=len(goodputs))
-            wide = (high - low) / 2 > WIDTH_LIMIT * median(goodputs)
+            found = stats.median_of(goodputs)
+            wide = found.ends is not None and found.ends[1] - found.ends[0] > 2 * WIDTH_LIMIT * found.value
             reasons.append(
                 f"goodput varies by {100 * variation:.0f} % (coefficient of variation of {len(goodputs)} "
                 f"runs; limit {100 * VARIATION_LIMIT:.0f} %)"

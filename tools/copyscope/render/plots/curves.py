@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from copyscope.compare.estimates import Estimate, Missing
 from copyscope.grouping import gathered
 from copyscope.render.plots.catalogue import Plot, Quantity
 from copyscope.render.plots.colours import FAINT, Mark, mark_of
 from copyscope.render.plots.grid import Grid, nothing, say_not_available
+from copyscope.stats import Estimate, Missing
 from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
 from copyscope.units import format_whole_size

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from copyscope.compare.estimates import Missing
 from copyscope.escaping import visible
 from copyscope.render.plots.catalogue import MODELLED, PLOTS, Plot
+from copyscope.stats import Missing
 from copyscope.study.cost_waterfall import Waterfall
 from copyscope.study.modelled import ModelPoint
 from copyscope.study.table import Row

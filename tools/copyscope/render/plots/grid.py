@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
-from copyscope.compare.estimates import Estimate
 from copyscope.render.plots.colours import FAINT, INK
+from copyscope.stats import Estimate
 
 WIDTH_IN = 10.0
 LEFT_IN, RIGHT_IN = 0.75, 0.15

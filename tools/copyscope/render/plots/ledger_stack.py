@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from copyscope.compare.estimates import Estimate, Missing
 from copyscope.escaping import visible
 from copyscope.grouping import grouped
 from copyscope.render.plots.colours import FAINT, FILLS
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, draw_boxes, draw_intervals, patch, say_not_available, stack
+from copyscope.stats import Estimate, Missing
 from copyscope.study.facets import describe, find_axis, spell, varied
 from copyscope.study.table import Row, comparable
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES

@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from copyscope.compare.estimates import Missing
 from copyscope.render.plots.colours import BLUE, FAINT, INK, VERMILLION
 from copyscope.render.plots.curves import short_number
 from copyscope.render.plots.grid import Box, Grid, box, draw_boxes, draw_intervals, nothing, patch
+from copyscope.stats import Missing
 from copyscope.study.cost_waterfall import Step, Waterfall, why_no_waterfall
 from copyscope.study.facets import describe, varied
 from copyscope.study.modelled import LineWaterfall

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from copyscope.compare.estimates import Estimate
 from copyscope.render.plots.colours import Mark
+from copyscope.stats import Estimate
 
 Tone = Literal["", "good", "bad", "open"]
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from copyscope.compare.estimates import Estimate, Missing
 from copyscope.grouping import gathered
 from copyscope.render.report.blocks import Table
+from copyscope.stats import Estimate, Missing
 from copyscope.study.wording import number
 from copyscope.units import NOT_AVAILABLE
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from copyscope.compare.estimates import Estimate
 from copyscope.escaping import for_html
 from copyscope.render.plots.colours import Mark
 from copyscope.render.report.blocks import Bars, Curve, Curves, Table
+from copyscope.stats import Estimate
 from copyscope.study.wording import interval, number
 
 WIDTH, HEIGHT = 420, 300

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 
-from copyscope.crossover.document import TYPICAL_BYTES
 from copyscope.grouping import grouped
+from copyscope.judge.crossover_file import TYPICAL_BYTES
 from copyscope.render.first_screen import COPIES
 from copyscope.render.plots.colours import BLUE, FILLS, VERMILLION, mark_of
 from copyscope.render.report.blocks import (

@@ -1,8 +1,7 @@
 """The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
 from copyscope import VERSION
-from copyscope.compare.estimates import Missing
-from copyscope.crossover.document import sentence
+from copyscope.judge.crossover_file import sentence
 from copyscope.render.plots.catalogue import PLOTS, Plot
 from copyscope.render.report.blocks import (
     Block,
@@ -25,6 +24,7 @@ from copyscope.render.report.tables import (
     saved_tables,
     verdict_table,
 )
+from copyscope.stats import Missing
 from copyscope.study.cost_waterfall import why_no_waterfall
 from copyscope.study.study import Study, caption, duration, repeats
 
@@ -67,7 +67,7 @@ def document(study: Study) -> list[Block]:
 
 
 def _verdict(study: Study) -> list[Block]:
-    verdict = sentence(study.crossings, study.records)
+    verdict = sentence(study.crossings, study.runs)
     blocks: list[Block] = [Heading(2, "Verdict", "verdict"), Paragraph(verdict, strong=True)]
     if study.question:
         blocks.append(Paragraph(f"Question: {study.question}"))
@@ -75,7 +75,7 @@ def _verdict(study: Study) -> list[Block]:
         blocks.append(verdict_table(study.crossings))
     counts = f"{len(study.rows)} points, {len(study.records)} runs"
     bad = f"{len(study.invalid)} of them invalid, {len(study.left_out)} left out"
-    blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.records, study.rows)}"))
+    blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.runs, study.rows)}"))
     return blocks
 
 
@@ -145,7 +145,7 @@ def _methods(study: Study) -> list[Block]:
         r["machine"]["steal_percent"] for r in study.records if r["machine"]["steal_percent"] is not None
     ]
     items = [
-        f"Each run is {duration(study.records)} with {repeats(study.rows)} per point, in a seeded shuffle of "
+        f"Each run is {duration(study.runs)} with {repeats(study.rows)} per point, in a seeded shuffle of "
         "blocks: every block holds every point once, so that a drift of the machine hits all alike.",
         "Goodput is payload that arrived, of segments without any instrument. CPU time is of segments with "
         "the ledger's instruments, per KiB (1024 B) delivered in them.",

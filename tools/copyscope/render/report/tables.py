@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from copyscope.compare.estimates import Missing
-from copyscope.compare.metrics import METRICS
-from copyscope.crossover.crossover import PAIRS, Crossover
+from copyscope.judge.crossover import PAIRS, Crossover
+from copyscope.judge.metrics import METRICS
 from copyscope.render.report.blocks import Cell, Table, Tone
 from copyscope.render.report.cells import estimates_table, spell
+from copyscope.stats import Missing
 from copyscope.study.claims.judge import HOLDS, REFUTED, Judgement
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
 from copyscope.study.facets import describe, varied

@@ -1,17 +1,20 @@
-"""One evaluator for all claims: records in, `holds`, `refuted` or `undetermined here` out. Pure."""
+"""One evaluator for all claims: runs in, `holds`, `refuted` or `undetermined here` out. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
+
 from copyscope import stats
-from copyscope.compare import estimates
-from copyscope.compare.estimates import Estimate, Missing, Point
-from copyscope.compare.settings import Scalar, settings
-from copyscope.crossover.crossover import Crossover, crossovers_of, surroundings
 from copyscope.grouping import gathered, grouped
-from copyscope.record.segments import Record
+from copyscope.judge import estimates
+from copyscope.judge.crossover import Crossover, crossovers_of, surroundings
+from copyscope.judge.estimates import Point
+from copyscope.judge.metrics import Scalar, settings
+from copyscope.record.check import Whole
+from copyscope.stats import Estimate, Missing
 from copyscope.study.claims.counts import COUNTS
 from copyscope.study.claims.table import CLAIMS, Check, Claim
 from copyscope.study.modelled import Counted, ModelPoint, pairs
@@ -74,20 +77,20 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
-def judge_all(records: Sequence[Record], points: Sequence[ModelPoint] = ()) -> list[Judgement]:
+def judge_all(runs: Sequence[Whole], points: Sequence[ModelPoint] = ()) -> list[Judgement]:
     """Every claim of the table. `points`: of simulated machines; what they say stands beside the verdict."""
-    return [judge_one(claim, records, points) for claim in CLAIMS]
+    return [judge_one(claim, runs, points) for claim in CLAIMS]
 
 
-def judge_one(claim: Claim, records: Sequence[Record], points: Sequence[ModelPoint] = ()) -> Judgement:
+def judge_one(claim: Claim, runs: Sequence[Whole], points: Sequence[ModelPoint] = ()) -> Judgement:
     """One claim. Runs that are missing turn `holds` into `undetermined here`: they could have refuted it."""
-    found = _judge(claim, records)
+    found = _judge(claim, runs)
     return Judgement(claim, found.verdict, found.evidence, _in_model(claim, points))
 
 
-def _judge(claim: Claim, records: Sequence[Record]) -> Finding:
-    runs = _select(records, claim)
-    if not runs:
+def _judge(claim: Claim, runs: Sequence[Whole]) -> Finding:
+    tables = _select(runs, claim)
+    if not tables:
         needs = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in claim.needs.items())
         note = f"{claim.note}: " if claim.note else ""
         where = f": run {' or '.join(claim.experiments)}" if claim.experiments else ""
@@ -95,20 +98,20 @@ def _judge(claim: Claim, records: Sequence[Record]) -> Finding:
     found = _together(
         [
             (name, _in_order(claim.checks, [_figures(check, table) for check in claim.checks]))
-            for name, table in runs
+            for name, table in tables
         ]
     )
-    if (lacking := _missing(runs, claim)) and found.verdict != REFUTED:
+    if (lacking := _missing(tables, claim)) and found.verdict != REFUTED:
         return Finding(UNDETERMINED, f"runs are missing ({'; '.join(lacking)}); {found.evidence}")
     return found
 
 
-def _select(records: Sequence[Record], claim: Claim) -> list[tuple[str, Mapping[Key, Point]]]:
+def _select(runs: Sequence[Whole], claim: Claim) -> list[tuple[str, Mapping[Key, Point]]]:
     """The valid runs that a claim needs; those of different settings (offloads, experiments) apart."""
-    valid = [(record, settings(record)) for record in records if record["verdict"]["valid"]]
+    valid = [(run, settings(run)) for run in runs if run.derived.verdict.valid]
     apart = gathered(
-        ((record["run"]["experiment"] or "profile", str(sorted(surroundings(found, record).items()))), record)
-        for record, found in valid
+        ((run.raw.run.experiment or "profile", str(sorted(surroundings(found, run).items()))), run)
+        for run, found in valid
         if all(found[name] in values for name, values in claim.needs.items())
     )
     tables = [
@@ -118,14 +121,13 @@ def _select(records: Sequence[Record], claim: Claim) -> list[tuple[str, Mapping[
     return sorted(tables, key=lambda one: one[0])
 
 
-def _key(record: Record) -> Key:
-    work = record["workload"]
-    return str(work["impl"]), int(work["threads"]), int(work["size_bytes"])
+def _key(run: Whole) -> Key:
+    return run.raw.asked.impl, run.raw.asked.threads, run.raw.asked.size_bytes
 
 
-def _missing(runs: Sequence[tuple[str, Mapping[Key, Point]]], claim: Claim) -> list[str]:
+def _missing(tables: Sequence[tuple[str, Mapping[Key, Point]]], claim: Claim) -> list[str]:
     """Which values of the needed settings no run has, as `size 64, 256`."""
-    have = [settings(r) for _, table in runs for point in table.values() for r in point.records]
+    have = [settings(r) for _, table in tables for point in table.values() for r in point.runs]
     texts = []
     for name, values in claim.needs.items():
         lacking = [str(value) for value in values if value not in {one[name] for one in have}]
@@ -233,8 +235,8 @@ def _place(key: Key, what: str) -> str:
 
 def _count(metric: str, check: Check, table: Mapping[Key, Point]) -> Figure:
     """All runs together: hits over all, with the interval of so many hits."""
-    records = [r for key, point in table.items() if check.of in (None, key[0]) for r in point.records]
-    counts = [COUNTS[metric](record) for record in records]
+    runs = [run for key, point in table.items() if check.of in (None, key[0]) for run in point.runs]
+    counts = [COUNTS[metric](run) for run in runs]
     known = [one for one in counts if not isinstance(one, Missing)]
     missing = next((one for one in counts if isinstance(one, Missing)), Missing(f"{metric}: none"))
     return _share(metric, check.of, sum(hits for hits, _ in known), sum(of for _, of in known), missing)
@@ -251,14 +253,17 @@ def _share(metric: str, who: str | None, hits: float, of: float, missing: Missin
 
 def _crossings(check: Check, table: Mapping[Key, Point]) -> list[Figure]:
     """For each number of threads: 0 where the second is better at every size, infinite where it never is."""
-    records = [
-        {**record, "run": {**record["run"], "factors": None}} for p in table.values() for record in p.records
-    ]
+    runs = [_outside_of_an_experiment(run) for point in table.values() for run in point.runs]
     of = [(str(first), str(second)) for first, second in check.pairs]
     return [
         Figure(counted(at.threads, "thread"), _crossing(check, at), at.evidence)
-        for at in crossovers_of(records, check.metrics, of)
+        for at in crossovers_of(runs, check.metrics, of)
     ]
+
+
+def _outside_of_an_experiment(run: Whole) -> Whole:
+    """The same run, of which all settings count."""
+    return run._replace(raw=replace(run.raw, run=replace(run.raw.run, factors=None)))
 
 
 def _crossing(check: Check, at: Crossover) -> Estimate | Missing:
@@ -307,7 +312,7 @@ def _modelled(check: Check, points: Sequence[ModelPoint]) -> list[Figure]:
                     misses = ([max(NOTHING, n) for n in p.misses(level, side=side)] for p in (ours, theirs))
                     found = stats.ratio_of(list(zip(*misses, strict=False)))
                     what = f"{first} / {second} at {format_size(ours.size)}, {ours.setting.cache}"
-                    figures.append(Figure(what, estimates.from_median(found)))
+                    figures.append(Figure(what, found))
     return figures
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from copyscope.compare.settings import Scalar
+from copyscope.judge.metrics import Scalar
 
 KIB, MIB = 1024, 1 << 20
 Pair = tuple[Scalar, Scalar]

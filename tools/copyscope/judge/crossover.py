@@ -11,14 +11,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Literal
 
-from copyscope.compare import estimates
-from copyscope.compare.estimates import MORE, SAME, Estimate, Missing, Point
-from copyscope.compare.metrics import METRICS
-from copyscope.compare.settings import Scalar, factors, settings
-from copyscope.crossover import interpolation
-from copyscope.crossover.interpolation import Crossing
-from copyscope.crossover.split import split
-from copyscope.record.segments import Record
+from copyscope.errors import UsageError
+from copyscope.judge import estimates, interpolation
+from copyscope.judge.estimates import Point
+from copyscope.judge.interpolation import Crossing
+from copyscope.judge.metrics import METRICS, SETTINGS, Scalar, factors, settings
+from copyscope.record.check import Whole
+from copyscope.stats import MORE, SAME, Estimate, Missing
 from copyscope.units import format_size
 
 # What is compared -> the sides whose CPU time it is.
@@ -41,6 +40,7 @@ PAIRS = (
 )
 # The axes of a comparison; beside them, and what is compared, everything must be equal.
 AXES = frozenset(("size", "threads"))
+EXAMPLES = "--pair one_copy,uring_zc or --pair receiver=read,map"
 
 Verdict = Literal["crosses", "never", "always", "undetermined"]
 
@@ -82,11 +82,11 @@ class Crossover:
 Table = Mapping[tuple[str, int, int], Point]
 
 
-def surroundings(found: Mapping[str, Scalar], record: Record, by: str = "impl") -> dict[str, Scalar]:
+def surroundings(found: Mapping[str, Scalar], run: Whole, by: str = "impl") -> dict[str, Scalar]:
     """The settings that two values of `by` must share. The number of messages in turn follows from the size
     where it was not set, so it is one of them only as a factor.
     """
-    given = record["run"].get("factors") or {}
+    given = run.raw.run.factors or {}
     return {
         name: value
         for name, value in found.items()
@@ -94,14 +94,13 @@ def surroundings(found: Mapping[str, Scalar], record: Record, by: str = "impl") 
     }
 
 
-def arrange(records: Sequence[Record], by: str = "impl") -> list[tuple[Mapping[str, Scalar], Table]]:
+def arrange(runs: Sequence[Whole], by: str = "impl") -> list[tuple[Mapping[str, Scalar], Table]]:
     """(setting, its points by the value of `by`, threads and size), of valid runs."""
     found: dict[str, tuple[Mapping[str, Scalar], dict[tuple[str, int, int], Point]]] = {}
-    for point in estimates.group(records):
-        first = point.records[0]
+    for point in estimates.group(runs):
+        first = point.runs[0]
         other = surroundings(factors(first), first, by)
-        work = first["workload"]
-        key = (spelled(settings(first)[by]), int(work["threads"]), int(work["size_bytes"]))
+        key = (spelled(settings(first)[by]), first.raw.asked.threads, first.raw.asked.size_bytes)
         found.setdefault(repr(sorted(other.items())), (other, {}))[1][key] = point
     return list(found.values())
 
@@ -112,14 +111,14 @@ def spelled(value: Scalar) -> str:
 
 
 def crossovers_of(
-    records: Sequence[Record],
+    runs: Sequence[Whole],
     quantities: Iterable[str] = tuple(SIDES),
     pairs: Iterable[tuple[str, str]] = PAIRS,
     by: str = "impl",
 ) -> list[Crossover]:
     """Every pair, number of threads and quantity of which both strategies were measured at some size."""
     answers = []
-    for where, table in arrange(records, by):
+    for where, table in arrange(runs, by):
         for threads in sorted({threads for _, threads, _ in table}):
             for pair in pairs:
                 if all((name, threads) in {key[:2] for key in table} for name in pair):
@@ -138,10 +137,10 @@ class Costs:
     measured: Mapping[int, Estimate | Missing]
 
 
-def costs_of(records: Sequence[Record], by: str = "impl") -> list[Costs]:
+def costs_of(runs: Sequence[Whole], by: str = "impl") -> list[Costs]:
     """One row for each strategy, number of threads and quantity: interpolation.at_size() takes them."""
     found = []
-    for where, table in arrange(records, by):
+    for where, table in arrange(runs, by):
         for (impl, threads), keys in groupby(sorted(table), lambda key: key[:2]):
             sizes = {size: table[impl, threads, size] for _, _, size in keys}
             for quantity in SIDES:
@@ -170,7 +169,7 @@ def _answer(
     measured = tuple(_measured(*points[size], size, quantity, pair) for size in sizes)
     made = Crossover(pair, threads, quantity, measured=measured, where=where)
     if sides := SIDES[quantity]:
-        rows = [{"size_bytes": size, **split(*points[size], sides)} for size in sizes]
+        rows = [{"size_bytes": size, **estimates.split(*points[size], sides)} for size in sizes]
         made = replace(made, split=tuple(rows))
     if len(sizes) < 2:
         have = f"only at {_ratio_text(measured[0], pair)}" if measured else "at no size"
@@ -226,3 +225,27 @@ def _judge(
     ends += [f"below {format_size(crossing.high)}"] if crossing.high is not None else []
     texts += [f"if they cross, then {' and '.join(ends)}"] if ends else []
     return "undetermined", f"undetermined: {'; '.join(texts)}"
+
+
+def read_pair(text: str, runs: Sequence[Whole]) -> tuple[str, tuple[str, str]]:
+    """`[SETTING=]FIRST,SECOND` as (setting, pair). Raises UsageError.
+
+    Without a name it is the setting of which some runs have the one value and some the other.
+    """
+    name, _, rest = text.rpartition("=")
+    first, _, second = rest.partition(",")
+    if not first or not second or first == second or "," in second:
+        raise UsageError(f"--pair: {text!r}: two different ways are compared: for example {EXAMPLES}")
+    known = [setting for setting in SETTINGS if setting not in AXES]
+    if name and name not in known:
+        raise UsageError(f"--pair: {name}: no setting: use one of {', '.join(known)}")
+    found_settings = [settings(run) for run in runs]
+    values = {setting: {spelled(one[setting]) for one in found_settings} for setting in known}
+    found = [s for s in ([name] if name else known) if {first, second} <= values[s]]
+    if len(found) == 1:
+        return found[0], (first, second)
+    if found:
+        given = " or ".join(f"{setting}={first},{second}" for setting in found)
+        raise UsageError(f"--pair: {text}: values of {' and of '.join(found)}: say --pair {given}")
+    there = "; ".join(f"{s} {', '.join(sorted(values[s]))}" for s in known if len(values[s]) > 1)
+    raise UsageError(f"--pair: {text}: not both in these runs, which differ in: {there or 'nothing'}")

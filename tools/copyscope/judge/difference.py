@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from copyscope import stats
-from copyscope.compare.estimates import RowKey, keyed_rows, row_costs
-from copyscope.compare.metrics import METRICS, Reading, cpu_per_kib, read
-from copyscope.compare.settings import delivered_bytes
+from copyscope.judge.estimates import RowKey, keyed_rows, row_costs
+from copyscope.judge.metrics import METRICS, Reading, cpu_per_kib, delivered_bytes, read, spenders
 from copyscope.record import segments
-from copyscope.record.segments import Record, goodput_gbps, segments_of, select
+from copyscope.record.check import Whole
+from copyscope.record.segments import goodput_gbps, select
 
 THRESHOLD = 0.02
 # What somebody who repeats wants to find, and in how many of ten comparisons.
@@ -82,7 +82,7 @@ class How:
     level: float = stats.LEVEL
 
     def threshold(self, metric: str, runs: tuple[int, int]) -> float:
-        """Of means of so many runs; noise.py says of which two runs the noise is."""
+        """Of means of so many runs; the noise is of two (comparison.noise)."""
         single = (self.noise or {}).get(metric, 0.0)
         return max(THRESHOLD, single * math.sqrt((1 / runs[0] + 1 / runs[1]) / 2))
 
@@ -137,7 +137,7 @@ def judge(low: float, high: float, threshold: float) -> str:
     return SAME if -threshold < low and high < threshold else UNSURE
 
 
-def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Difference:
+def compare(before: Sequence[Whole], after: Sequence[Whole], how: How) -> Difference:
     """Valid runs of one setting, before and after; one or more of each."""
     rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
     tables = counted(before), counted(after)
@@ -146,9 +146,9 @@ def compare(before: Sequence[Record], after: Sequence[Record], how: How) -> Diff
     return Difference(tuple(rows), tuple(find_appeared(*tables)), how.chosen)
 
 
-def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how: How) -> Row | None:
+def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: How) -> Row | None:
     """A metric over all runs; None where it has no meaning in either (round trips of a stream)."""
-    readings = [[read_metric(record, name) for record in runs] for runs in (before, after)]
+    readings = [[read_metric(run, name) for run in runs] for runs in (before, after)]
     values = [[one.value for one in group if one.value and one.value > 0] for group in readings]
     reason = next((one.reason for group in readings for one in group if one.reason), None)
     if name in ROUND_TRIPS and not any(values):
@@ -167,20 +167,18 @@ def metric_row(before: Sequence[Record], after: Sequence[Record], name: str, how
     if alone and min(map(len, spread)) < 2:
         spread = values
     logs = [[math.log(value) for value in group] for group in spread]
-    centre, interval = stats.mean_difference(
-        logs[0], logs[1], paired=how.paired and not alone, level=how.level
-    )
+    made = stats.difference_of(*logs, paired=how.paired and not alone, level=how.level)
     # Of single runs the segments say how wide, the whole run says where.
-    shift = math.log(values[1][0] / values[0][0]) - centre if alone else 0.0
-    change = share_of(centre + shift)
-    if interval is None:
+    shift = math.log(values[1][0] / values[0][0]) - made.value if alone else 0.0
+    change = share_of(made.value + shift)
+    if made.ends is None:
         return replace(known, change=change, reason=ONE_RUN)
-    low, high = share_of(interval.low + shift), share_of(interval.high + shift)
+    low, high = (share_of(end + shift) for end in made.ends)
     found = judge(*worsening(name, low, high), threshold)
-    made = replace(known, change=change, low=low, high=high, verdict=found)
+    row = replace(known, change=change, low=low, high=high, verdict=found)
     if alone and how.noise is None and found != UNSURE:
-        return replace(made, verdict=UNSURE, reason=ONE_RUN)
-    return made
+        return replace(row, verdict=UNSURE, reason=ONE_RUN)
+    return row
 
 
 def share_of(log: float) -> float:
@@ -188,26 +186,21 @@ def share_of(log: float) -> float:
     return math.expm1(min(log, MOST_LOG))
 
 
-def read_metric(record: Record, name: str) -> Reading:
+def read_metric(run: Whole, name: str) -> Reading:
     """A metric of a run of either kind; CPU time is that of all sides, and of softirq beside them."""
-    if name == CPU:
-        return cpu_per_kib(record, (side for side in record["sides"] if side != "elsewhere"))
-    if record.get("target") is not None and name in ROUND_TRIPS:
-        return Reading(None, "a watched program says nothing of round trips")
-    return read(record, name)
+    return cpu_per_kib(run, spenders(run)) if name == CPU else read(run, name)
 
 
-def within_run(record: Record, name: str) -> list[float]:
+def within_run(run: Whole, name: str) -> list[float]:
     """The same in each segment of a run, as far as a segment can tell."""
-    ran = segments_of(record)
+    ran = run.raw.run.segments
     if name == GOODPUT:
         rates = [goodput_gbps([one]) for one in select(ran, "unprobed")]
         return [rate for rate in rates if rate and rate > 0]
     if name != CPU:
         return []
-    sides = [side for side in record["sides"] if side not in ("other", "elsewhere")]
     prices = [
-        sum(getattr(one, side).process_cpu_ns for side in sides) / moved
+        sum(side.process_cpu_ns for side in one.sides.values()) / moved
         for one in select(ran, "ledger")
         if (moved := segments.delivered_bytes([one]))
     ]
@@ -234,19 +227,19 @@ def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list
     return rows
 
 
-def counted(runs: Sequence[Record]) -> Counted:
+def counted(runs: Sequence[Whole]) -> Counted:
     """What was counted for the payload of all runs, where each of them knows it."""
     payload = sum(map(delivered_bytes, runs))
     sums: Counted = {}
     runs_with: dict[tuple[str, str, str], int] = {}
-    for row in (row for record in runs for row in record["ledger"] if row["account"] in COPIES):
+    for row in (row for run in runs for row in run.derived.ledger if row.account in COPIES):
         for unit, value, method, each in (
-            (BYTES, row["bytes"], row["bytes_method"], 1),
-            (CALLS, row["calls"], row.get("calls_method") or "exact", 1 << 20),
+            (BYTES, row.bytes, row.bytes_method, 1),
+            (CALLS, row.calls, row.calls_method, 1 << 20),
         ):
             # On a row of another context the bytes are null: they stand on the row at home, once.
             if value is not None and method != "scaled" and payload:
-                key = (row["account"], row["side"], unit)
+                key = (row.account, row.side, unit)
                 sums[key] = sums.get(key, 0.0) + value * each / payload
                 runs_with[key] = runs_with.get(key, 0) + 1
     for unit in (BYTES, CALLS):
@@ -256,11 +249,11 @@ def counted(runs: Sequence[Record]) -> Counted:
             sums[ALL, "", unit] = sum(sums[key] for key in parts)
             runs_with[ALL, "", unit] = min(runs_with[key] for key in parts)
     made = {key: value for key, value in sums.items() if runs_with[key] == len(runs)}
-    sends = [record["zerocopy"] for record in runs if record["zerocopy"]]
-    completions = sum(one["completions"] or 0 for one in sends)
+    sends = [run.derived.zerocopy for run in runs if run.derived.zerocopy]
+    completions = sum(one.completions or 0 for one in sends)
     if completions:
-        side = "target" if "target" in runs[0]["sides"] else "sender"
-        made["flagged", side, SENDS] = sum(one["copied"] or 0 for one in sends) / completions
+        side = "sender" if runs[0].raw.target is None else "target"
+        made["flagged", side, SENDS] = sum(one.copied or 0 for one in sends) / completions
     return made
 
 
@@ -274,57 +267,60 @@ def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
     ]
 
 
-def cost_rows(before: Sequence[Record], after: Sequence[Record], how: How) -> list[Row]:
+def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list[Row]:
     """CPU time of each row of the ledger, dearest first; a change is a share of all CPU time before."""
     groups = (before, after)
-    whole = [value for record in before if (value := read_metric(record, CPU).value)]
-    tables = [[row_costs(record) for record in runs] for runs in groups]
+    whole = [value for run in before if (value := read_metric(run, CPU).value)]
+    tables = [[row_costs(run) for run in runs] for runs in groups]
     keys = {key for group in tables for table in group for key in table}
     if len(whole) < len(before):
         return []
     threshold = how.threshold(CPU, (len(before), len(after)))
     level = 1 - (1 - how.level) / max(1, len(keys))
+    all_time = fmean(whole)
     rows = []
     for key in keys:
-        wide: stats.Interval | None = None
         # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
-        if len(before) == len(after) == 1:
-            change, interval = old_to_new(groups, key, (old[0], new[0]))
-        else:
-            change, interval = stats.mean_difference(old, new, paired=how.paired, level=how.level)
-            _, wide = stats.mean_difference(old, new, paired=how.paired, level=level)
-        all_time = fmean(whole)
-        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change / all_time, threshold=threshold)
-        if interval is not None:
-            low, high = interval.low / all_time, interval.high / all_time
+        alone = len(before) == len(after) == 1
+        found = (
+            old_to_new(groups, key, (old[0], new[0]))
+            if alone
+            else stats.difference_of(old, new, paired=how.paired, level=how.level)
+        )
+        change = found.value / all_time
+        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
+        if found.ends is not None:
+            low, high = (end / all_time for end in found.ends)
             row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
-        if wide is not None:
-            found = judge(wide.low / all_time, wide.high / all_time, threshold)
-            row = replace(row, sure=found in (WORSE, BETTER))
+        if not alone and (ends := stats.difference_of(old, new, paired=how.paired, level=level).ends):
+            sure = judge(ends[0] / all_time, ends[1] / all_time, threshold) in (WORSE, BETTER)
+            row = replace(row, sure=sure)
         rows.append(row)
-    return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side or ""))
+    return sorted(
+        rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side, row.context)
+    )
 
 
 def old_to_new(
-    groups: tuple[Sequence[Record], Sequence[Record]], key: RowKey, values: tuple[float, float]
-) -> tuple[float, stats.Interval | None]:
+    groups: tuple[Sequence[Whole], Sequence[Whole]], key: RowKey, values: tuple[float, float]
+) -> stats.Estimate:
     """The difference of one row of two runs, from the intervals that their samples give it.
 
     Squares of the distances to the limits add up (the method of variance estimates recovery: Zou and
     Donner, Statistics in Medicine 27, 2008).
     """
     ends = []
-    for (record,), value in zip(groups, values, strict=True):
-        row = next((row for other, row in keyed_rows(record) if other == key), None)
+    for (run,), value in zip(groups, values, strict=True):
+        row = next((row for other, row in keyed_rows(run) if other == key), None)
         if row is None:
             ends.append((0.0, 0.0))
-        elif row["ci"] is None or not row["cpu_ns"]:
-            ends.append((value, value) if row["method"].startswith("exact") else (0.0, value))
+        elif row.ci is None or not row.cpu_ns:
+            ends.append((value, value) if row.method.startswith("exact") else (0.0, value))
         else:
-            scale = value / row["cpu_ns"]
-            ends.append((row["ci"]["low_ns"] * scale, row["ci"]["high_ns"] * scale))
+            scale = value / row.cpu_ns
+            ends.append((row.ci.low_ns * scale, row.ci.high_ns * scale))
     (old, new), ((old_low, old_high), (new_low, new_high)) = values, ends
     below = math.hypot(new - new_low, old_high - old)
     above = math.hypot(new_high - new, old - old_low)
-    return new - old, stats.Interval(new - old - below, new - old + above)
+    return stats.Estimate(new - old, new - old - below, new - old + above, stats.LEVEL, 1)

@@ -10,98 +10,112 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
-from copyscope.crossover import obstacles
-from copyscope.crossover.nearest import Question, Row, answer, nearest
-from copyscope.crossover.obstacles import MOSTLY
-from copyscope.crossover.relays import COPIES, relay_of
-from copyscope.crossover.remedies import Sends, reference_share, remedies, time_share, too_few_samples
-from copyscope.ledger.attribution import side_times
-from copyscope.ledger.headline import file_reads
-from copyscope.ledger.portrait import median_slot
+from msgspec import to_builtins
+
+from copyscope.judge.crossover_file import Found, Question, answer, nearest
+from copyscope.judge.remedies import (
+    COPIES,
+    MOSTLY,
+    Sends,
+    in_the_program,
+    of_pages,
+    of_zerocopy,
+    relay_of,
+    remedies,
+    sends_of,
+)
 from copyscope.ledger.share import WORTH_SAYING, Share, percent
+from copyscope.ledger.target_headline import file_reads
 from copyscope.record.check import Whole, typed_whole
-from copyscope.record.portrait import Direction
 from copyscope.units import format_size
 
 MEASURE = "sudo copyscope crossover"
-# What stands for the saved copy when a program sends with MSG_ZEROCOPY.
-PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
 # The remedies that a crossover can judge, and the strategies that it names them by.
 STRATEGIES = {"MSG_ZEROCOPY": "zero_copy", "sendfile": "sendfile"}
 
 
-def advise(record: Mapping[str, Any], crossovers: Sequence[Row] | None) -> dict[str, Any]:
+def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dict[str, Any]:
     """The advice section: remedies, reasons, and what they rest on.
 
     `crossovers`: newest file first; `elsewhere` names the machine of those that were measured on another.
     """
     run = typed_whole(record)
-    sent, zerocopy = run.portrait.send, run.derived.zerocopy
+    sent = run.portrait.send
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
         text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
         return made | {"text": text, "reasons": [text], "remedies": [], "measure": None}
-    here = [row for row in crossovers or () if row["elsewhere"] is None]
-    # The size of call that half of the bytes go through: the lower end of its power of two.
-    size_bytes = median_slot([[low, low * count] for low, count in sent.sizes])
-    accounts: tuple[str, ...] = ("copy_in",)
-    way, share = _way(sent)
-    if sent.zerocopy_share >= MOSTLY:
-        accounts = PRICE_OF_ZEROCOPY
-        made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
-        questions = [Question("zero_copy", size_bytes, True)]
-    elif reference_share(sent) >= MOSTLY:
-        made["stoppers"] = [one.text for one in obstacles.of_pages(run)]
-        # Of other pages than those of files there is no crossover.
-        questions = [Question("sendfile", size_bytes, True)] if sent.page_share >= MOSTLY else []
-    else:
-        made["stoppers"] = [one.text for one in obstacles.of_zerocopy(run)]
-        made["stoppers"] += obstacles.in_the_program(run, size_bytes)
-        questions = [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
-    few = too_few_samples(run)
-    most = None if few else time_share(run, accounts)
-    made["most_to_save"] = None if most is None else asdict(most)
-    rows = {asked.strategy: nearest(here, run, asked.strategy) for asked in questions}
-    made["crossover"], made["sendfile"] = rows.get("zero_copy"), rows.get("sendfile")
-    used = max(sent.zerocopy_share, reference_share(sent)) >= MOSTLY
-    sends = Sends(run, size_bytes, most, sent, few)
-    found = remedies(sends, {str(name): row for name, row in rows.items()})
+    sends = sends_of(run, sent)
+    here = [row for row in crossovers or () if row.elsewhere is None]
+    asked = _questions(sends)
+    rows = {one.strategy: nearest(here, run, one.strategy) for one in asked}
+    found = remedies(sends, rows)
     asks = {STRATEGIES[one.name] for one in found if one.open}
-    calls = f"Half of its bytes go out in calls of {format_size(size_bytes)} or more"
-    sentences = [f"{calls}, {percent(share)} of them {way}."]
-    if accounts == PRICE_OF_ZEROCOPY:
-        sentences.append(_price_of_zerocopy(run, most))
-    elif few is None:
-        sentences += [*_relays(run), _left_to_save(most, rest=used), *_files(run)]
-    if few is not None:
-        sentences.append(f"What its copies cost is not known: {few.sentence()}.")
-    for asked in questions:
-        row = rows[asked.strategy]
-        if row is not None:
-            sentences.append(answer(row, asked, run))
-        elif here and asked.strategy in asks:
-            sentences.append(_not_among(here, asked, run))
+    stoppers = _stoppers(sends)
+    sentences = _of_its_copies(sends)
+    for one in asked:
+        if (row := rows[one.strategy]) is not None:
+            sentences.append(answer(row, one, run))
+        elif here and one.strategy in asks:
+            sentences.append(_not_among(here, one, run))
     if not here and asks:
         sentences.append(_no_crossover(run, crossovers))
+    used, zerocopy = sends.by_zerocopy or sends.by_reference, run.derived.zerocopy
     # Where sends were copied, the cause has been said.
-    if made["stoppers"] and not (used and zerocopy and zerocopy.cause):
+    if stoppers and not (used and zerocopy and zerocopy.cause):
         what = "What takes the gain away" if used else "What would stop it"
-        sentences.append(f"{what}: {'; '.join(made['stoppers'])}.")
-    measure = _command(here or crossovers or (), run) if asks else None
-    made |= {"remedies": [asdict(one) for one in found], "measure": measure}
-    return made | {"reasons": sentences, "text": " ".join(sentences)}
+        sentences.append(f"{what}: {'; '.join(stoppers)}.")
+    return {
+        "text": " ".join(sentences),
+        "reasons": sentences,
+        "stoppers": stoppers,
+        "most_to_save": sends.most and asdict(sends.most),
+        "crossover": to_builtins(rows.get("zero_copy")),
+        "sendfile": to_builtins(rows.get("sendfile")),
+        "remedies": [asdict(one) for one in found],
+        "measure": _command(here or crossovers or (), run) if asks else None,
+    }
 
 
-def _way(sent: Direction) -> tuple[str, float]:
-    """How most of its bytes go, and how many of them."""
+def _questions(sends: Sends) -> list[Question]:
+    """What a crossover is asked."""
+    size_bytes = sends.size_bytes
+    if sends.by_zerocopy:
+        return [Question("zero_copy", size_bytes, True)]
+    if sends.by_reference:
+        # Of other pages than those of files there is no crossover.
+        return [Question("sendfile", size_bytes, True)] if sends.sent.page_share >= MOSTLY else []
+    return [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
+
+
+def _stoppers(sends: Sends) -> list[str]:
+    """What takes the gain away, of what it does or of what it could do."""
+    if sends.by_reference and not sends.by_zerocopy:
+        return [one.text for one in of_pages(sends.run)]
+    found = [one.text for one in of_zerocopy(sends.run)]
+    return found if sends.by_zerocopy else found + in_the_program(sends.run, sends.size_bytes)
+
+
+def _of_its_copies(sends: Sends) -> list[str]:
+    """How its bytes go, and what that costs."""
+    run, most = sends.run, sends.most
     ways = (
-        ("with zero-copy already", sent.zerocopy_share),
-        ("by reference to its own memory already (vmsplice)", sent.memory_share),
-        ("by reference to pages already (sendfile, splice)", sent.page_share),
-        ("by reference from socket to socket already (splice)", sent.socket_share),
+        ("with zero-copy already", sends.sent.zerocopy_share),
+        ("by reference to its own memory already (vmsplice)", sends.sent.memory_share),
+        ("by reference to pages already (sendfile, splice)", sends.sent.page_share),
+        ("by reference from socket to socket already (splice)", sends.sent.socket_share),
     )
     copied = "by a copy into the kernel", 1 - sum(share for _, share in ways)
-    return next((way for way in ways if way[1] >= MOSTLY), copied)
+    way, share = next((way for way in ways if way[1] >= MOSTLY), copied)
+    calls = f"Half of its bytes go out in calls of {format_size(sends.size_bytes)} or more"
+    sentences = [f"{calls}, {percent(share)} of them {way}."]
+    if sends.by_zerocopy:
+        sentences.append(_price_of_zerocopy(run, most))
+    elif sends.few is None:
+        sentences += [*_relays(sends), _left_to_save(most, rest=sends.by_reference), *_files(sends)]
+    if sends.few is not None:
+        sentences.append(f"What its copies cost is not known: {sends.few.sentence()}.")
+    return sentences
 
 
 def _left_to_save(most: Share | None, *, rest: bool) -> str:
@@ -132,9 +146,9 @@ def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
     return f"{text}: that is the price of the copies that it spares."
 
 
-def _files(run: Whole) -> list[str]:
+def _files(sends: Sends) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
-    share = file_reads(run.raw.samples, side_times(run.raw)["target"])
+    share = file_reads(sends.run.raw.samples, sends.time)
     if share is None or share.low < WORTH_SAYING:
         return []
     return [
@@ -143,43 +157,43 @@ def _files(run: Whole) -> list[str]:
     ]
 
 
-def _relays(run: Whole) -> list[str]:
+def _relays(sends: Sends) -> list[str]:
     """What it receives and sends in like amounts, splice(2) may move without a copy."""
-    relay = relay_of(run)
+    relay = relay_of(sends.run)
     if relay is None:
         return []
-    both = time_share(run, COPIES)
+    both = sends.share(COPIES)
     price = "what these cost was not sampled" if both is None else f"these take {_of_its_time(both)}"
     return [relay.sentence(price)]
 
 
-def _no_crossover(run: Whole, elsewhere: Sequence[Row] | None) -> str:
+def _no_crossover(run: Whole, elsewhere: Sequence[Found] | None) -> str:
     """Why nothing of this machine is known, and how to get it."""
     cannot = "Cannot tell whether zero-copy or sendfile would pay, because"
     if not elsewhere:
         return f"{cannot} no crossover was measured on this host: run {MEASURE} (two minutes) and ask again."
     row = nearest(elsewhere, run, "zero_copy") or elsewhere[0]
     return (
-        f"{cannot} the crossover of {row['file']} was measured on {row['elsewhere']}: run "
+        f"{cannot} the crossover of {row.file} was measured on {row.elsewhere}: run "
         f"{_command(elsewhere, run)} (two minutes) and ask again."
     )
 
 
-def _not_among(here: Sequence[Row], asked: Question, run: Whole) -> str:
+def _not_among(here: Sequence[Found], asked: Question, run: Whole) -> str:
     return (
         f"Cannot tell what {asked.name} {'saves' if asked.used else 'would save'}: it is not in the "
-        f"crossover that was measured on this host ({here[0]['file']}): run {_command(here, run)} (two "
+        f"crossover that was measured on this host ({here[0].file}): run {_command(here, run)} (two "
         "minutes) and ask again."
     )
 
 
-def _command(there: Sequence[Row], run: Whole) -> str:
+def _command(there: Sequence[Found], run: Whole) -> str:
     """What measures it. Beside what is there, of another machine or of other strategies: one sweep does not
     go into another."""
     if not there:
         return MEASURE
     row = nearest(there, run, "zero_copy") or there[0]
-    return f"{MEASURE} --out {PurePath(row['file']).parent.parent / f'crossover-{run.raw.machine.kernel}'}"
+    return f"{MEASURE} --out {PurePath(row.file).parent.parent / f'crossover-{run.raw.machine.kernel}'}"
 
 
 def _of_its_time(share: Share) -> str:

@@ -6,7 +6,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from copyscope import stats
-from copyscope.compare.difference import (
+from copyscope.errors import UsageError
+from copyscope.grouping import grouped
+from copyscope.judge.difference import (
     ALL,
     BETTER,
     BYTES,
@@ -22,16 +24,18 @@ from copyscope.compare.difference import (
     compare,
     enough,
     judge,
+    read_metric,
     share_of,
     worsening,
 )
-from copyscope.compare.settings import SETTINGS, Scalar, settings
-from copyscope.errors import UsageError
-from copyscope.grouping import grouped
+from copyscope.judge.metrics import SETTINGS, Scalar, settings
+from copyscope.record.check import Whole
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
-from copyscope.record.segments import Record
 
-KIND = "diff"
+KIND, NOISE = "diff", "noise"
+NOISE_FILE = "noise.json"
+# No two equal runs differ a thousandfold.
+NOISE_MAX = 1000.0
 # What two sets of runs may differ in, if asked to.
 ACROSS = (*SAME_MACHINE, *SETTINGS)
 Key = tuple[tuple[str, Scalar], ...]
@@ -46,7 +50,7 @@ COPIED = {
 
 
 def document(
-    before: Sequence[Record], after: Sequence[Record], how: How, across: frozenset[str] = frozenset()
+    before: Sequence[Whole], after: Sequence[Whole], how: How, across: frozenset[str] = frozenset()
 ) -> dict[str, Any]:
     """The differences of two sets of runs. Raises UsageError when they cannot be compared.
 
@@ -69,18 +73,18 @@ def document(
     overall = over_all([found for _, found, _ in points]) if len(points) > 1 else []
     verdict = find_verdict([found for _, found, _ in points], overall)
     lone = points[0] if len(points) == 1 and verdict == UNSURE else None
-    machines = before[0]["machine"], after[0]["machine"]
+    machines = machine_of(before[0]), machine_of(after[0])
     return {
         "kind": KIND,
         "across": sorted(across),
-        "machine": [{name: machine.get(name) for name in SAME_MACHINE} for machine in machines],
+        "machine": [{name: machine[name] for name in SAME_MACHINE} for machine in machines],
         # Settings of the machine that somebody has changed: named, and no reason not to compare.
         "also_differs": [
             [name, old, new]
             for name in SAME_SETTINGS
-            if (old := machines[0].get(name)) != (new := machines[1].get(name))
+            if (old := machines[0][name]) != (new := machines[1][name])
         ],
-        "pmus": apart(before, after),
+        "pmus": apart(before[0], after[0]),
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
         "sentence": sentence(verdict, points, overall),
@@ -102,13 +106,18 @@ def document(
     }
 
 
-def apart(before: Sequence[Record], after: Sequence[Record]) -> list[str] | None:
-    """The processors of two sets of runs with unlike PMUs: their cycles and misses are unlike events."""
-    machines = before[0]["machine"], after[0]["machine"]
-    first, second = ((one["arch"], one["cpu_model"], one["pmu"]) for one in machines)
+def machine_of(run: Whole) -> dict[str, Any]:
+    """What tells machines, and states of one, apart."""
+    return {name: getattr(run.raw.machine, name) for name in (*SAME_MACHINE, *SAME_SETTINGS)}
+
+
+def apart(before: Whole, after: Whole) -> list[str] | None:
+    """The processors of two runs with unlike PMUs: their cycles and misses are unlike events."""
+    machines = before.raw.machine, after.raw.machine
+    first, second = ((one.arch, one.cpu_model, one.pmu) for one in machines)
     if first == second or not (first[2] and second[2]):
         return None
-    return [one["cpu_model"] for one in machines]
+    return [one.cpu_model for one in machines]
 
 
 def over_all(points: Sequence[Difference]) -> list[Row]:
@@ -119,11 +128,11 @@ def over_all(points: Sequence[Difference]) -> list[Row]:
         logs = [math.log1p(row.change) for row in rows if row.change is not None]
         if len(logs) < 2:
             continue
-        centre, interval = stats.mean_difference([0.0] * len(logs), logs, paired=True)
-        assert interval is not None
-        low, high, threshold = share_of(interval.low), share_of(interval.high), rows[0].threshold
+        mean = stats.difference_of([0.0] * len(logs), logs, paired=True)
+        assert mean.ends is not None
+        (low, high), threshold = map(share_of, mean.ends), rows[0].threshold
         found = judge(*worsening(metric, low, high), threshold)
-        row = Row(what, None, None, rows[0].unit, change=share_of(centre), low=low, high=high)
+        row = Row(what, None, None, rows[0].unit, change=share_of(mean.value), low=low, high=high)
         made.append(replace(row, threshold=threshold, verdict=found, decides=True))
     return made
 
@@ -137,26 +146,26 @@ def find_verdict(points: Sequence[Difference], overall: Sequence[Row]) -> str:
     return next((one for one in (UNSURE, BETTER) if one in (together or each)), SAME)
 
 
-def check_machine(before: Sequence[Record], after: Sequence[Record], across: frozenset[str]) -> None:
+def check_machine(before: Sequence[Whole], after: Sequence[Whole], across: frozenset[str]) -> None:
     """Raises UsageError for the first key in which two machines, or kinds of run, are not the same."""
     first = before[0]
     for other in (*before, *after):
-        if (other.get("target") is None) != (first.get("target") is None):
+        if (other.raw.target is None) != (first.raw.target is None):
             raise UsageError("traffic of our own and a watched program: the two have nothing to compare")
         for name in SAME_MACHINE:
-            if name not in across and (why := why_apart(name, first["machine"], other["machine"])):
+            if name not in across and (why := why_apart(name, machine_of(first), machine_of(other))):
                 raise UsageError(f"machine.{why}")
 
 
-def by_setting(runs: Iterable[Record], across: frozenset[str]) -> dict[Key, list[Record]]:
+def by_setting(runs: Iterable[Whole], across: frozenset[str]) -> dict[Key, list[Whole]]:
     """The runs of each setting, in the order of their blocks; of a program that is watched there is one."""
 
-    def key(record: Record) -> Key:
-        known = {} if record.get("target") is not None else settings(record)
+    def key(run: Whole) -> Key:
+        known = settings(run) if run.raw.target is None else {}
         return tuple(sorted((name, value) for name, value in known.items() if name not in across))
 
     return {
-        setting: sorted(group, key=lambda record: (record["run"]["repeat"], record["run"]["started"]))
+        setting: sorted(group, key=lambda run: (run.raw.run.repeat, run.raw.run.started))
         for setting, group in grouped(runs, key).items()
     }
 
@@ -233,3 +242,35 @@ def said(row: Row) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
+
+
+def noise(before: Sequence[Whole], after: Sequence[Whole]) -> dict[str, Any]:
+    """Of blocks of two equal runs: for each metric the share that two of them stay within, 19 times of 20."""
+    made = {}
+    for name in (GOODPUT, CPU):
+        pairs = [
+            (read_metric(a, name).value, read_metric(b, name).value)
+            for a, b in zip(before, after, strict=True)
+        ]
+        logs = [math.log(b / a) for a, b in pairs if a and b]
+        if logs:
+            spread = math.sqrt(sum(one * one for one in logs) / len(logs))
+            made[name] = math.expm1(spread * stats.student(stats.LEVEL, len(logs)))
+    machine = before[0].raw.machine
+    return {
+        "kind": NOISE,
+        "hostname": machine.hostname,
+        "kernel": machine.kernel,
+        "blocks": len(before),
+        "metrics": made,
+    }
+
+
+def noise_of(document: Any, source: str) -> Mapping[str, float]:
+    """The numbers of such a document. Raises UsageError for another one."""
+    found = document.get("metrics") if isinstance(document, dict) and document.get("kind") == NOISE else None
+    if not isinstance(found, dict) or not all(
+        isinstance(one, (int, float)) and 0 <= one <= NOISE_MAX for one in found.values()
+    ):
+        raise UsageError(f"{source}: not what `compare A A` writes: give its {NOISE_FILE}")
+    return found

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Literal
 
 from copyscope import stats
-from copyscope.compare.estimates import Estimate
+from copyscope.stats import Estimate
 
 Kind = Literal["crosses", "never", "always", "open"]
 
@@ -40,10 +40,10 @@ def at_size(measured: Mapping[int, Estimate], size_bytes: float) -> Estimate | N
     a, b = measured[below], measured[above]
     parts = _parts(below, above, size_bytes)
     value, samples = _mean(a.value, b.value, parts[1]), min(a.samples, b.samples)
-    if a.low is None or b.low is None or a.high is None or b.high is None:
+    if a.ends is None or b.ends is None:
         return Estimate(value, None, None, 0.0, samples)
-    low = min(_mean(a.low, b.low, part) for part in parts)
-    high = max(_mean(a.high, b.high, part) for part in parts)
+    low = min(_mean(a.ends[0], b.ends[0], part) for part in parts)
+    high = max(_mean(a.ends[1], b.ends[1], part) for part in parts)
     return Estimate(value, low, high, min(a.level, b.level), samples)
 
 
@@ -124,10 +124,7 @@ def _interval(
 
 def _better(ratios: Sequence[float]) -> bool | None:
     """Whether the second is the cheaper one; None: no difference found."""
-    interval = stats.median_of(ratios).interval
-    if interval is None or interval.low <= 1 <= interval.high:
-        return None
-    return interval.high < 1
+    return {stats.MORE: False, stats.LESS: True, stats.SAME: None}[stats.median_of(ratios).against(1.0)]
 
 
 def _telling(ratios: Mapping[int, Sequence[float]], sides: Mapping[int, bool | None]) -> list[int]:

@@ -1,1 +1,0 @@
-"""What can be compared between runs, and with which certainty. Pure."""

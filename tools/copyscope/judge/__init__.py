@@ -1,0 +1,1 @@
+"""What runs say beside each other: estimates, differences, crossovers, and what they advise. Pure."""

@@ -1,0 +1,414 @@
+"""crossover.json: what is written of a sweep, and what its rows say of a watched program. Pure.
+
+docs/reference/verdicts.md explains each key.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
+
+from copyscope.judge.crossover import Costs, Crossover
+from copyscope.judge.interpolation import at_size
+from copyscope.ledger.attribution import tied
+from copyscope.record.check import Whole
+from copyscope.record.same_machine import SAME_MACHINE, where_else
+from copyscope.record.segments import select, total
+from copyscope.stats import LEVEL, Estimate, Missing
+from copyscope.units import counted, format_size, three_digits
+
+SCHEMA = 2
+TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
+CPU = "system_cpu_ns_per_kib"
+NAMES = {
+    "two_copy": "two-copy",
+    "one_copy": "one-copy",
+    "zero_copy": "zero-copy",
+    "per_field": "one send() per field",
+}
+QUANTITIES = {
+    "goodput_gbps": "goodput",
+    "sender_cpu_ns_per_kib": "CPU time of the sender",
+    "receiver_cpu_ns_per_kib": "CPU time of the receiver",
+    "system_cpu_ns_per_kib": "CPU time of both sides",
+}
+# Paths that never leave the machine: crossover.json calls them as the driver of their device is called.
+LOCAL_PATHS = ("loopback", "veth")
+SENDER_CPU = "sender_cpu_ns_per_kib"
+WHOSE = {
+    SENDER_CPU: "the sender's CPU time",
+    "system_cpu_ns_per_kib": "the CPU time of both sides",
+    "receiver_cpu_ns_per_kib": "the receiver's CPU time",
+    "goodput_gbps": "the goodput",
+}
+SAME_KIND, OTHER_KIND = 1, 2
+# What it comes to, for a program that does not do it yet and for one that does.
+PAYS = {False: "it would help on that path", True: "it helps on that path"}
+LOSES = {False: "it would cost more than it saves", True: "it costs more than it saves"}
+Strategy = Literal["zero_copy", "sendfile"]
+
+
+class AtSize(Struct):
+    """One size at which both were measured: second / first."""
+
+    size_bytes: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    better: str | UnsetType | None = UNSET
+    reason: str | UnsetType | None = UNSET
+
+
+class Row(Struct, kw_only=True):
+    """One crossover. Keys that older files do not have are UNSET."""
+
+    pair: list[str]
+    by: str | UnsetType = UNSET
+    threads: int
+    quantity: str
+    where: dict[str, Any]
+    verdict: str
+    size_bytes: int | None
+    low_bytes: int | None
+    high_bytes: int | None
+    level: float | UnsetType = UNSET
+    above: str | None
+    evidence: str
+    measured: list[AtSize]
+    split_ns_per_kib: list[dict[str, float]] | UnsetType = UNSET
+
+
+class Found(Row, kw_only=True):
+    """One that was found on the disk.
+
+    file: where it stands
+    path: over which it was measured
+    elsewhere: the machine that it was measured on, where that is not the one here
+    """
+
+    file: str
+    path: str
+    elsewhere: str | None
+
+
+def headline(found: Sequence[Crossover]) -> Crossover | None:
+    """The answer that most readers came for: zero-copy against one-copy, all CPU time, fewest threads."""
+    for pair in (("one_copy", "zero_copy"), ("two_copy", "zero_copy")):
+        fitting = [at for at in found if at.pair == pair and at.quantity == CPU]
+        if fitting:
+            return min(fitting, key=lambda at: at.threads)
+    return found[0] if found else None
+
+
+def sentence(found: Sequence[Crossover], runs: Iterable[Whole]) -> str:
+    """The verdict of the path: from which size on zero-copy pays, or that it never does, and why."""
+    main = headline(found)
+    if main is None:
+        return "undetermined: no two strategies were measured at the same sizes: run the experiment first"
+    text = say(main, why_copied(runs) if main.pair[1] == "zero_copy" else None)
+    same = [at for at in found if (at.pair, at.threads, at.where) == (main.pair, main.threads, main.where)]
+    speed = next((at for at in same if at.quantity == "goodput_gbps"), main)
+    return text if speed is main else f"{text} In goodput: {_short(speed)}."
+
+
+def say(at: Crossover, cause: str | None = None) -> str:
+    """One crossover as a sentence; `cause`: why the copy was made anyway."""
+    first, second = (NAMES.get(name, name) for name in at.pair)
+    against = f"{QUANTITIES[at.quantity]}, {counted(at.threads, 'thread')}, against {first}"
+    if at.verdict == "undetermined":
+        return f"On this path it is {at.evidence} ({against})."
+    because = f"the copy is made anyway ({cause}), " if cause else ""
+    if at.verdict == "never":
+        return f"On this path {second} never pays {_span(at)}: {because}{_dearer(at)} ({against})."
+    if at.verdict == "always":
+        return f"On this path {second} pays at every size {_span(at)}: {_dearer(at)} ({against})."
+    side = "above" if at.above == at.pair[1] else "below"
+    return (
+        f"On this path {second} pays {side} {format_size(at.size_bytes)} "
+        f"(95 % interval {format_size(at.low)} to {format_size(at.high)}; {against})."
+    )
+
+
+def _short(at: Crossover) -> str:
+    if at.verdict == "undetermined":
+        return at.evidence
+    side = "above" if at.above == at.pair[1] else "below"
+    interval = f"{format_size(at.low)} to {format_size(at.high)}"
+    crosses = f"wins {side} {format_size(at.size_bytes)} ({interval})"
+    wins = {"never": "never wins", "always": "wins at every size", "crosses": crosses}
+    return f"{NAMES.get(at.pair[1], at.pair[1])} {wins[at.verdict]}"
+
+
+def _span(at: Crossover) -> str:
+    return f"from {format_size(at.measured[0].size_bytes)} to {format_size(at.measured[-1].size_bytes)}"
+
+
+def _dearer(at: Crossover) -> str:
+    """The difference at a typical size, in the unit of the quantity."""
+    if not at.split:
+        return "it is slower" if at.verdict == "never" else "it is faster"
+    row = min(at.split, key=lambda row: abs(row["size_bytes"] - TYPICAL_BYTES))
+    word = "dearer" if row["sum"] > 0 else "cheaper"
+    return f"{three_digits(abs(row['sum']))} ns/KiB {word} at {format_size(row['size_bytes'])}"
+
+
+def why_copied(runs: Iterable[Whole]) -> str | None:
+    """The function that copied what was sent with MSG_ZEROCOPY; None where nothing was copied.
+
+    Where the flag says that it was copied and no sample fell into the copy, the cause in words.
+    """
+    seen: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
+    for run in runs:
+        zerocopy = run.derived.zerocopy
+        if zerocopy is None or zerocopy.cause is None or not run.derived.verdict.valid:
+            continue
+        causes[zerocopy.cause.code.replace("_", " ")] += 1
+        for row in tied(run.raw.samples):
+            if row.category in ("deferred", "silent"):
+                seen[row.symbol] += row.samples
+    for ranked in (seen, causes):
+        if ranked:
+            return min(ranked, key=lambda name: (-ranked[name], name))
+    return None
+
+
+def document(runs: Sequence[Whole], found: Sequence[Crossover], costs: Sequence[Costs]) -> dict[str, Any]:
+    """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
+    first = runs[0].raw if runs else None
+    return {
+        "schema": SCHEMA,
+        "kind": "crossover",
+        "experiment": first and first.run.experiment,
+        "machine": {key: getattr(first.machine, key) for key in SAME_MACHINE if first},
+        "started": max((run.raw.run.started for run in runs), default=None),
+        "topology": first and first.topology.kind,
+        "runs": len(runs),
+        "valid_runs": sum(run.derived.verdict.valid for run in runs),
+        "sentence": sentence(found, runs),
+        "crossovers": to_builtins([row_of(at) for at in found]),
+        "costs": [_costs_row(row) for row in costs],
+    }
+
+
+def row_of(found: Crossover) -> Row:
+    """A crossover as it stands in the file."""
+    return Row(
+        pair=list(found.pair),
+        by=found.by,
+        threads=found.threads,
+        quantity=found.quantity,
+        where=dict(found.where),
+        verdict=found.verdict,
+        size_bytes=_whole(found.size_bytes),
+        low_bytes=_whole(found.low),
+        high_bytes=_whole(found.high),
+        level=found.level,
+        above=found.above,
+        evidence=found.evidence,
+        measured=[
+            AtSize(size_bytes=at.size_bytes, better=at.better, **_numbers("ratio", at.ratio))
+            for at in found.measured
+        ],
+        split_ns_per_kib=[dict(row) for row in found.split],
+    )
+
+
+def _costs_row(costs: Costs) -> dict[str, Any]:
+    named = {"impl": costs.impl, "threads": costs.threads, "quantity": costs.quantity}
+    rows = [{"size_bytes": size, **_numbers("value", one)} for size, one in costs.measured.items()]
+    return {**named, "where": dict(costs.where), "measured": rows}
+
+
+def _numbers(name: str, found: Estimate | Missing) -> dict[str, Any]:
+    if isinstance(found, Missing):
+        return {**dict.fromkeys((name, "low", "high")), "reason": found.reason}
+    return {name: found.value, "low": found.low, "high": found.high, "reason": None}
+
+
+def _whole(size: float | None) -> int | None:
+    return None if size is None else round(size)
+
+
+def read(document: Any, file: PurePath, here: Mapping[str, Any]) -> list[Found]:
+    """The rows of such a file, for the machine here. Raises what Python does for another document."""
+    known = {"file": str(PurePath(*file.parts[-4:])), "elsewhere": where_else(document["machine"], here)}
+    rows = [
+        {**row, **known, "path": row["where"].get("topology", document["topology"])}
+        for row in document["crossovers"]
+    ]
+    return convert(rows, list[Found])
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether `strategy` pays for sends of this size; `used`: most of the program's bytes already go so."""
+
+    strategy: Strategy
+    size_bytes: int
+    used: bool
+
+    @property
+    def name(self) -> str:
+        return self.strategy.replace("_", "-")
+
+
+def nearest(rows: Sequence[Found], run: Whole, strategy: Strategy) -> Found | None:
+    """The crossover of a strategy against a copying send that is nearest to this program.
+
+    The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
+    in that order), and of one file the nearest number of threads.
+    """
+    threads = max((s.target.threads for s in run.raw.run.segments), default=1)
+    files = list(dict.fromkeys(row.file for row in rows))
+    quantities = list(WHOSE)
+    return min(
+        (row for row in rows if row.pair[1] == strategy and row.by in (UNSET, "impl")),
+        key=lambda row: (
+            distance(row, run),
+            quantities.index(row.quantity) if row.quantity in quantities else len(quantities),
+            "one_copy" not in row.pair,
+            files.index(row.file),
+            abs(row.threads - threads),
+        ),
+        default=None,
+    )
+
+
+def distance(row: Found, run: Whole) -> int:
+    """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
+    path = run.raw.topology
+    drivers = {str(device.driver) for device in path.devices}
+    if path.local_delivery and row.path in drivers.intersection(LOCAL_PATHS):
+        return 0
+    is_local = row.path.startswith(LOCAL_PATHS)
+    return SAME_KIND if path.local_delivery == is_local else OTHER_KIND
+
+
+def answer(row: Found, asked: Question, run: Whole) -> str:
+    """Whether it pays by this crossover, and what it saves or costs this program."""
+    if distance(row, run) == OTHER_KIND:
+        return (
+            f"{_cannot_tell(asked)}, because it was measured on this host over {row.path} only "
+            f"({row.file}), and this program sends over {run.raw.topology.kind}: run "
+            "copyscope crossover with an experiment over that path."
+        )
+    return " ".join([_verdict(row, asked, run), *_price(row, asked, run)])
+
+
+def pays(row: Found, asked: Question, run: Whole) -> bool | None:
+    """Whether it pays by this crossover; None: no difference was found, or it is of another kind of path."""
+    if distance(row, run) == OTHER_KIND or row.verdict == "undetermined":
+        return None
+    if row.verdict != "crosses":
+        return row.verdict == "always"
+    low, high = _ends(row)
+    if low < 2 * asked.size_bytes and asked.size_bytes < high:
+        return None
+    return (asked.size_bytes >= high) == (row.above == row.pair[1])
+
+
+def _ends(row: Found) -> tuple[float, float]:
+    """Of its interval; an end that is not known is as far off as can be."""
+    low, high = row.low_bytes, row.high_bytes
+    return low if low is not None else 0, high if high is not None else math.inf
+
+
+def _cannot_tell(asked: Question) -> str:
+    return f"Cannot tell whether {asked.name} {'pays' if asked.used else 'would pay'}"
+
+
+def _verdict(row: Found, asked: Question, run: Whole) -> str:
+    name = asked.name.capitalize()
+    threads = counted(row.threads, "thread")
+    where = (
+        f"against {row.pair[0]}, {WHOSE.get(row.quantity, row.quantity)}, {threads}, "
+        f"measured on this host over {row.path}: {row.file}"
+    )
+    gains, loses = PAYS[asked.used], LOSES[asked.used]
+    if row.verdict == "undetermined":
+        reason = row.evidence.removeprefix("undetermined: ")
+        return f"{_cannot_tell(asked)}: {reason} ({where})."
+    if row.verdict == "always":
+        return f"{name} paid at every size ({where}): {gains}."
+    if row.verdict == "never":
+        return f"{name} never paid at any size ({where}): {loses}."
+    low, high = _ends(row)
+    ends = [format_size(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
+    rising = row.above == row.pair[1]
+    size = format_size(row.size_bytes)
+    text = f"{name} pays {f'from {size} on' if rising else f'below {size}'} ({' to '.join(ends)}; {where})"
+    found = pays(row, asked, run)
+    if found is None:
+        return f"{text}, which is about where its calls are: no difference to expect."
+    text += f", and its calls are {'larger' if asked.size_bytes >= high else 'smaller'}"
+    return f"{text}: {gains if found else loses}."
+
+
+def ratio_at(row: Found, size_bytes: int) -> tuple[int, Estimate] | None:
+    """The ratio at this size, from the measured sizes around it; beyond them (size, ratio) of the nearest.
+
+    None where no size has a ratio.
+    """
+    known = {
+        at.size_bytes: Estimate(at.ratio, at.low, at.high, LEVEL, 0)
+        for at in row.measured
+        if at.ratio is not None
+    }
+    if not known:
+        return None
+    size = min(max(size_bytes, min(known)), max(known))
+    found = at_size(known, size)
+    return None if found is None else (size, found)
+
+
+def _price(row: Found, asked: Question, run: Whole) -> list[str]:
+    """The ratio at the program's size, and what follows of it for its CPU time, with interval."""
+    found = ratio_at(row, asked.size_bytes)
+    if found is None:
+        return []
+    size, ratio = found
+    quantity = WHOSE.get(row.quantity, row.quantity)
+    text = f"At {format_size(size)} {asked.name} took {ratio.value:.2f} times"
+    if ratio.low is None or ratio.high is None:
+        return [f"{text} {quantity} of {row.pair[0]} (one repeat: no interval)."]
+    text += f" ({ratio.low:.2f} to {ratio.high:.2f}) {quantity} of {row.pair[0]}"
+    if row.quantity != SENDER_CPU:
+        return [f"{text}."]
+    ends = (ratio.low, ratio.value, ratio.high)
+    changes = sorted(1 / end - 1 if asked.used else end - 1 for end in ends)
+    share = sending_share(run)
+    whose = "the CPU time that its sends take"
+    if share is not None:
+        changes = [change * share for change in changes]
+        whose = f"its CPU time (its send calls take {share * 100:.0f} % of it)"
+    low, change, high = (round(abs(value) * 100) for value in changes)
+    who = "to turn it off" if asked.used else "it"
+    if changes[2] < 0:
+        effect = f"{who} would save {change} % ({high} to {low} %) of {whose}"
+    elif changes[0] > 0:
+        effect = f"{who} would cost {change} % ({low} to {high} %) more of {whose}"
+    else:
+        effect = f"no difference found, between {low} % saved and {high} % more of {whose}"
+    return [f"{text}: {effect}."]
+
+
+def sending_share(run: Whole) -> float | None:
+    """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
+    no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
+    """
+    spent_ns = total(select(run.raw.run.segments, "calls"), "target", "process_cpu_ns")
+    sent = run.portrait.send
+    sends = {row.syscall for row in sent.by_call} if sent else set()
+    took_ns = [
+        row.on_cpu_ns + (row.softirq_ns or 0)
+        for row in run.raw.calls
+        if row.syscall in sends and row.on_cpu_ns is not None
+    ]
+    if not spent_ns or not took_ns:
+        return None
+    return min(1.0, sum(took_ns) / spent_ns)

@@ -1,0 +1,425 @@
+"""What could make a watched program copy less, what stands in its way, and what it may save. Pure.
+
+A line for each remedy: its answer, and why. An answer is `no` where something on the path or in the program
+takes the gain away, where what could be saved at most is little (the ceiling), or where a crossover of this
+machine says so; only where none of these decides is a crossover asked for.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from copyscope.judge.crossover_file import Found, Question, Strategy, pays
+from copyscope.ledger.attribution import SideTime, side_times
+from copyscope.ledger.enough import TooFew, too_few
+from copyscope.ledger.portrait import median_slot
+from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
+from copyscope.ledger.target_headline import file_reads, share_of_rows
+from copyscope.ledger.zerocopy_cause import (
+    ENCRYPTS,
+    device_that_encrypts,
+    device_without_offload,
+    is_tap,
+    what_it_lacks,
+)
+from copyscope.record.check import Whole
+from copyscope.record.portrait import Direction
+from copyscope.record.volume import added, volume
+from copyscope.record.watched import Relays
+from copyscope.units import counted, format_bytes, format_size
+
+# Less of its CPU time than this is not worth a change of the program.
+WORTH_TRYING = 0.05
+# From here on the price of a call is spread over so many bytes that larger ones save next to nothing.
+LARGE_BYTES = 65_536
+# The part of the bytes from which on something is said of the program.
+MOSTLY = 0.5
+PAGE_SHIFT = 12
+# "MSG_ZEROCOPY is generally only effective at writes over around 10 KB" (networking/msg_zerocopy.rst)
+SMALL_BYTES = 10_240
+# References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
+PACKET_REFERENCES = 17
+OTHER_PROTOCOLS = (
+    (("udp",), "UDP", "of which copyscope has no crossover"),
+    (("mptcp",), "MPTCP", "where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
+    (("unix_stream", "unix_dgram"), "UNIX sockets", "where the kernel refuses SO_ZEROCOPY"),
+    (("sockmap",), "a sockmap", "whose sockets copy what they redirect (sk_msg) and ignore MSG_ZEROCOPY"),
+)
+# What splice(2) does without.
+COPIES = ("copy_in", "copy_out")
+IF_THE_SAME = "if it passes on what it receives as it is"
+# What stands for the saved copy when a program sends with MSG_ZEROCOPY.
+PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
+
+Answer = Literal["yes", "maybe", "no", "n/a"]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """`why` fits a line beside the name. `most`: of its CPU time, what could be saved at most. `open`: a
+    measured crossover would tell.
+    """
+
+    name: str
+    answer: Answer
+    why: str
+    most: Share | None = None
+    open: bool = False
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """`short` fits a line beside the name of what it stops."""
+
+    short: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Sends:
+    """How a program sends.
+
+    size_bytes: the size of call that half of the bytes go through: the lower end of its power of two
+    few: why nothing is said of its CPU time
+    """
+
+    run: Whole
+    sent: Direction
+    size_bytes: int
+    time: SideTime
+    few: TooFew | None
+
+    @property
+    def by_zerocopy(self) -> bool:
+        return self.sent.zerocopy_share >= MOSTLY
+
+    @property
+    def by_reference(self) -> bool:
+        """Pages of files, of its own memory, of a socket."""
+        return self.sent.page_share + self.sent.memory_share + self.sent.socket_share >= MOSTLY
+
+    @property
+    def most(self) -> Share | None:
+        """Of its CPU time, what zero-copy or sendfile could save; of who uses it, what that costs."""
+        return None if self.few else self.share(PRICE_OF_ZEROCOPY if self.by_zerocopy else ("copy_in",))
+
+    def share(self, accounts: Sequence[str]) -> Share | None:
+        """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
+        rows = self.run.derived.ledger
+        return share_of_rows([r for r in rows if r.account in accounts and r.side == "target"], self.time)
+
+
+def sends_of(run: Whole, sent: Direction) -> Sends:
+    size_bytes = median_slot([[low, low * count] for low, count in sent.sizes])
+    time = side_times(run.raw)["target"]
+    return Sends(run, sent, size_bytes, time, too_few(run.raw, time))
+
+
+def remedies(sends: Sends, rows: Mapping[Strategy, Found | None]) -> list[Remedy]:
+    """All of them, in the order in which they are told; `rows`: the nearest crossover of each strategy."""
+    return [
+        _zerocopy(sends, rows.get("zero_copy")),
+        _sendfile(sends, rows.get("sendfile")),
+        *_splice(sends),
+        _io_uring(sends),
+        _larger(sends),
+        _fewer_copies(sends),
+    ]
+
+
+def _zerocopy(sends: Sends, row: Found | None) -> Remedy:
+    name = "MSG_ZEROCOPY"
+    asked = Question("zero_copy", sends.size_bytes, sends.by_zerocopy)
+    if asked.used:
+        return _zerocopy_in_use(sends, row, asked)
+    if sends.by_reference:
+        return Remedy(name, "no", "its bytes go by reference already")
+    stoppers = of_zerocopy(sends.run) + in_its_protocol(sends.run)
+    stoppers += in_small_calls(sends.size_bytes)
+    return _judged(name, asked, sends, row, most=sends.most, stoppers=stoppers)
+
+
+def _zerocopy_in_use(sends: Sends, row: Found | None, asked: Question) -> Remedy:
+    name, seen = "MSG_ZEROCOPY", sends.run.derived.zerocopy
+    if seen is not None and seen.completions and (seen.copied or 0) / seen.completions >= MOSTLY:
+        copied = percent((seen.copied or 0) / seen.completions)
+        return Remedy(name, "no", f"in use, and {copied} of its sends are copied after all", sends.most)
+    if sends.most is not None and sends.most.high < WORTH_TRYING:
+        return Remedy(name, "yes", f"in use, and takes {sends.most.shown()}", sends.most)
+    found = None if row is None else pays(row, asked, sends.run)
+    if found is None:
+        return Remedy(name, "maybe", f"in use; {_undecided(row)}", sends.most, open=row is None)
+    why = "in use, and it pays on this path" if found else "in use, and costs more than it saves here"
+    return Remedy(name, "yes" if found else "no", why, sends.most)
+
+
+def _sendfile(sends: Sends, row: Found | None) -> Remedy:
+    name, run = "sendfile", sends.run
+    pages = sends.sent.page_share
+    asked = Question("sendfile", sends.size_bytes, pages >= MOSTLY)
+    if asked.used:
+        return Remedy(name, "yes", f"in use: {percent(pages)} of its bytes go by reference")
+    if sends.by_reference:
+        return Remedy(name, "no", "its bytes go by reference already")
+    if sends.by_zerocopy:
+        return Remedy(name, "no", "its bytes go with zero-copy already")
+    reads = None if sends.few else file_reads(run.raw.samples, sends.time)
+    if reads is not None and (reads.share or 0.0) < WORTH_SAYING and reads.high < WORTH_TRYING:
+        return Remedy(name, "no", "it was not seen to read files, and sendfile sends those")
+    most = sends.most
+    if most is not None and reads is not None:
+        most = share_of_samples(sends.time, (most.share or 0.0) + (reads.share or 0.0))
+    return _judged(name, asked, sends, row, most=most, stoppers=of_pages(run))
+
+
+def _splice(sends: Sends) -> list[Remedy]:
+    """Only of a program that passes something on."""
+    name, spliced = "splice", sends.sent.socket_share
+    if spliced >= MOSTLY:
+        return [Remedy(name, "yes", f"in use: {percent(spliced)} of its bytes go from socket to socket")]
+    relay = relay_of(sends.run)
+    if relay is None or relay.share < MOSTLY:
+        return []
+    unknown = Remedy(name, "maybe", f"{relay.amounts()}; what both copies cost was not sampled")
+    words = f"spares both copies {IF_THE_SAME}; they take"
+    return [_priced(unknown, words, sends.share(COPIES), sends.few)]
+
+
+def _judged(
+    name: str,
+    asked: Question,
+    sends: Sends,
+    row: Found | None,
+    *,
+    most: Share | None,
+    stoppers: Sequence[Obstacle],
+) -> Remedy:
+    """By what stops it, by the most that it can save, by a crossover; else nobody knows yet."""
+    if stoppers:
+        return Remedy(name, "no", stoppers[0].short, most)
+    ceiling = "what it saves is not known"
+    if most is not None:
+        ceiling = f"saves at most {most.shown().removeprefix('at most ')}"
+    if most is not None and most.high < WORTH_TRYING:
+        return Remedy(name, "no", ceiling, most)
+    found = None if row is None else pays(row, asked, sends.run)
+    if found is None and sends.few is not None:
+        return Remedy(name, "n/a", sends.few.briefly())
+    if found is None:
+        return Remedy(name, "maybe", f"{ceiling}; {_undecided(row)}", most, open=row is None)
+    return (
+        Remedy(name, "yes", ceiling, most)
+        if found
+        else Remedy(name, "no", "it cost more than it saved here", most)
+    )
+
+
+def _undecided(row: Found | None) -> str:
+    return "a crossover would tell" if row is None else "crossover: undecided"
+
+
+def _io_uring(sends: Sends) -> Remedy:
+    """It spares no copy, only ways into the kernel and back."""
+    name = "io_uring"
+    ring = sends.sent.io_uring_share
+    if ring >= MOSTLY:
+        return Remedy(name, "yes", f"in use: {percent(ring)} of its bytes are sent by it")
+    unknown = Remedy(name, "n/a", "the price of its system calls was not sampled")
+    return _priced(unknown, "saves no copy; its system calls take", _entering(sends), sends.few)
+
+
+def _larger(sends: Sends) -> Remedy:
+    name = "larger sends"
+    if sends.size_bytes >= LARGE_BYTES:
+        return Remedy(name, "no", f"half of its bytes go in calls of {format_size(sends.size_bytes)} or more")
+    small = f"calls of {format_size(2 * sends.size_bytes)} or less"
+    unknown = Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
+    return _priced(unknown, f"{small}; these take", _entering(sends), sends.few)
+
+
+def _fewer_copies(sends: Sends) -> Remedy:
+    """Those that the program makes itself, before it sends and after it has received."""
+    unknown = Remedy("fewer user copies", "n/a", "copies in the program itself were not sampled")
+    return _priced(unknown, "its own copies take", sends.share(("gather",)), sends.few)
+
+
+def _priced(unknown: Remedy, words: str, most: Share | None, few: TooFew | None) -> Remedy:
+    """By the share that it could save at most; `unknown` where that was not sampled."""
+    if few is not None:
+        return Remedy(unknown.name, "n/a", few.briefly())
+    if most is None:
+        return unknown
+    answer: Answer = "no" if most.high < WORTH_TRYING else "maybe"
+    # Of bounds alone no share is the most.
+    known = None if most.share is None else most
+    return Remedy(unknown.name, answer, f"{words} {most.shown()}", known)
+
+
+def _entering(sends: Sends) -> Share | None:
+    """What its system calls themselves take; reading files is a copy that is counted to this stage."""
+    run, time = sends.run, sends.time
+    rows = [row for row in run.derived.stages if row.stage == "syscall" and row.side == "target"]
+    if not time.weights.all_samples or any(row.share is None for row in rows):
+        return None
+    reads = file_reads(run.raw.samples, time)
+    read = 0.0 if reads is None or reads.share is None else reads.share
+    return share_of_samples(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
+
+
+def of_zerocopy(run: Whole) -> list[Obstacle]:
+    """What on the path makes a zero-copy send a copy."""
+    found = []
+    path, local = run.raw.topology, run.portrait.local_share
+    veths = [device.name for device in path.devices if device.driver == "veth"]
+    if _goes_by_reference(run):
+        return of_pages(run)
+    if local is not None and local > MOSTLY:
+        # All of them, as far as they are known to be.
+        here = sum(bool(peer.local) for peer in path.peers)
+        every = here == len(path.peers)
+        who = "peers" if every else f"{here} of its {len(path.peers)} peers"
+        whose = "its peers" if every else who
+        text = (
+            f"{whose} are on this machine ({path.kind}): a zero-copy send is copied there after all "
+            "(sendfile is not)"
+        )
+        found.append(Obstacle(f"{who} are on this machine, the kernel copies anyway", text))
+    elif veths and _copies_what_it_forwards(run.raw.machine.kernel):
+        veth = veths[0]
+        text = (
+            f"its packets pass {veth}, a veth: before 6.17 the kernel copies a zero-copy send where a device "
+            "of its own receives it, also to forward it"
+        )
+        found.append(Obstacle(f"{veth} is a veth: before 6.17 a copy", text))
+    for device in (device for device in path.devices if device.driver == "tun"):
+        text = f"a program or a virtual machine takes the packets from {device.name}, as a copy"
+        found.append(Obstacle(f"{device.name}: a program takes the packets, a copy", text))
+    for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
+        owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
+        text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
+        found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
+    return found + of_pages(run)
+
+
+def _goes_by_reference(run: Whole) -> bool:
+    """Whether it uses zero-copy here, and most of that was not copied after all."""
+    seen = run.derived.zerocopy
+    return seen is not None and (seen.copied or 0) < (1 - MOSTLY) * (seen.completions or 0)
+
+
+def _copies_what_it_forwards(kernel: str) -> bool:
+    """Since 6.17 it is the delivery to a socket that copies (ip_local_deliver_finish())."""
+    numbers = re.match(r"(\d+)\.(\d+)", kernel)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) < (6, 17)
+
+
+def of_pages(run: Whole) -> list[Obstacle]:
+    """What makes pages that go by reference a copy, those of files as well."""
+    found = []
+    device = device_without_offload(run.raw.topology)
+    if device is not None:
+        text = f"{device.name} {what_it_lacks(device)}: the kernel copies packets before they leave"
+        found.append(Obstacle(f"{device.name} {what_it_lacks(device)}: a copy", text))
+    if (cipher := device_that_encrypts(run.raw.topology)) is not None:
+        found.append(Obstacle(f"{cipher.name} encrypts: a copy", f"{cipher.name} {ENCRYPTS}"))
+    xdp = run.raw.topology.xdp
+    where = f"XDP ({xdp}) on its device"
+    return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])
+
+
+def in_the_program(run: Whole, typical_bytes: int) -> list[str]:
+    """What in the way it sends now would have to change for zero-copy."""
+    found = [one.text for one in in_small_calls(typical_bytes)] + _in_its_buffers(run)
+    memlock_bytes = run.raw.machine.limits["memlock_bytes"]
+    pages = (typical_bytes >> PAGE_SHIFT) + 2
+    if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
+        found.append(
+            f"its memlock limit of {memlock_bytes >> 10} KiB holds "
+            f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
+        )
+    return found + [one.text for one in in_its_protocol(run)]
+
+
+def in_small_calls(typical_bytes: int) -> list[Obstacle]:
+    if typical_bytes >= SMALL_BYTES:
+        return []
+    size = format_size(2 * typical_bytes)
+    text = (
+        f"its writes are small: half of its bytes go out in calls of {size} or less, and the kernel's "
+        "documentation has zero-copy pay above 10 KB"
+    )
+    return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
+
+
+def in_its_protocol(run: Whole) -> list[Obstacle]:
+    found = []
+    for protocols, name, why in OTHER_PROTOCOLS:
+        rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
+        if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:
+            found.append(Obstacle(f"most of it is {name}", f"most of it is {name}, {why}"))
+    return found
+
+
+def _in_its_buffers(run: Whole) -> list[str]:
+    """Each kind of call counts by the bytes that it sends: headers are many, and too small to be pinned."""
+    shapes = {(row.protocol, row.syscall): row for row in run.raw.shapes or [] if row.messages > 0}
+    sent = run.portrait.send
+    if sent is None:
+        return []
+    repeated = small = 0.0
+    like = (0.0, 0.0, 0.0)
+    for call in sent.by_call:
+        shape = shapes.get((call.protocol, call.syscall))
+        if shape is None:
+            continue
+        share = call.bytes / sent.bytes
+        repeated += share * shape.repeated / shape.messages
+        buffers = shape.buffers / shape.messages
+        one_bytes = call.bytes / call.calls / max(1.0, buffers)
+        if buffers >= 2 and one_bytes < 1 << PAGE_SHIFT:
+            small += share
+            like = max(like, (share, buffers, one_bytes))
+    found = []
+    if repeated > MOSTLY:
+        found.append(
+            f"{repeated * 100:.0f} % of its bytes are in messages that begin at the address of the message "
+            "before: it would have to wait for each completion before it fills that buffer again, or take "
+            "turns with several"
+        )
+    if small > MOSTLY:
+        found.append(
+            f"its messages are {like[1]:.0f} buffers of {format_size(like[2])}: zero-copy holds each by a "
+            f"reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Relay:
+    """share: of all that the program sent while its calls were timed."""
+
+    found: Relays
+    share: float
+
+    def amounts(self) -> str:
+        received, sent = (format_bytes(n) for n in (self.found.received_bytes, self.found.sent_bytes))
+        return f"received {received} and sent {sent}"
+
+    def sentence(self, both: str) -> str:
+        """both: what the two copies take of its CPU time."""
+        threads = counted(self.found.threads, "thread")
+        return (
+            f"{threads} {self.amounts()} by calls that copy (calls segments): {IF_THE_SAME}, splice(2) would "
+            f"spare both copies; {both}."
+        )
+
+
+def relay_of(run: Whole) -> Relay | None:
+    """None where no thread passes anything on, or no calls were timed."""
+    found = run.raw.relays
+    if not found or not found.threads:
+        return None
+    sent = added(volume(run.raw.volume, "send", "calls"), "bytes")
+    # Hooks come before a segment begins and go after it ends.
+    return Relay(found, min(1.0, found.sent_bytes / sent)) if sent else None
