@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from copyscope import paths
-from copyscope.judge import estimates
+from copyscope.grouping import grouped
 from copyscope.record import records_file, store
 from copyscope.sweep import results
 from copyscope.sweep.rewriting import strip
@@ -101,8 +101,9 @@ def sweep(scratch: Path) -> Sample:
 def report(scratch: Path) -> Sample:
     """A hundred points of the published sweep, evenly, with all of their runs."""
     some = scratch / "points"
-    there = estimates.group(results.load(PUBLISHED).records)
-    chosen = [one for at in range(REPORT_POINTS) for one in there[at * len(there) // REPORT_POINTS].records]
+    runs = results.load(PUBLISHED).records
+    there = list(grouped(runs, lambda one: tuple(sorted(one["run"]["factors"].items()))).values())
+    chosen = [one for at in range(REPORT_POINTS) for one in there[at * len(there) // REPORT_POINTS]]
     some.mkdir()
     records_file.write(some / records_file.NAME, map(strip, chosen))
     before_s = children_cpu_s()

@@ -36,7 +36,7 @@ from copyscope.judge.difference import (
     metric_row,
 )
 from copyscope.judge.estimates import row_costs
-from copyscope.judge.metrics import Reading
+from copyscope.judge.metrics import Reading, typed_runs
 
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
 REPEATS = os.environ.get("COPYSCOPE_REPEATS")
@@ -53,7 +53,7 @@ pytestmark = [
     pytest.mark.timeout(LIMIT_S + 120),
     pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=90"),
 ]
-Run = dict[str, Any]
+Run = Any  # its goodput, its CPU time, its rows
 USER = ("user", "sender", "user")  # where the slowed runs rewrite their messages
 Blocks = list[tuple[Run, Run]]
 
@@ -94,8 +94,8 @@ def read(chunks: Path) -> Blocks:
             for file in (first, first.with_name("2-one_copy.jsonl.gz"))
         ]
         for block in sides[0].keys() & sides[1].keys():
-            runs = [side[block] for side in sides]
-            if not all(run["verdict"]["valid"] for run in runs):
+            runs = typed_runs(side[block] for side in sides)
+            if not all(run.derived.verdict.valid for run in runs):
                 continue
             values = [{name: difference.read_metric(run, name).value for name in METRICS} for run in runs]
             a, b = ({**one, "rows": row_costs(run)} for one, run in zip(values, runs, strict=True))

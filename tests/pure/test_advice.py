@@ -161,13 +161,13 @@ def test_without_timed_calls_it_is_said_of_the_sends_alone() -> None:
 def test_the_ratio_at_its_size_is_that_of_the_measured_sizes_around_it() -> None:
     """Straight in the logarithm of the size; beyond them it is that of the nearest, which is named."""
     for size_bytes, nearest in {1: 4_096, 4_096: 4_096, SIZE: SIZE, 1 << 30: SIZE}.items():
-        size, ratio = crossover_file.ratio_at(*known(CROSSOVER), size_bytes) or pytest.fail("no ratio")
+        size, ratio = crossover_file.ratio_at(known(CROSSOVER)[0], size_bytes) or pytest.fail("no ratio")
         assert (size, ratio.value) == (nearest, 2.5 if nearest == 4_096 else 0.8)
-    size, ratio = crossover_file.ratio_at(*known(CROSSOVER), 16_384) or pytest.fail("no ratio")
+    size, ratio = crossover_file.ratio_at(known(CROSSOVER)[0], 16_384) or pytest.fail("no ratio")
     assert size == 16_384 and ratio.value == pytest.approx((2.5 * 0.8) ** 0.5)
     assert ratio.low is not None and ratio.high is not None
     assert ratio.low < (2.0 * 0.75) ** 0.5 < ratio.value < (3.0 * 0.9) ** 0.5 < ratio.high
-    assert crossover_file.ratio_at(*known(CROSSOVER | {"measured": []}), SIZE) is None
+    assert crossover_file.ratio_at(known(CROSSOVER | {"measured": []})[0], SIZE) is None
     assert " times" not in said(derived(), CROSSOVER | {"measured": []})
 
 

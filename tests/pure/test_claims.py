@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from builders.priced import Prices, priced
+from copyscope.judge.metrics import typed_runs
 from copyscope.study.claims import table
 from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, Judgement, judge_all, judge_one
 
@@ -22,7 +23,9 @@ GATHER: Prices = {"gather": {"byte": 0.05}, "copies": {"call": 500.0, "byte": 0.
 PINNED: Prices = {"pin": {"call": 300.0}, "deferred": {"byte": 0.15}, "completion": {"call": 200.0}}
 SMALL = (64, 256, 1024, 4096)
 WIDE = (1024, 4096, 16_384, 65_536, 1_048_576)
-NO_PMU = {"value": None, "unit": "misses", "status": "unsupported", "reason": "not supported: no PMU"}
+COUNTER = {"unit": "1", "status": "measured", "reason": None, "running": 1.0, "parts": None}
+NO_PMU = COUNTER | {"value": None, "status": "unsupported", "reason": "not supported: no PMU"}
+DEVICE = {"side": "sender", "name": "eth0", "features": {}}
 CLAIMS = {claim.id: claim for claim in table.CLAIMS}
 
 
@@ -46,14 +49,13 @@ def runs(
         record["workload"] |= {"pages": "4k", "working_set_messages": 16, "touch": False}
         record["workload"] |= {"placement": "split", "nodelay": True}
         record["topology"] |= {"mtu_bytes": 1500, "offloads": {"tso": True}}
-        record["traffic"] = {"sender": {"histograms": {"round_trip_ns": None}}}
         for change in changes:
             change(record)
     return made
 
 
 def judge(name: str, records: list[Record]) -> Judgement:
-    return judge_one(CLAIMS[name], records)
+    return judge_one(CLAIMS[name], typed_runs(records))
 
 
 def of(impl: str, change: Change) -> Change:
@@ -85,7 +87,7 @@ def counted(event: str, per_message: dict[str, float], side: str = "sender") -> 
 
     def change(record: Record) -> None:
         value = round(per_message[record["workload"]["impl"]] * 20_000 + record["run"]["repeat"])
-        record["counters"][side][event] = {"value": value, "status": "measured", "reason": None}
+        record["counters"][side][event] = COUNTER | {"value": value}
 
     return change
 
@@ -108,7 +110,7 @@ def switched(per_message: Callable[[Record], float], side: str = "sender") -> Ch
 
 def over(kind: str, driver: str) -> Change:
     def change(record: Record) -> None:
-        record["topology"] |= {"kind": kind, "devices": [{"side": "sender", "driver": driver}]}
+        record["topology"] |= {"kind": kind, "devices": [{**DEVICE, "driver": driver}]}
 
     return change
 
@@ -117,7 +119,9 @@ def rr(per_thread_us: Callable[[int], float]) -> Change:
     def change(record: Record) -> None:
         record["workload"]["mode"] = "rr"
         time_ns = per_thread_us(record["workload"]["threads"]) * 1000 + record["run"]["repeat"]
-        record["traffic"]["sender"]["histograms"]["round_trip_ns"] = {"p50": time_ns, "p99": 2 * time_ns}
+        timed = {"round_trip_ns": {"p50": time_ns, "p99": 2 * time_ns}}
+        sender = record["traffic"]["sender"] | {"histograms": timed}
+        record["traffic"] = record["traffic"] | {"sender": sender}
 
     return change
 
@@ -188,7 +192,7 @@ def flushes(pinned: float, plain: float) -> Change:
 
 def no_tracepoint(record: Record) -> None:
     reason = "this kernel has no tracepoint tlb:tlb_flush"
-    record["counters"]["sender"]["tlb-flushes"] = {"value": None, "status": "unsupported", "reason": reason}
+    record["counters"]["sender"]["tlb-flushes"] = NO_PMU | {"reason": reason}
 
 
 def case(name: str, verdict: str, words: str, *of_runs: Any, **options: Any) -> Case:
@@ -322,12 +326,12 @@ def test_one_stray_interval_does_not_refute() -> None:
 def test_invalid_runs_are_no_evidence() -> None:
     records = runs(TWO_WINS, WIDE)
     for record in records:
-        record["verdict"]["valid"] = False
+        record["verdict"] = record["verdict"] | {"valid": False, "reasons": ["too short"]}
     assert judge("C3", records).verdict == UNDETERMINED
 
 
 def test_all_claims_together_touch_nothing() -> None:
     records = runs({**ORDER, "two_copy": GATHER}, SMALL, uncounted)
     before = copy.deepcopy(records)
-    assert [one.claim.id for one in judge_all(records)] == [f"C{n}" for n in range(1, 19)]
+    assert [one.claim.id for one in judge_all(typed_runs(records))] == [f"C{n}" for n in range(1, 19)]
     assert records == before

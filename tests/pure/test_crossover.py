@@ -13,6 +13,7 @@ from copyscope import units
 from copyscope.errors import UsageError
 from copyscope.judge import crossover, crossover_file, estimates, interpolation
 from copyscope.judge.crossover import Crossover
+from copyscope.judge.metrics import typed_runs
 from copyscope.stats import Estimate
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from hypothesis import given
@@ -63,11 +64,11 @@ def runs(
 
 
 def crossovers(records: list[dict[str, Any]]) -> list[Crossover]:
-    return crossover.crossovers_of(records)
+    return crossover.crossovers_of(typed_runs(records))
 
 
 def answer(records: list[dict[str, Any]], quantity: str = SENDER) -> Crossover:
-    return crossover.crossovers_of(records, (quantity,))[0]
+    return crossover.crossovers_of(typed_runs(records), (quantity,))[0]
 
 
 def test_known_costs_give_back_the_known_size() -> None:
@@ -160,7 +161,7 @@ def test_a_cost_between_two_sizes_lies_between_theirs(values: list[float], part:
 def test_measured_costs_are_there_for_every_strategy_and_size() -> None:
     (row,) = (
         row
-        for row in crossover.costs_of(runs(PRICES, noise=0.0))
+        for row in crossover.costs_of(typed_runs(runs(PRICES, noise=0.0)))
         if (row.impl, row.quantity) == ("one_copy", SENDER)
     )
     for size, found in row.measured.items():
@@ -204,7 +205,7 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     at = answer(records)
     assert at.verdict == "never"
     assert (at.size_bytes, at.low, at.high) == (None, None, None)
-    text = crossover_file.sentence(found, records)
+    text = crossover_file.sentence(found, typed_runs(records))
     assert text.startswith(
         "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs), "
     )
@@ -219,10 +220,10 @@ def test_goodput_may_say_otherwise_than_the_senders_time() -> None:
     found = crossovers(records)
     # Of four threads it is not asked here, though it stands first.
     of_four = [replace(at, threads=4, verdict="always") for at in found if at.quantity == "goodput_gbps"]
-    text = crossover_file.sentence([*of_four, *found], records)
+    text = crossover_file.sentence([*of_four, *found], typed_runs(records))
     assert "zero-copy pays above 13.8 KiB" in text and text.endswith("In goodput: zero-copy never wins.")
     assert ", 1 thread, against one-copy)." in text
-    rows = crossover_file.document(records, crossovers(records), [])["crossovers"]
+    rows = crossover_file.document(typed_runs(records), crossovers(records), [])["crossovers"]
     for at in (at for row in rows for at in row["measured"]):
         assert at["low"] <= at["ratio"] <= at["high"]
 
@@ -285,17 +286,17 @@ def test_invalid_runs_count_for_nothing() -> None:
     records = runs(PRICES)
     spoiled = runs({**PRICES, "zero_copy": COPIED})
     for record in spoiled:
-        record["verdict"]["valid"] = False
+        record["verdict"] = record["verdict"] | {"valid": False, "reasons": ["too short"]}
     assert answer(records + spoiled) == answer(records)
     assert crossovers(spoiled) == []
-    assert crossover_file.sentence([], spoiled).startswith("undetermined")
+    assert crossover_file.sentence([], typed_runs(spoiled)).startswith("undetermined")
 
 
 def test_same_records_same_answer_and_plain_json() -> None:
     records = runs(PRICES)
     found, again = crossovers(records), crossovers(list(reversed(records)))
     assert found == again
-    made = crossover_file.document(records, found, crossover.costs_of(records))
+    made = crossover_file.document(typed_runs(records), found, crossover.costs_of(typed_runs(records)))
     assert json.loads(json.dumps(made, allow_nan=False)) == made
     assert made["runs"] == made["valid_runs"] == len(records)
 
@@ -318,9 +319,9 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
     maps: Prices = {"mapped": {"call": 900.0, "byte": 0.01}, "rest": {"call": 300.0}}
     records = received("read", read) + received("map", maps)
     for text in ("read,map", "receiver=read,map"):
-        by, found = crossover.read_pair(text, records)
+        by, found = crossover.read_pair(text, typed_runs(records))
         assert (by, found) == ("receiver", ("read", "map"))
-    answers = crossover.crossovers_of(records, pairs=[found], by=by)
+    answers = crossover.crossovers_of(typed_runs(records), pairs=[found], by=by)
     at = next(one for one in answers if one.quantity == "receiver_cpu_ns_per_kib")
     assert at.verdict == "crosses" and at.above == "map" and at.where == {"impl": "one_copy"}
     assert at.size_bytes == pytest.approx(900 / 0.04, rel=0.15)
@@ -342,11 +343,11 @@ def test_a_pair_that_is_none_is_named() -> None:
         ("size=1024,4096", "size: no setting"),
     ):
         with pytest.raises(UsageError, match=re.escape(says)):
-            crossover.read_pair(text, records)
+            crossover.read_pair(text, typed_runs(records))
     for record in records:
-        record["topology"]["offloads"] = dict.fromkeys(("tso", "gro"), ("off", "on")[record is records[0]])
+        record["topology"]["offloads"] = dict.fromkeys(("tso", "gro"), record is records[0])
     with pytest.raises(UsageError, match="values of tso and of gro: say --pair tso=on,off or gro=on,off"):
-        crossover.read_pair("on,off", records)
+        crossover.read_pair("on,off", typed_runs(records))
 
 
 def test_every_account_of_a_copy_is_in_a_group_of_its_own() -> None:

@@ -17,10 +17,10 @@ from builders.watched import watched_record
 from copyscope import paths, stats
 from copyscope.commands import diff
 from copyscope.errors import RunError
-from copyscope.judge import difference
-from copyscope.judge.comparison import document, noise, noise_of, surely
+from copyscope.judge import comparison, difference
+from copyscope.judge.comparison import noise, noise_of, surely
 from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
-from copyscope.judge.metrics import Reading, delivered_bytes
+from copyscope.judge.metrics import Reading, delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render.difference import markdown, render
@@ -57,6 +57,12 @@ def runs(record: Record, goodputs: Sequence[float], cpu: float = 1.0) -> list[Re
             run["sides"][side]["cpu_ns"] = run["sides"][side]["cpu_ns"] * cpu * STEADY[repeat % 5] / 100
         made.append(run)
     return made
+
+
+def document(
+    before: list[Record], after: list[Record], how: How, across: frozenset[str] = frozenset()
+) -> Record:
+    return comparison.document(typed_runs(before), typed_runs(after), how, across)
 
 
 def keep(records: list[Record], path: Path) -> str:
@@ -111,7 +117,7 @@ def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.Monke
     monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
 
     def blocks(count: int) -> difference.Difference:
-        sides: tuple[list[Record], list[Record]] = ([], [])
+        sides: tuple[list[Any], list[Any]] = ([], [])
         for _ in range(count):
             for side, change in zip(sides, (0.0, math.log(1.05)), strict=True):
                 side.append({name: math.exp(chance.gauss(change, 0.1)) for name in (difference.CPU,)})
@@ -135,7 +141,7 @@ def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
     monkeypatch.setattr(difference, "read_metric", lambda run, _: Reading(run["cpu"]))
 
-    def runs_of(count: int, more: float) -> list[Record]:
+    def runs_of(count: int, more: float) -> list[Any]:
         made = []
         for _ in range(count):
             rows = {(f"row{n}", "sender", "user"): 50 * math.exp(chance.gauss(0, 0.2)) for n in range(20)}
@@ -185,13 +191,14 @@ def test_a_copy_that_appeared_is_a_regression_whatever_the_times_say(base: dict[
         for row in record["ledger"]:
             if row["account"] == "deferred" and row["bytes"]:
                 row |= {"bytes": 0, "calls": 0}
-    found = compare(before, after, How())
+    old, new = typed_runs(before), typed_runs(after)
+    found = compare(old, new, How())
     assert {(one.copy, one.before, one.after) for one in found.appeared} == {
         ("deferred", 0.0, 1.0),
         ("flagged", 0.0, 1.0),
     }
     assert found.verdict == WORSE
-    assert compare(after, before, How()).verdict == BETTER
+    assert compare(new, old, How()).verdict == BETTER
 
 
 @pytest.mark.parametrize(
@@ -206,7 +213,8 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
     after = runs(base["zero_copy"], [factor * one for one in STEADY])
     for run, known in zip(after, before, strict=True):
         for side, row in run["sides"].items():
-            moved = delivered_bytes(run) / delivered_bytes(known)
+            one, other = typed_runs((run, known))
+            moved = delivered_bytes(one) / delivered_bytes(other)
             row["cpu_ns"] = known["sides"][side]["cpu_ns"] * cpu * moved
     how = How(paired=True, chosen=True)
     made = document(before, after, how, frozenset({"impl"})) | {"kind": "compare", "names": ["A", "B"]}
@@ -378,7 +386,8 @@ def test_a_program_that_is_watched_is_compared_too() -> None:
 
 def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record]) -> None:
     """One block in which they differ by a factor e^0.01: within t(1) times that, 19 times of 20."""
-    made = noise(runs(base["one_copy"], [100.0]), runs(base["one_copy"], [100 * math.exp(0.01)]))
+    pair = (runs(base["one_copy"], [goodput]) for goodput in (100.0, 100 * math.exp(0.01)))
+    made = noise(*map(typed_runs, pair))
     assert made["metrics"]["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)
     assert noise_of(made, "x") == made["metrics"]
 

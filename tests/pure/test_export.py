@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.sweep import sweep
 from copyscope import paths
-from copyscope.judge.metrics import METRICS
+from copyscope.judge.metrics import METRICS, typed_runs
 from copyscope.render import table_files
 from copyscope.render.table_files import Table
 from copyscope.stats import Estimate
@@ -29,7 +29,7 @@ PUBLISHED = (
 def rows() -> list[results_table.Row]:
     records = sweep(impls=("one_copy", "zero_copy"), sizes=(4096, 65_536), threads=(1, 2), repeats=3)
     records[0]["verdict"] = records[0]["verdict"] | {"valid": False, "reasons": ["too short"]}
-    return results_table.fill(records)
+    return results_table.fill(typed_runs(records))
 
 
 @pytest.fixture(scope="module", params=["results", "ledger"])
@@ -77,9 +77,11 @@ def test_a_counter_that_no_pmu_counts_is_empty_and_explained(rows: list[results_
 
 
 def test_with_a_pmu_the_totals_are_of_the_sender() -> None:
-    rows = results_table.fill(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
+    rows = results_table.fill(
+        typed_runs(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=1, pmu=True))
+    )
     (line,) = table_files.results_table(rows, "demo")
-    counted = rows[0].point.records[0]["counters"]["sender"]["cycles"]["value"]
+    counted = rows[0].point.runs[0].raw.counters["sender"]["cycles"].value
     assert line["cycles"] == pytest.approx(counted, rel=1e-5)
     assert line["counted_process"] == "sender"
 
@@ -88,7 +90,7 @@ def test_what_other_programs_took_of_the_cpus_is_a_column() -> None:
     records = sweep(impls=("one_copy",), sizes=(4096, 65_536), threads=(1,), repeats=1)
     for record, share in zip(records, (0.48, None), strict=True):
         record["machine_state"] |= {"others_share": share, "reasons": {"others_share": "no /proc/stat"}}
-    known, unknown = table_files.results_table(results_table.fill(records), "demo")
+    known, unknown = table_files.results_table(results_table.fill(typed_runs(records)), "demo")
     assert known["others_percent"] == pytest.approx(48)
     assert unknown["others_percent"] is None and "others_percent: no /proc/stat" in str(unknown["missing"])
 

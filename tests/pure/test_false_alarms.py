@@ -4,6 +4,7 @@ results/vm/published measured each setting three times: two runs of one setting 
 """
 
 import random
+from typing import Any
 
 import pytest
 from builders.sweep import kept
@@ -11,7 +12,7 @@ from copyscope import paths
 from copyscope.commands.compare import REPEATS
 from copyscope.judge import difference
 from copyscope.judge.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
-from copyscope.judge.metrics import Reading
+from copyscope.judge.metrics import Reading, typed_runs
 from copyscope.ledger.derive import whole
 
 PUBLISHED = paths.RESULTS / "vm" / "published"
@@ -26,9 +27,9 @@ def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
     chance = random.Random(1)
     by_id = {record["run"]["id"]: record for record in kept(PUBLISHED)}
     names = sorted(run_id.removesuffix("-0") for run_id in by_id if run_id.endswith("-0"))
-    blocks = []
+    blocks: list[list[Any]] = []
     for name in chance.sample(names, BLOCKS):
-        runs = [whole(by_id[f"{name}-{number}"]) for number in (0, 1)]
+        runs = typed_runs(whole(by_id[f"{name}-{number}"]) for number in (0, 1))
         read = [{metric: read_metric(run, metric).value for metric in (GOODPUT, CPU)} for run in runs]
         blocks += [read] * all(all(run.values()) for run in read)  # nothing arrives of `null`
     monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))

@@ -20,6 +20,7 @@ from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
 from copyscope.files import regular_file
+from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file
 from copyscope.record import store as record
@@ -260,10 +261,11 @@ def test_a_plot_of_foreign_records() -> None:
     for one in made:
         one["machine"] |= dict.fromkeys(("hostname", "kernel", "hypervisor"), EVIL)
         one["machine"]["cpu_model"] = EVIL + "$\\frac{$"
-    rows = results_table.fill(made)
-    drawn = draw("goodput", Subject(rows, [], caption(made, rows)))
+    runs = typed_runs(made)
+    rows = results_table.fill(runs)
+    drawn = draw("goodput", Subject(rows, [], caption(runs, rows)))
     assert drawn.svg.startswith(b"<?xml")
-    study = examine("demo", None, made, rows, left_out=[], judgements=judge_all(made))
+    study = examine("demo", None, made, runs, rows, left_out=[], judgements=judge_all(runs))
     harmless(html.write(document(study), {plot.name: b"<svg/>" for plot in PLOTS}).replace("\nforged", ""))
 
 

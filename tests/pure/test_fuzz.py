@@ -25,6 +25,7 @@ from copyscope.commands.verbs import VERBS
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.judge import crossover_file
+from copyscope.judge.metrics import typed_runs
 from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
@@ -380,8 +381,9 @@ def read_all(directory: Path, odd: Path) -> None:
             check_line(row)
     with in_time(), contextlib.suppress(UsageError):
         found = results.load(directory)
-        rows = table.fill(found.records)
-        judge_all(found.records)
+        runs = typed_runs(found.records)
+        rows = table.fill(runs)
+        judge_all(runs)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()
         table_files.as_csv(table_files.ledger_table(rows)).decode()
-        json.dumps(crossover_file.document(list(found.records), [], []), allow_nan=False)
+        json.dumps(crossover_file.document(runs, [], []), allow_nan=False)

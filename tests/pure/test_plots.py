@@ -5,6 +5,7 @@ from typing import Any
 import numpy
 import pytest
 from builders.sweep import sweep
+from copyscope.judge.metrics import typed_runs
 from copyscope.render.plots import draw
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.colours import FILLS, KNOWN
@@ -34,12 +35,12 @@ HEADINGS = {
 
 @pytest.fixture(scope="module")
 def without_pmu() -> list[Row]:
-    return table.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3))
+    return table.fill(typed_runs(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3)))
 
 
 @pytest.fixture(scope="module")
 def with_pmu() -> list[Row]:
-    return table.fill(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3, pmu=True))
+    return table.fill(typed_runs(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3, pmu=True)))
 
 
 def plot(name: str, rows: list[Row]) -> Figure:
@@ -86,7 +87,7 @@ def test_a_point_without_a_valid_run_is_written_at_its_place() -> None:
     for record in records:
         if record["workload"]["impl"] == "zero_copy" and record["workload"]["size_bytes"] == 64:
             record["verdict"] = record["verdict"] | {"valid": False, "reasons": ["too short"]}
-    rows = table.fill(records)
+    rows = table.fill(typed_runs(records))
     figure = plot("goodput", rows)
     assert "n/a zero_copy" in words(figure)
     drawn = [line for c in figure.axes[0].containers if isinstance(c, ErrorbarContainer) for line in [c[0]]]
@@ -126,8 +127,8 @@ def test_the_stack_is_as_high_as_its_rows(without_pmu: list[Row]) -> None:
 
 
 def test_the_factor_with_the_most_values_is_the_axis() -> None:
-    sizes = table.fill(sweep(impls=("one_copy",), sizes=(64, 4096), threads=(1, 2), repeats=1))
-    threads = table.fill(sweep(impls=("one_copy",), sizes=(64,), threads=(1, 2, 4), repeats=1))
+    sizes = table.fill(typed_runs(sweep(impls=("one_copy",), sizes=(64, 4096), threads=(1, 2), repeats=1)))
+    threads = table.fill(typed_runs(sweep(impls=("one_copy",), sizes=(64,), threads=(1, 2, 4), repeats=1)))
     assert facets.find_axis(sizes).factor == "size"
     assert facets.find_axis(threads).factor == "threads"
     titles = [panel.title for panel in facets.arrange(sizes, facets.AXES["size"])]

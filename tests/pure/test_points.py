@@ -2,6 +2,7 @@
 
 import copy
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ def derived(impl: str = "one_copy", *, repeat: int = 0, size: int = 65_536, **op
     return derive(record)
 
 
+def read(record: Record, name: str) -> metrics.Reading:
+    (run,) = metrics.typed_runs([record])
+    return metrics.read(run, name)
+
+
+def point(records: Iterable[Record]) -> Point:
+    return Point({}, tuple(metrics.typed_runs(records)))
+
+
 def faster(record: Record, factor: float) -> Record:
     """The same run with another goodput."""
     changed = copy.deepcopy(record)
@@ -38,16 +48,16 @@ def faster(record: Record, factor: float) -> Record:
 
 
 def test_metrics_of_a_run_without_pmu() -> None:
-    assert metrics.read(derived(), "goodput_gbps").value == pytest.approx(GBPS)
-    assert metrics.read(derived(), "sender_cpu_ns_per_kib").value == pytest.approx(855e6 / LEDGER_KIB)
-    assert metrics.read(derived(), "receiver_cpu_ns_per_kib").value == pytest.approx(540e6 / LEDGER_KIB)
+    assert read(derived(), "goodput_gbps").value == pytest.approx(GBPS)
+    assert read(derived(), "sender_cpu_ns_per_kib").value == pytest.approx(855e6 / LEDGER_KIB)
+    assert read(derived(), "receiver_cpu_ns_per_kib").value == pytest.approx(540e6 / LEDGER_KIB)
     record = derived("zero_copy")
-    assert metrics.read(record, "copied_share").value == 1.0
+    assert read(record, "copied_share").value == 1.0
     sender, receiver, system = (
-        metrics.read(record, f"{side}_cpu_ns_per_kib").value or 0 for side in ("sender", "receiver", "system")
+        read(record, f"{side}_cpu_ns_per_kib").value or 0 for side in ("sender", "receiver", "system")
     )
     assert system >= sender + receiver > sender > 0
-    cycles = metrics.read(record, "cycles_per_byte_sender")
+    cycles = read(record, "cycles_per_byte_sender")
     assert cycles.value is None and "cycles" in str(cycles.reason)
 
 
@@ -56,7 +66,7 @@ def test_every_metric_is_a_value_or_has_a_reason() -> None:
     runs += [derived(fixed_messages=23), derived(phases=("unprobed", "calls")), derived(died=("collector",))]
     for record in runs:
         for name, metric in metrics.METRICS.items():
-            found = metrics.read(record, name)
+            found = read(record, name)
             assert (found.value is None) != (found.reason is None), (name, found)
             assert metric.name == name
 
@@ -65,57 +75,58 @@ def test_counters_are_per_byte_of_what_was_delivered_while_they_counted() -> Non
     record = derived(pmu=True)
     delivered = LEDGER_KIB * 1024
     cycles = record["counters"]["sender"]["cycles"]["value"]
-    assert metrics.read(record, "cycles_per_byte_sender").value == pytest.approx(cycles / delivered)
+    assert read(record, "cycles_per_byte_sender").value == pytest.approx(cycles / delivered)
     misses = record["counters"]["receiver"]["LLC-load-misses"]["value"]
-    assert metrics.read(record, "llc_misses_per_kib_receiver").value == pytest.approx(
-        misses * 1024 / delivered
-    )
+    assert read(record, "llc_misses_per_kib_receiver").value == pytest.approx(misses * 1024 / delivered)
 
 
 def test_time_per_message_is_of_one_connection_and_inverse_throughput_of_all() -> None:
     record = derived(threads=4)
     wall_us = 3 * 300_000
     for name, connections in (("time_per_message_us", 4), ("inverse_throughput_us", 1)):
-        assert metrics.read(record, name).value == pytest.approx(connections * wall_us / (3 * 10_000))
+        assert read(record, name).value == pytest.approx(connections * wall_us / (3 * 10_000))
 
 
 def test_latency_exists_in_rr_only() -> None:
     record = derived()
-    assert "--mode rr" in str(metrics.read(record, "rtt_p50_us").reason)
+    assert "--mode rr" in str(read(record, "rtt_p50_us").reason)
     record["workload"]["mode"] = "rr"
     record["traffic"]["sender"]["histograms"]["round_trip_ns"] = {"p50": 42_000, "p99": 99_000}
-    assert metrics.read(record, "rtt_p50_us").value == 42.0
-    assert metrics.read(record, "rtt_p99_us").value == 99.0
+    assert read(record, "rtt_p50_us").value == 42.0
+    assert read(record, "rtt_p99_us").value == 99.0
 
 
 def test_group_sorts_by_factor_and_leaves_invalid_runs_out() -> None:
     runs = [derived(size=size, repeat=r) for r in (1, 0) for size in (65_536, 1024, 4096)]
-    runs[0]["verdict"]["valid"] = False
+    runs[0]["verdict"] = runs[0]["verdict"] | {"valid": False, "reasons": ["too short"]}
     random.Random(1).shuffle(runs)
-    found = estimates.group(runs)
+    found = estimates.group(metrics.typed_runs(runs))
     assert [p.factors["size"] for p in found] == [1024, 4096, 65_536]
-    assert [[r["run"]["repeat"] for r in p.records] for p in found] == [[0, 1], [0, 1], [0]]
-    assert len(estimates.group(runs, valid_only=False)[2].records) == 2
+    assert [[r.raw.run.repeat for r in p.runs] for p in found] == [[0, 1], [0, 1], [0]]
+    assert len(estimates.group(metrics.typed_runs(runs), valid_only=False)[2].runs) == 2
 
 
 def test_runs_outside_an_experiment_are_grouped_by_their_settings() -> None:
     runs = [derived(), derived(threads=2), derived()]
     for run in runs:
         run["run"]["factors"] = None
-    assert [(p.factors["threads"], len(p.records)) for p in estimates.group(runs)] == [(1, 2), (2, 1)]
+    assert [(p.factors["threads"], len(p.runs)) for p in estimates.group(metrics.typed_runs(runs))] == [
+        (1, 2),
+        (2, 1),
+    ]
 
 
 def test_estimate_is_a_median_with_interval() -> None:
     base = derived()
     value = pytest.approx(GBPS)
-    point = Point({}, tuple(faster(base, f) for f in (0.9, 1.0, 1.1)))
-    found = estimates.estimate(point, "goodput_gbps")
+    three = point(faster(base, f) for f in (0.9, 1.0, 1.1))
+    found = estimates.estimate(three, "goodput_gbps")
     assert isinstance(found, Estimate) and found.value == value and found.level == 0.95
     assert found.low is not None and found.high is not None and found.low < GBPS < found.high
-    single = estimates.estimate(Point({}, (base,)), "goodput_gbps")
+    single = estimates.estimate(point([base]), "goodput_gbps")
     assert isinstance(single, Estimate) and single.value == value
     assert (single.low, single.high, single.level, single.samples) == (None, None, 0.0, 1)
-    assert isinstance(estimates.estimate(point, "cycles_per_byte_sender"), Missing)
+    assert isinstance(estimates.estimate(three, "cycles_per_byte_sender"), Missing)
 
 
 def test_ratio_is_paired_by_repeat() -> None:
@@ -128,14 +139,14 @@ def test_ratio_is_paired_by_repeat() -> None:
             run = faster(base, factor)
             run["run"]["repeat"] = repeat
             runs.append(run)
-    found = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(reversed(theirs))), "goodput_gbps")
+    found = estimates.ratio(point(ours), point(theirs[::-1]), "goodput_gbps")
     assert isinstance(found, Estimate)
     assert found.value == pytest.approx(1.2)
     assert found.against(1.0) == stats.MORE
     assert found.against(1.3) == stats.LESS
     for run in theirs:
         run["run"]["repeat"] += 10
-    nothing = estimates.ratio(Point({}, tuple(ours)), Point({}, tuple(theirs)), "goodput_gbps")
+    nothing = estimates.ratio(point(ours), point(theirs), "goodput_gbps")
     assert nothing == Missing("goodput_gbps: no repeat that both have")
 
 
@@ -148,7 +159,7 @@ def test_rows_add_up_over_repeats_and_a_row_unseen_is_zero() -> None:
     runs = [derived(repeat=r) for r in range(3)]
     runs[2]["stages"] = [row for row in runs[2]["stages"] if row["stage"] != "lock"]
     runs[1]["stages"] = [row for row in runs[1]["stages"] if row["stage"] != "lock"]
-    found = estimates.account_estimates(Point({}, tuple(runs)))
+    found = estimates.account_estimates(point(runs))
     copied = found["copy_in", "sender", "process"]
     samples = [row for row in runs[0]["samples"] if row["side"] == "sender"]
     part = sum(row["weight"] for row in samples if row["category"] == "copy_in")
@@ -165,10 +176,10 @@ def test_no_work_on_the_time_of_others_is_none_and_not_unknown() -> None:
     for run in runs[1:]:
         run["stages"] = [row for row in run["stages"] if row["side"] != "other"]
         run["sides"]["other"] |= {"samples": 0, "cpu_ns": 0}
-    found = estimates.account_estimates(Point({}, tuple(runs)))["softirq", "other", "softirq"]
+    found = estimates.account_estimates(point(runs))["softirq", "other", "softirq"]
     assert (found.value, found.samples) == (0.0, 3)
 
 
 def test_a_side_that_was_not_sampled_has_no_rows() -> None:
-    found = estimates.account_estimates(Point({}, (derived(died=("collector",)),)))
+    found = estimates.account_estimates(point([derived(died=("collector",))]))
     assert {side for _, side, _ in found} == set()

@@ -7,6 +7,7 @@ import pytest
 from builders.sweep import sweep
 from copyscope.judge import estimates, metrics
 from copyscope.judge.crossover import crossovers_of
+from copyscope.judge.metrics import typed_runs
 from copyscope.render.report.tables import saved_tables
 from copyscope.stats import Estimate, Missing
 from copyscope.study import cost_waterfall, questions, table
@@ -17,8 +18,13 @@ from copyscope.study.wording import number, say_ratio
 Record = dict[str, Any]
 
 
+def forget(row: Record) -> None:
+    """Its time was not sampled."""
+    row |= {"ns_per_kib": None, "reasons": row["reasons"] | {"ns_per_kib": "not sampled"}}
+
+
 def answer_all(records: list[Record]) -> list[Answer]:
-    return questions.answers(table.fill(records), crossovers_of(records))
+    return questions.answers(table.fill(typed_runs(records)), crossovers_of(typed_runs(records)))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +98,7 @@ def test_the_unexpected_is_where_fewer_copies_cost_more(without_pmu: list[Record
 
 
 def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: list[Record]) -> None:
-    found = cost_waterfall.waterfalls(table.fill(without_pmu))
+    found = cost_waterfall.waterfalls(table.fill(typed_runs(without_pmu)))
     assert len(found) == 6
     for one in found:
         assert isinstance(one, Waterfall)
@@ -119,7 +125,7 @@ def test_what_receiving_without_a_copy_saves_has_steps_too(without_pmu: list[Rec
                 if row["account"] == "copy_out" and receiver == "map":
                     row["account"] = "mapped"
             records.append(run)
-    (found,) = cost_waterfall.waterfalls(table.fill(records))
+    (found,) = cost_waterfall.waterfalls(table.fill(typed_runs(records)))
     assert isinstance(found, Waterfall)
     assert found.names == ("read", "map") and found.start == pytest.approx(found.end)
     change = {step.name: step.change.value for step in found.steps}
@@ -134,16 +140,16 @@ def test_a_side_that_was_not_sampled_still_costs_what_it_costs(without_pmu: list
     blind = copy.deepcopy(runs)
     for row in [*blind[0]["ledger"], *blind[0]["stages"]]:
         if row["side"] == "receiver":
-            row["ns_per_kib"] = None
-    for records in (runs, blind):
-        for record, parts in zip(records, estimates.parts_of(records), strict=True):
-            whole = metrics.read(record, "system_cpu_ns_per_kib").value
+            forget(row)
+    for records in map(typed_runs, (runs, blind)):
+        for run, parts in zip(records, estimates.parts_of(records), strict=True):
+            whole = metrics.read(run, "system_cpu_ns_per_kib").value
             assert sum(parts.values()) == pytest.approx(whole)
             assert parts["copy_out"] > 0
     for record in blind:
         for row in [*record["ledger"], *record["stages"]]:
-            row["ns_per_kib"] = None
-    (parts, *_) = estimates.parts_of(blind)
+            forget(row)
+    (parts, *_) = estimates.parts_of(typed_runs(blind))
     assert list(parts) == ["unattributed"]
 
 
@@ -152,8 +158,8 @@ def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Re
     for record in blind:
         for row in [*record["ledger"], *record["stages"]]:
             if record["workload"]["impl"] == "zero_copy" and row["side"] == "receiver":
-                row["ns_per_kib"] = None
-    found = cost_waterfall.waterfalls(table.fill(blind))[0]
+                forget(row)
+    found = cost_waterfall.waterfalls(table.fill(typed_runs(blind)))[0]
     assert isinstance(found, Waterfall)
     change = {step.name: step.change.value for step in found.steps}
     assert "copy out" not in change
@@ -164,12 +170,12 @@ def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Re
 def test_a_pair_without_a_shared_repeat_has_no_waterfall(without_pmu: list[Record]) -> None:
     chosen = [r for r in without_pmu if r["workload"]["impl"] == "one_copy" or r["run"]["repeat"] > 0]
     kept = [r for r in chosen if r["workload"]["impl"] != "one_copy" or r["run"]["repeat"] == 0]
-    assert all(isinstance(one, Missing) for one in cost_waterfall.waterfalls(table.fill(kept)))
+    assert all(isinstance(one, Missing) for one in cost_waterfall.waterfalls(table.fill(typed_runs(kept))))
 
 
 def test_a_point_without_a_valid_run_keeps_its_place(without_pmu: list[Record]) -> None:
     spoiled = [r | {"verdict": r["verdict"] | {"valid": False, "reasons": ["lost"]}} for r in without_pmu]
-    rows = table.fill(spoiled)
+    rows = table.fill(typed_runs(spoiled))
     assert len(rows) == 24
     assert all(row.valid == 0 and row.invalid == 3 for row in rows)
     assert all(value == Missing("no valid run of this point: lost") for value in rows[0].values.values())

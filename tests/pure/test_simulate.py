@@ -421,8 +421,8 @@ def test_seeds_become_means_with_intervals() -> None:
     key = ("copy_in", "sender", "process")
     seeds = [{key: dict.fromkeys(output.COLUMNS, value)} for value in (10, 20, 30)]
     (row,) = rows.per_kib(seeds, 10.0)
-    # Mean of 1, 2, 3; standard error 1 / sqrt(3); t(0.975, 2) = 4.303.
-    assert row["l2_load_misses_per_kib"] == 2 and row["l2_load_misses_per_kib_half_width"] == 2.4843
+    # Mean of 1, 2, 3; standard error 1 / sqrt(3); t(0.975, 2) = 4.30265.
+    assert row["l2_load_misses_per_kib"] == 2 and row["l2_load_misses_per_kib_half_width"] == 2.4841
     # The same copy on another side's time is the same account.
     moved: list[Any] = [seeds[0], {("copy_in", "other", "softirq"): seeds[0][key]}]
     (whole,) = rows.per_kib([rows.by_account(each) for each in moved], 10.0)
@@ -475,12 +475,12 @@ def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None
     assert set(made) == {"schema", "copyscope", "run", "simulated", "verdict"}
     (one,) = made["simulated"]["measurements"]
     assert one["delivered_bytes"] == 64 * 1024 and one["digests"] == ["0123456789abcdef"] * 3
-    # 17, 16 and 16 lines: standard error 1/3, t(0.975, 2) = 4.303.
+    # 17, 16 and 16 lines: standard error 1/3, t(0.975, 2) = 4.30265.
     (copy_in,) = [row for row in one["accounts"] if row["category"] == "copy_in"]
     sender = one["sides"][0]
     for row in (copy_in, sender):
         assert row["l1d_load_misses_per_kib"] == 16.3333
-        assert row["l1d_load_misses_per_kib_half_width"] == 1.4343
+        assert row["l1d_load_misses_per_kib_half_width"] == 1.4342
     assert (sender["side"], sender["method"]) == ("sender", "modelled")
     for row in (*one["rows"], *one["accounts"]):
         assert row["method"] == "modelled"

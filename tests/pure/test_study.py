@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from builders.sweep import sweep
+from copyscope.judge.metrics import typed_runs
 from copyscope.render.plots.catalogue import PLOTS
 from copyscope.render.plots.draw import Subject, figure_of
 from copyscope.render.report import html as page
@@ -53,9 +54,10 @@ CASES: dict[str, tuple[list[Record], str]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     records, expected = CASES[name]
-    rows = table.fill(records)
-    judged = judge_all(records)
-    study = examine("demo", None, records, rows, left_out=[("a.json", "truncated")], judgements=judged)
+    runs = typed_runs(records)
+    rows = table.fill(runs)
+    judged = judge_all(runs)
+    study = examine("demo", None, records, runs, rows, left_out=[("a.json", "truncated")], judgements=judged)
     blocks = document(study)
     made = page.write(blocks, {plot.name: b"<svg/>" for plot in PLOTS})
     text = html.unescape(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", "", made))
@@ -63,7 +65,7 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     assert "a.json" in text
     assert not re.search(r"\b(nan|inf|None)\b", text)
     for plot in PLOTS:
-        figure = figure_of(plot.name, Subject(rows, simplest(rows), caption(records, rows)))
+        figure = figure_of(plot.name, Subject(rows, simplest(rows), caption(runs, rows)))
         said = " ".join(t.get_text() for t in figure.findobj(Text) if isinstance(t, Text))
         assert not re.search(r"\b(nan|inf|None)\b", said)
         drawn = [artist for axes in figure.axes for artist in (*axes.lines, *axes.patches, *axes.collections)]
@@ -72,7 +74,8 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
 
 def test_the_caption_names_the_machine_the_path_and_the_repeats() -> None:
     records = sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=3)
-    assert caption(records, table.fill(records)) == (
+    runs = typed_runs(records)
+    assert caption(runs, table.fill(runs)) == (
         "Example CPU @ 3.0 GHz, 2 CPUs, virtual machine (hypervisor kvm), Linux 6.18.0-test; veth, MTU 1500, "
         "TSO/GSO/GRO on; 3 s per run, 3 repeats; medians of valid runs with 95 % intervals."
     )
