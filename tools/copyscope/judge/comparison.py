@@ -26,7 +26,6 @@ from copyscope.judge.difference import (
     judge,
     read_metric,
     share_of,
-    worsening,
 )
 from copyscope.judge.metrics import SETTINGS, Scalar, settings
 from copyscope.record.check import Whole
@@ -131,7 +130,7 @@ def over_all(points: Sequence[Difference]) -> list[Row]:
         mean = stats.difference_of([0.0] * len(logs), logs, paired=True)
         assert mean.ends is not None
         (low, high), threshold = map(share_of, mean.ends), rows[0].threshold
-        found = judge(*worsening(metric, low, high), threshold)
+        found = judge(low, high, threshold, metric)
         row = Row(what, None, None, rows[0].unit, change=share_of(mean.value), low=low, high=high)
         made.append(replace(row, threshold=threshold, verdict=found, decides=True))
     return made

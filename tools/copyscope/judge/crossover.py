@@ -17,7 +17,7 @@ from copyscope.judge.estimates import Point
 from copyscope.judge.interpolation import Crossing
 from copyscope.judge.metrics import METRICS, SETTINGS, Scalar, factors, settings
 from copyscope.record.check import Whole
-from copyscope.stats import MORE, SAME, Estimate, Missing
+from copyscope.stats import MORE, SAME, Estimate, Missing, ratio_of
 from copyscope.units import format_size
 
 # What is compared -> the sides whose CPU time it is.
@@ -50,7 +50,7 @@ class Measured:
     """One size at which both strategies were measured: the ratio second / first of the quantity."""
 
     size_bytes: int
-    ratio: Estimate | Missing
+    ratio: Estimate
     better: str | None  # which strategy is; None: no difference found
 
 
@@ -158,50 +158,41 @@ def _answer(
         for (name, count, size), point in sorted(table.items())
         if (name, count) == (pair[0], threads) and (pair[1], threads, size) in table
     }
-    paired = {size: estimates.pairs(second, first, quantity) for size, (first, second) in points.items()}
-    less_is_better = not METRICS[quantity].more_is_better
-    ratios = {
-        size: [b / a if less_is_better else a / b for b, a in found]
-        for size, found in paired.items()
-        if not isinstance(found, Missing)
-    }
-    sizes = list(ratios)
-    measured = tuple(_measured(*points[size], size, quantity, pair) for size in sizes)
-    made = Crossover(pair, threads, quantity, measured=measured, where=where)
-    if sides := SIDES[quantity]:
-        rows = [{"size_bytes": size, **estimates.split(*points[size], sides)} for size in sizes]
-        made = replace(made, split=tuple(rows))
-    if len(sizes) < 2:
+    known = {size: estimates.pairs(second, first, quantity) for size, (first, second) in points.items()}
+    paired = {size: found for size, found in known.items() if not isinstance(found, Missing)}
+    sides, more = SIDES[quantity], METRICS[quantity].more_is_better
+    measured = tuple(_measured(size, found, pair, more_is_better=more) for size, found in paired.items())
+    split = [{"size_bytes": size, **estimates.split(*points[size], sides)} for size in paired if sides]
+    made = Crossover(pair, threads, quantity, where=where, measured=measured, split=tuple(split))
+    if len(paired) < 2:
         have = f"only at {_ratio_text(measured[0], pair)}" if measured else "at no size"
         evidence = f"undetermined: both were measured {have}: at least two sizes are needed"
         return replace(made, evidence=evidence)
-    crossing = interpolation.find(ratios, f"{pair} {threads} {quantity}")
-    verdict, evidence = _judge(crossing, measured, pair, sizes)
+    costs = {size: [a / b if more else b / a for b, a in found] for size, found in paired.items()}
+    crossing = interpolation.find(costs, f"{pair} {threads} {quantity}")
+    verdict, evidence = _judge(crossing, measured, pair)
     above = None if crossing.rising is None else pair[crossing.rising]
     made = replace(made, size_bytes=crossing.size, low=crossing.low, high=crossing.high, above=above)
     return replace(made, verdict=verdict, evidence=evidence, level=crossing.level)
 
 
-def _measured(first: Point, second: Point, size: int, quantity: str, names: tuple[str, str]) -> Measured:
-    ratio = estimates.ratio(second, first, quantity)
-    verdict = SAME if isinstance(ratio, Missing) else ratio.against(1.0)
-    second_wins = (verdict == MORE) == METRICS[quantity].more_is_better
-    return Measured(size, ratio, None if verdict == SAME else names[second_wins])
+def _measured(
+    size: int, found: Sequence[tuple[float, float]], names: tuple[str, str], *, more_is_better: bool
+) -> Measured:
+    ratio = ratio_of(found)
+    verdict = ratio.against(1.0)
+    return Measured(size, ratio, None if verdict == SAME else names[(verdict == MORE) == more_is_better])
 
 
 def _ratio_text(at: Measured, pair: tuple[str, str]) -> str:
     """What was measured at a size, as `64 KiB (map / read: 0.97, 0.96 to 0.99)`."""
-    if isinstance(at.ratio, Missing):
-        return format_size(at.size_bytes)
     ends = "" if at.ratio.low is None else f", {at.ratio.low:.3g} to {at.ratio.high:.3g}"
     return f"{format_size(at.size_bytes)} ({pair[1]} / {pair[0]}: {at.ratio.value:.3g}{ends})"
 
 
-def _judge(
-    crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str], sizes: Sequence[int]
-) -> tuple[Verdict, str]:
+def _judge(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str]) -> tuple[Verdict, str]:
     first, second = pair
-    span = f"from {format_size(sizes[0])} to {format_size(sizes[-1])}"
+    span = f"from {format_size(measured[0].size_bytes)} to {format_size(measured[-1].size_bytes)}"
     if crossing.level == 0:
         at = "" if crossing.size is None else f": about {format_size(crossing.size)}"
         return "undetermined", f"undetermined: one repeat has no interval{at}: run more repeats"

@@ -211,7 +211,7 @@ def row_of(found: Crossover) -> Row:
         above=found.above,
         evidence=found.evidence,
         measured=[
-            AtSize(size_bytes=at.size_bytes, better=at.better, **_numbers("ratio", at.ratio))
+            AtSize(at.size_bytes, at.ratio.value, at.ratio.low, at.ratio.high, at.better, None)
             for at in found.measured
         ],
         split_ns_per_kib=[dict(row) for row in found.split],
@@ -220,14 +220,14 @@ def row_of(found: Crossover) -> Row:
 
 def _costs_row(costs: Costs) -> dict[str, Any]:
     named = {"impl": costs.impl, "threads": costs.threads, "quantity": costs.quantity}
-    rows = [{"size_bytes": size, **_numbers("value", one)} for size, one in costs.measured.items()]
+    rows = [{"size_bytes": size, **_cost(one)} for size, one in costs.measured.items()]
     return {**named, "where": dict(costs.where), "measured": rows}
 
 
-def _numbers(name: str, found: Estimate | Missing) -> dict[str, Any]:
+def _cost(found: Estimate | Missing) -> dict[str, Any]:
     if isinstance(found, Missing):
-        return {**dict.fromkeys((name, "low", "high")), "reason": found.reason}
-    return {name: found.value, "low": found.low, "high": found.high, "reason": None}
+        return {**dict.fromkeys(("value", "low", "high")), "reason": found.reason}
+    return {"value": found.value, "low": found.low, "high": found.high, "reason": None}
 
 
 def _whole(size: float | None) -> int | None:

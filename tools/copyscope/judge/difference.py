@@ -123,13 +123,10 @@ def enough(found: Difference, runs: tuple[int, int], how: How) -> int | None:
     return next((count for count in sorted(needed) if count > min(runs)), None)
 
 
-def worsening(metric: str, low: float, high: float) -> tuple[float, float]:
-    """The interval of a change, for judge(): less goodput is worse, more of all else is."""
-    return (-high, -low) if metric == GOODPUT else (low, high)
-
-
-def judge(low: float, high: float, threshold: float) -> str:
-    """Where an interval of a change lies, of which more is worse."""
+def judge(low: float, high: float, threshold: float, metric: str = CPU) -> str:
+    """Where the interval of a change lies: less goodput is worse, more of all else is."""
+    if metric == GOODPUT:
+        low, high = -high, -low
     if low > threshold:
         return WORSE
     if high < -threshold:
@@ -174,7 +171,7 @@ def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: 
     if made.ends is None:
         return replace(known, change=change, reason=ONE_RUN)
     low, high = (share_of(end + shift) for end in made.ends)
-    found = judge(*worsening(name, low, high), threshold)
+    found = judge(low, high, threshold, name)
     row = replace(known, change=change, low=low, high=high, verdict=found)
     if alone and how.noise is None and found != UNSURE:
         return replace(row, verdict=UNSURE, reason=ONE_RUN)
