@@ -100,10 +100,10 @@ def test_interval_holds_the_known_size(repeats: int, noise: float) -> None:
 def test_what_one_wild_run_says_between_sizes_that_agree_is_no_crossing() -> None:
     ratios = {size: [1.9, 2.0, 2.1] for size in SIZES}
     ratios[4096] = [1.2, 0.5, 3.0]
-    assert interpolation.find(ratios, "").kind == "never"
+    assert interpolation.find(ratios, "").verdict == "never"
     # Nor is it at the last size, but there nobody knows what comes.
     last = {**{size: [1.9, 2.0, 2.1] for size in SIZES}, SIZES[-1]: [1.2, 0.5, 3.0]}
-    assert interpolation.find(last, "").kind == "open"
+    assert interpolation.find(last, "").verdict == "undetermined"
 
 
 def test_several_changes_of_sides_are_said_and_no_size() -> None:
@@ -363,12 +363,12 @@ def test_a_turn_lies_where_the_sign_changes(values: list[float]) -> None:
     )
     changes = [i for i in range(len(values) - 1) if (values[i] > 0) != (values[i + 1] > 0)]
     if not changes:
-        assert found.kind == ("never" if values[0] > 0 else "always")
+        assert found.verdict == ("never" if values[0] > 0 else "always")
     elif len(changes) > 1:
-        assert (found.kind, found.size) == ("open", None)
+        assert (found.verdict, found.size) == ("undetermined", None)
     else:
         (at,) = changes
-        assert found.kind == "crosses" and found.rising == (values[at] > 0)
+        assert found.verdict == "crosses" and found.rising == (values[at] > 0)
         assert found.size is not None and found.low is not None and found.high is not None
         assert sizes[at] <= found.low <= found.size <= found.high <= sizes[at + 1]
 

@@ -9,12 +9,11 @@ interpolated (interpolation.py). Nothing is assumed of what a message costs beyo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Literal
 
 from copyscope.errors import UsageError
 from copyscope.judge import estimates, interpolation
 from copyscope.judge.estimates import Point
-from copyscope.judge.interpolation import Crossing
+from copyscope.judge.interpolation import Crossing, Verdict
 from copyscope.judge.metrics import METRICS, SETTINGS, Scalar, factors, settings
 from copyscope.record.check import Whole
 from copyscope.stats import MORE, SAME, Estimate, Missing, ratio_of
@@ -41,8 +40,6 @@ PAIRS = (
 # The axes of a comparison; beside them, and what is compared, everything must be equal.
 AXES = frozenset(("size", "threads"))
 EXAMPLES = "--pair one_copy,uring_zc or --pair receiver=read,map"
-
-Verdict = Literal["crosses", "never", "always", "undetermined"]
 
 
 @dataclass(frozen=True)
@@ -170,10 +167,9 @@ def _answer(
         return replace(made, evidence=evidence)
     costs = {size: [a / b if more else b / a for b, a in found] for size, found in paired.items()}
     crossing = interpolation.find(costs, f"{pair} {threads} {quantity}")
-    verdict, evidence = _judge(crossing, measured, pair)
     above = None if crossing.rising is None else pair[crossing.rising]
-    made = replace(made, size_bytes=crossing.size, low=crossing.low, high=crossing.high, above=above)
-    return replace(made, verdict=verdict, evidence=evidence, level=crossing.level)
+    made = replace(made, size_bytes=crossing.size, low=crossing.low, high=crossing.high, level=crossing.level)
+    return replace(made, verdict=crossing.verdict, evidence=_evidence(crossing, measured, pair), above=above)
 
 
 def _measured(
@@ -190,22 +186,22 @@ def _ratio_text(at: Measured, pair: tuple[str, str]) -> str:
     return f"{format_size(at.size_bytes)} ({pair[1]} / {pair[0]}: {at.ratio.value:.3g}{ends})"
 
 
-def _judge(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str]) -> tuple[Verdict, str]:
+def _evidence(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, str]) -> str:
     first, second = pair
     span = f"from {format_size(measured[0].size_bytes)} to {format_size(measured[-1].size_bytes)}"
     if crossing.level == 0:
         at = "" if crossing.size is None else f": about {format_size(crossing.size)}"
-        return "undetermined", f"undetermined: one repeat has no interval{at}: run more repeats"
-    if crossing.kind == "never":
-        return "never", f"{second} never overtakes {first} {span}"
-    if crossing.kind == "always":
-        return "always", f"{second} is better than {first} at every size {span}"
-    if crossing.kind == "crosses":
+        return f"undetermined: one repeat has no interval{at}: run more repeats"
+    if crossing.verdict == "never":
+        return f"{second} never overtakes {first} {span}"
+    if crossing.verdict == "always":
+        return f"{second} is better than {first} at every size {span}"
+    if crossing.verdict == "crosses":
         who = second if crossing.rising else first
         interval = f"95 % interval {format_size(crossing.low)} to {format_size(crossing.high)}"
-        return "crosses", f"{who} is better above {format_size(crossing.size)} ({interval})"
+        return f"{who} is better above {format_size(crossing.size)} ({interval})"
     if not any(at.better for at in measured):
-        return "undetermined", f"undetermined: no difference found between {first} and {second} {span}"
+        return f"undetermined: no difference found between {first} and {second} {span}"
     texts = []
     for better, alike in groupby(measured, key=lambda at: at.better):
         ends = [format_size(at.size_bytes) for at in alike]
@@ -215,7 +211,7 @@ def _judge(crossing: Crossing, measured: Sequence[Measured], pair: tuple[str, st
     ends = [f"above {format_size(crossing.low)}"] if crossing.low is not None else []
     ends += [f"below {format_size(crossing.high)}"] if crossing.high is not None else []
     texts += [f"if they cross, then {' and '.join(ends)}"] if ends else []
-    return "undetermined", f"undetermined: {'; '.join(texts)}"
+    return f"undetermined: {'; '.join(texts)}"
 
 
 def read_pair(text: str, runs: Sequence[Whole]) -> tuple[str, tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Literal
 from copyscope import stats
 from copyscope.stats import Estimate
 
-Kind = Literal["crosses", "never", "always", "open"]
+Verdict = Literal["crosses", "never", "always", "undetermined"]
 
 DRAWS = 400
 TAIL = 0.025
@@ -71,7 +71,7 @@ class Crossing:
     `level` 0: nothing was repeated, so there is no interval.
     """
 
-    kind: Kind
+    verdict: Verdict
     size: float | None
     low: float | None
     high: float | None
@@ -85,20 +85,22 @@ def find(ratios: Mapping[int, Sequence[float]], seed: str) -> Crossing:
     The size is where the medians cross. How sure that is, and the interval, come from drawing the repeats of
     each size again, with replacement. Only what was measured to be better somewhere is said to be.
     """
-    better = {size: _better(ratios[size]) for size in sorted(ratios)}
+    found = {size: stats.median_of(ratios[size]).against(1.0) for size in sorted(ratios)}
+    # Whether the second is the cheaper one; None: no difference found.
+    better = {size: None if one == stats.SAME else one == stats.LESS for size, one in found.items()}
     sizes = _telling(ratios, better)
     turns = _turns(sizes, [median(ratios[size]) for size in sizes])
     rising, size = (turns[0].rising, turns[0].size) if len(turns) == 1 else (None, None)
     if min(map(len, ratios.values())) < 2:
-        return Crossing("open", size, None, None, rising, 0.0)
-    nowhere = Crossing("open", None, None, None, None, stats.LEVEL)
+        return Crossing("undetermined", size, None, None, rising, 0.0)
+    nowhere = Crossing("undetermined", None, None, None, None, stats.LEVEL)
     # Where the medians do not cross, their draws are read as those of a strategy that wins when large.
     upwards = rising is not False
     ends = _interval(sizes, ratios, upwards, seed)
     for second in (False, True):
         side = 0.0 if second == upwards else math.inf
         if ends == (side, side) and second in better.values():
-            return replace(nowhere, kind="always" if second else "never")
+            return replace(nowhere, verdict="always" if second else "never")
     if size is None or (ends := _interval(sizes, _widened(ratios), upwards, seed)) is None:
         return nowhere
     low, high = (end if 0 < end < math.inf else None for end in ends)
@@ -106,7 +108,7 @@ def find(ratios: Mapping[int, Sequence[float]], seed: str) -> Crossing:
         return nowhere
     below, above = ({better[at] for at in sizes if (at < size) == before} for before in (True, False))
     sure = None not in (low, high) and upwards in above and (not upwards) in below
-    return Crossing("crosses" if sure else "open", size, low, high, rising, stats.LEVEL)
+    return Crossing("crosses" if sure else "undetermined", size, low, high, rising, stats.LEVEL)
 
 
 def _interval(
@@ -120,11 +122,6 @@ def _interval(
     low = sorted(low for low, _ in known)[math.floor(TAIL * (len(known) - 1))]
     high = sorted(high for _, high in known)[math.ceil((1 - TAIL) * (len(known) - 1))]
     return low, high
-
-
-def _better(ratios: Sequence[float]) -> bool | None:
-    """Whether the second is the cheaper one; None: no difference found."""
-    return {stats.MORE: False, stats.LESS: True, stats.SAME: None}[stats.median_of(ratios).against(1.0)]
 
 
 def _telling(ratios: Mapping[int, Sequence[float]], sides: Mapping[int, bool | None]) -> list[int]:
