@@ -274,25 +274,23 @@ def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list
         return []
     threshold = how.threshold(CPU, (len(before), len(after)))
     level = 1 - (1 - how.level) / max(1, len(keys))
-    all_time = fmean(whole)
+    all_time, alone = fmean(whole), len(before) == len(after) == 1
     rows = []
     for key in keys:
         # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
-        alone = len(before) == len(after) == 1
-        found = (
-            old_to_new(groups, key, (old[0], new[0]))
-            if alone
-            else stats.difference_of(old, new, paired=how.paired, level=how.level)
-        )
+        if alone:
+            found = old_to_new(groups, key, (old[0], new[0]))
+        else:
+            found = stats.difference_of(old, new, paired=how.paired, level=how.level)
         change = found.value / all_time
         row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
         if found.ends is not None:
             low, high = (end / all_time for end in found.ends)
             row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
-        if not alone and (ends := stats.difference_of(old, new, paired=how.paired, level=level).ends):
-            sure = judge(ends[0] / all_time, ends[1] / all_time, threshold) in (WORSE, BETTER)
-            row = replace(row, sure=sure)
+        if not alone and (wide := stats.difference_of(old, new, paired=how.paired, level=level).ends):
+            low, high = (end / all_time for end in wide)
+            row = replace(row, sure=judge(low, high, threshold) in (WORSE, BETTER))
         rows.append(row)
     return sorted(
         rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side, row.context)

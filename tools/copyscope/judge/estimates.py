@@ -129,42 +129,35 @@ def keyed_rows(run: Whole) -> Iterator[tuple[RowKey, AccountRow | StageRow]]:
         yield (stage.stage, stage.side, stage.context), stage
 
 
-def parts_of(runs: Sequence[Whole], blind: Sequence[str] = (), sides: Sequence[str] = SIDES) -> list[Parts]:
+def parts_of(
+    runs: Sequence[Whole], sides: Sequence[str] = SIDES, beside: Sequence[Whole] | None = None
+) -> list[Parts]:
     """The parts of each run, in order; of a run whose CPU time is not known, none.
 
-    `blind`: sides that are taken as not sampled, because what they are compared with was not.
+    `beside`: the runs of a point that these are compared with. Time that cannot be divided there is not
+    divided here: it would look like a saving.
     """
-    pooled = {side: _shares([row_costs(run) for run in runs], side) for side in sides}
-    return [_parts(run, pooled, blind) for run in runs]
+    tables = [row_costs(run) for run in runs]
+    pooled = {side: _shares(tables, side) for side in sides}
+    if beside is not None:
+        others = [row_costs(run) for run in beside]
+        pooled = {side: shares if _shares(others, side) else {} for side, shares in pooled.items()}
+    return [_parts(run, table, pooled) for run, table in zip(runs, tables, strict=True)]
 
 
-def parts_alike(
-    ours: Sequence[Whole], theirs: Sequence[Whole], sides: Sequence[str] = SIDES
-) -> tuple[list[Parts], list[Parts]]:
-    """The parts of two points: time that one of them cannot divide is not divided in the other.
-
-    Else it would look like a saving.
-    """
-    tables = [[row_costs(run) for run in runs] for runs in (ours, theirs)]
-    blind = [side for side in SIDES if not all(_shares(rows, side) for rows in tables)]
-    return parts_of(ours, blind, sides), parts_of(theirs, blind, sides)
-
-
-def _parts(run: Whole, pooled: Mapping[str, Parts], blind: Sequence[str]) -> Parts:
+def _parts(run: Whole, rows: Mapping[RowKey, float], pooled: Mapping[str, Parts]) -> Parts:
     found: Parts = {}
-    rows = row_costs(run)
-    for side in pooled:
+    for side, shares_of_all in pooled.items():
         cost = cpu_per_kib(run, (side,)).value
         if cost is None:
             return {}
-        shares = {} if side in blind else _shares([rows], side) or pooled[side]
-        shares = shares or {"unattributed": 1.0}
+        shares = (_shares([rows], side) or shares_of_all) if shares_of_all else {"unattributed": 1.0}
         for category, share in shares.items():
             found[category] = found.get(category, 0.0) + share * cost
     return found
 
 
-def _shares(tables: Sequence[Mapping[tuple[str, str, str], float]], side: str) -> Parts:
+def _shares(tables: Sequence[Mapping[RowKey, float]], side: str) -> Parts:
     """Account or stage -> its part of a side's rows (0..1); empty when nothing of the side was sampled."""
     found: Parts = {}
     for table in tables:
@@ -197,8 +190,8 @@ def split(first: Point, second: Point, sides: Sequence[str]) -> dict[str, float]
     """ns per KiB that the second costs more (less: negative), by group of rows; their `sum` at last."""
     group_of = {name: group for group, names in GROUPS.items() for name in names}
     found = dict.fromkeys((*GROUPS, REST), 0.0)
-    for runs, sign in zip(parts_alike(first.runs, second.runs, sides), (-1, 1), strict=True):
-        for name, cost in typical(runs).items():
+    for point, other, sign in ((first, second, -1), (second, first, 1)):
+        for name, cost in typical(parts_of(point.runs, sides, other.runs)).items():
             found[group_of.get(name, REST)] += sign * cost
     rounded = {group: round(cost, 3) for group, cost in found.items()}
     return {**rounded, "sum": round(sum(rounded.values()), 3)}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from copyscope import stats
-from copyscope.judge.estimates import Parts, parts_alike, typical, whole_of
+from copyscope.judge.estimates import Parts, parts_of, typical, whole_of
 from copyscope.record.check import Whole
 from copyscope.stats import Estimate, Missing
 from copyscope.study.table import Row, setting_of
@@ -108,7 +108,7 @@ def _shared(ours: Sequence[Whole], theirs: Sequence[Whole]) -> tuple[list[Parts]
     """The parts of the runs of both points, of the repeats that both have, in the same order."""
     tables = [
         {run.raw.run.repeat: parts for run, parts in zip(runs, found, strict=True) if parts}
-        for runs, found in zip((ours, theirs), parts_alike(ours, theirs), strict=True)
+        for runs, found in ((ours, parts_of(ours, beside=theirs)), (theirs, parts_of(theirs, beside=ours)))
     ]
     repeats = [repeat for repeat in tables[0] if repeat in tables[1]]
     return [tables[0][repeat] for repeat in repeats], [tables[1][repeat] for repeat in repeats]
