@@ -36,7 +36,7 @@ from copyscope.judge.difference import (
     metric_row,
 )
 from copyscope.judge.estimates import row_costs
-from copyscope.judge.metrics import Reading, typed_runs
+from copyscope.judge.metrics import typed_runs
 
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
 REPEATS = os.environ.get("COPYSCOPE_REPEATS")
@@ -97,7 +97,7 @@ def read(chunks: Path) -> Blocks:
             runs = typed_runs(side[block] for side in sides)
             if not all(run.derived.verdict.valid for run in runs):
                 continue
-            values = [{name: difference.read_metric(run, name).value for name in METRICS} for run in runs]
+            values = [{name: difference.read_metric(run, name) for name in METRICS} for run in runs]
             a, b = ({**one, "rows": row_costs(run)} for one, run in zip(values, runs, strict=True))
             found.append((a, b))
     return found
@@ -105,7 +105,7 @@ def read(chunks: Path) -> Blocks:
 
 def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Of so many comparisons, each of as many blocks as `compare` makes."""
-    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: run[name])
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
     chance, how = random.Random(1), How(paired=True, level=LEVEL)
     said, asked = Counter[str](), []

@@ -20,7 +20,7 @@ from copyscope.errors import RunError
 from copyscope.judge import comparison, difference
 from copyscope.judge.comparison import noise, noise_of, surely
 from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
-from copyscope.judge.metrics import Reading, delivered_bytes, typed_runs
+from copyscope.judge.metrics import delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render.difference import markdown, render
@@ -114,7 +114,7 @@ def test_less_than_the_noise_of_this_host_is_no_regression(base: dict[str, Recor
 def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs 10 % apart: what 21 blocks ask for finds a change of 5 % in nine of ten comparisons."""
     chance = random.Random(1)
-    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: run[name])
 
     def blocks(count: int) -> difference.Difference:
         sides: tuple[list[Any], list[Any]] = ([], [])
@@ -139,7 +139,7 @@ def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
     """Of twenty equal rows, where the whole varies by a fifth; rows of equal runs are not named."""
     chance = random.Random(1)
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
-    monkeypatch.setattr(difference, "read_metric", lambda run, _: Reading(run["cpu"]))
+    monkeypatch.setattr(difference, "read_metric", lambda run, _: run["cpu"])
 
     def runs_of(count: int, more: float) -> list[Any]:
         made = []

@@ -12,7 +12,7 @@ from copyscope import paths
 from copyscope.commands.compare import REPEATS
 from copyscope.judge import difference
 from copyscope.judge.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
-from copyscope.judge.metrics import Reading, typed_runs
+from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import whole
 
 PUBLISHED = paths.RESULTS / "vm" / "published"
@@ -30,9 +30,9 @@ def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
     blocks: list[list[Any]] = []
     for name in chance.sample(names, BLOCKS):
         runs = typed_runs(whole(by_id[f"{name}-{number}"]) for number in (0, 1))
-        read = [{metric: read_metric(run, metric).value for metric in (GOODPUT, CPU)} for run in runs]
+        read = [{metric: read_metric(run, metric) for metric in (GOODPUT, CPU)} for run in runs]
         blocks += [read] * all(all(run.values()) for run in read)  # nothing arrives of `null`
-    monkeypatch.setattr(difference, "read_metric", lambda run, name: Reading(run[name], None))
+    monkeypatch.setattr(difference, "read_metric", lambda run, name: run[name])
     found = 0
     for _ in range(DRAWS):
         pairs = [chance.sample(block, 2) for block in chance.sample(blocks, REPEATS)]

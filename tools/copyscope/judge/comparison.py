@@ -247,11 +247,9 @@ def noise(before: Sequence[Whole], after: Sequence[Whole]) -> dict[str, Any]:
     """Of blocks of two equal runs: for each metric the share that two of them stay within, 19 times of 20."""
     made = {}
     for name in (GOODPUT, CPU):
-        pairs = [
-            (read_metric(a, name).value, read_metric(b, name).value)
-            for a, b in zip(before, after, strict=True)
-        ]
-        logs = [math.log(b / a) for a, b in pairs if a and b]
+        blocks = [[read_metric(run, name) for run in block] for block in zip(before, after, strict=True)]
+        known = [[one for one in block if not isinstance(one, stats.Missing) and one] for block in blocks]
+        logs = [math.log(block[1] / block[0]) for block in known if len(block) == 2]
         if logs:
             spread = math.sqrt(sum(one * one for one in logs) / len(logs))
             made[name] = math.expm1(spread * stats.student(stats.LEVEL, len(logs)))

@@ -13,10 +13,11 @@ from statistics import fmean, median
 
 from copyscope import stats
 from copyscope.judge.estimates import RowKey, keyed_rows, row_costs
-from copyscope.judge.metrics import METRICS, Reading, cpu_per_kib, delivered_bytes, read, spenders
+from copyscope.judge.metrics import METRICS, Value, cpu_per_kib, delivered_bytes, read, spenders
 from copyscope.record import segments
 from copyscope.record.check import Whole
 from copyscope.record.segments import goodput_gbps, select
+from copyscope.stats import Missing
 
 THRESHOLD = 0.02
 # What somebody who repeats wants to find, and in how many of ten comparisons.
@@ -146,8 +147,8 @@ def compare(before: Sequence[Whole], after: Sequence[Whole], how: How) -> Differ
 def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: How) -> Row | None:
     """A metric over all runs; None where it has no meaning in either (round trips of a stream)."""
     readings = [[read_metric(run, name) for run in runs] for runs in (before, after)]
-    values = [[one.value for one in group if one.value and one.value > 0] for group in readings]
-    reason = next((one.reason for group in readings for one in group if one.reason), None)
+    values = [[one for one in group if not isinstance(one, Missing) and one > 0] for group in readings]
+    reason = next((one.reason for group in readings for one in group if isinstance(one, Missing)), None)
     if name in ROUND_TRIPS and not any(values):
         return None
     threshold = how.threshold(name, (len(before), len(after)))
@@ -183,7 +184,7 @@ def share_of(log: float) -> float:
     return math.expm1(min(log, MOST_LOG))
 
 
-def read_metric(run: Whole, name: str) -> Reading:
+def read_metric(run: Whole, name: str) -> Value:
     """A metric of a run of either kind; CPU time is that of all sides, and of softirq beside them."""
     return cpu_per_kib(run, spenders(run)) if name == CPU else read(run, name)
 
@@ -267,7 +268,8 @@ def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
 def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list[Row]:
     """CPU time of each row of the ledger, dearest first; a change is a share of all CPU time before."""
     groups = (before, after)
-    whole = [value for run in before if (value := read_metric(run, CPU).value)]
+    spent = [read_metric(run, CPU) for run in before]
+    whole = [one for one in spent if not isinstance(one, Missing) and one > 0]
     tables = [[row_costs(run) for run in runs] for runs in groups]
     keys = {key for group in tables for table in group for key in table}
     if len(whole) < len(before):

@@ -65,11 +65,11 @@ def _rank(value: Scalar) -> tuple[int, float, str]:
 
 def estimate(point: Point, metric: str) -> Estimate | Missing:
     """A metric over the repeats of a point; of those repeats that have it."""
-    readings = [read(run, metric) for run in point.runs]
-    values = [reading.value for reading in readings if reading.value is not None]
+    found = [read(run, metric) for run in point.runs]
+    values = [one for one in found if not isinstance(one, Missing)]
     if values:
         return stats.median_of(values)
-    return Missing(next((r.reason for r in readings if r.reason), f"{metric}: no run"))
+    return next((one for one in found if isinstance(one, Missing)), Missing(f"{metric}: no run"))
 
 
 def ratio(point_a: Point, point_b: Point, metric: str) -> Estimate | Missing:
@@ -82,16 +82,16 @@ def pairs(point_a: Point, point_b: Point, metric: str) -> list[tuple[float, floa
     """A metric of both, of each repeat in which both have one above zero."""
     ours, theirs = ({run.raw.run.repeat: read(run, metric) for run in p.runs} for p in (point_a, point_b))
     found = []
-    why = f"{metric}: no repeat that both have"
+    why = Missing(f"{metric}: no repeat that both have")
     for repeat in sorted(ours.keys() & theirs):
         a, b = ours[repeat], theirs[repeat]
-        if a.value is None or b.value is None:
-            why = str(a.reason or b.reason)
-        elif a.value <= 0 or b.value <= 0:
-            why = f"{metric}: zero has no ratio"
+        if isinstance(a, Missing) or isinstance(b, Missing):
+            why = next(one for one in (a, b) if isinstance(one, Missing))
+        elif a <= 0 or b <= 0:
+            why = Missing(f"{metric}: zero has no ratio")
         else:
-            found.append((a.value, b.value))
-    return found or Missing(why)
+            found.append((a, b))
+    return found or why
 
 
 def account_estimates(point: Point) -> dict[RowKey, Estimate]:
@@ -148,8 +148,8 @@ def parts_of(
 def _parts(run: Whole, rows: Mapping[RowKey, float], pooled: Mapping[str, Parts]) -> Parts:
     found: Parts = {}
     for side, shares_of_all in pooled.items():
-        cost = cpu_per_kib(run, (side,)).value
-        if cost is None:
+        cost = cpu_per_kib(run, (side,))
+        if isinstance(cost, Missing):
             return {}
         shares = (_shares([rows], side) or shares_of_all) if shares_of_all else {"unattributed": 1.0}
         for category, share in shares.items():

@@ -1,6 +1,6 @@
 """What one run was and what it gave: its settings by the names of the options of `run`, and its metrics.
 
-A metric is a pure function of one run. One that a run does not have is None with a reason, never 0.
+A metric is a pure function of one run. One that a run does not have is missing with a reason, never 0.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,8 +13,11 @@ from copyscope.record.check import Whole, typed_whole
 from copyscope.record.derived import OtherSide, Side
 from copyscope.record.measured import Segment
 from copyscope.record.segments import select, total, wall_ns, zerocopy_total
+from copyscope.stats import Missing
 
 Scalar = str | int | float | bool | None
+# Of a metric, in its unit, or why there is none.
+Value = float | Missing
 
 # option of `run` -> key of the workload section
 WORKLOAD = {
@@ -99,40 +102,32 @@ def spenders(run: Whole) -> dict[str, Side | OtherSide]:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One metric of one run: a value in the metric's unit, or None with its reason."""
-
-    value: float | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
 class Metric:
     """One metric; where `more_is_better` is False, less is."""
 
     name: str
     unit: str
     label: str
-    function: Callable[[Whole], Reading]
+    function: Callable[[Whole], Value]
     more_is_better: bool = False
 
 
-def read(run: Whole, name: str) -> Reading:
+def read(run: Whole, name: str) -> Value:
     """A metric of a run by its name. Raises KeyError for a name that is not in METRICS."""
     return METRICS[name].function(run)
 
 
-def _or_why(value: float | None, reason: str | None) -> Reading:
-    return Reading(None, reason or "not known") if value is None else Reading(float(value))
+def _or_why(value: float | None, reason: str | None) -> Value:
+    return Missing(reason or "not known") if value is None else float(value)
 
 
-def goodput(run: Whole, phase: str) -> Reading:
+def goodput(run: Whole, phase: str) -> Value:
     """Payload delivered in the segments of a phase, Gb/s."""
     found = run.derived.throughput_gbps
     return _or_why(getattr(found, phase), found.reasons.get(phase))
 
 
-def message_time(run: Whole, *, of_each: bool) -> Reading:
+def message_time(run: Whole, *, of_each: bool) -> Value:
     """Wall time over messages, in the segments without instruments: what some call latency.
 
     It falls with each thread that sends as well; `of_each` connection it is the time that one message took.
@@ -140,55 +135,55 @@ def message_time(run: Whole, *, of_each: bool) -> Reading:
     unprobed = select(run.raw.run.segments, "unprobed")
     messages = total(unprobed, "sender", "messages")
     if not messages:
-        return Reading(None, "no message was sent" if unprobed else "no unprobed segment in this run")
+        return Missing("no message was sent" if unprobed else "no unprobed segment in this run")
     connections = run.raw.asked.threads if of_each else 1
-    return Reading(wall_ns(unprobed) * connections / messages / 1000)
+    return wall_ns(unprobed) * connections / messages / 1000
 
 
-def round_trip(run: Whole, quantile: str) -> Reading:
+def round_trip(run: Whole, quantile: str) -> Value:
     """A quantile of request to response, us; only where one request waits for its response."""
     if run.raw.traffic is None:
-        return Reading(None, "a watched program says nothing of round trips")
+        return Missing("a watched program says nothing of round trips")
     if run.raw.asked.mode != "rr":
-        return Reading(None, "stream mode has no response to wait for: latency needs --mode rr")
+        return Missing("stream mode has no response to wait for: latency needs --mode rr")
     found = (run.raw.traffic.sender.histograms.get("round_trip_ns") or {}).get(quantile)
-    return Reading(None, "no round trip was timed") if found is None else Reading(found / 1000)
+    return Missing("no round trip was timed") if found is None else found / 1000
 
 
-def cpu_per_kib(run: Whole, sides: Iterable[str]) -> Reading:
+def cpu_per_kib(run: Whole, sides: Iterable[str]) -> Value:
     """CPU time of the sides in the ledger segments over the payload delivered in them, ns/KiB."""
     spent, known = 0.0, spenders(run)
     for side in sides:
         row = known[side]
         if row.cpu_ns is None:
-            return Reading(None, f"{side}: {row.reasons.get('cpu_ns', 'CPU time not known')}")
+            return Missing(f"{side}: {row.reasons.get('cpu_ns', 'CPU time not known')}")
         spent += row.cpu_ns
     delivered = delivered_bytes(run)
-    return Reading(spent / (delivered / 1024)) if delivered else Reading(None, _no_payload(run))
+    return spent / (delivered / 1024) if delivered else Missing(_no_payload(run))
 
 
 def _no_payload(run: Whole) -> str:
     return "no payload was delivered" if ledger_segments(run) else "no ledger segment in this run"
 
 
-def event_per_byte(run: Whole, side: str, event: str, per_bytes: int) -> Reading:
+def event_per_byte(run: Whole, side: str, event: str, per_bytes: int) -> Value:
     """A counter of a side over the payload delivered while it counted, per so many bytes."""
     counter = run.raw.counters[side].get(event)
     if counter is None:
-        return Reading(None, f"{event}: not asked for in this run")
+        return Missing(f"{event}: not asked for in this run")
     if counter.value is None:
-        return Reading(None, f"{event}: {counter.reason}")
+        return Missing(f"{event}: {counter.reason}")
     delivered = delivered_bytes(run)
-    return Reading(counter.value * per_bytes / delivered) if delivered else Reading(None, _no_payload(run))
+    return counter.value * per_bytes / delivered if delivered else Missing(_no_payload(run))
 
 
-def switches_per_message(run: Whole, side: str) -> Reading:
+def switches_per_message(run: Whole, side: str) -> Value:
     """Context switches of a side (getrusage(2)) per message sent, where no instrument was attached."""
     found = undisturbed(run)
     messages = total(found, "sender", "messages")
     if not messages:
-        return Reading(None, "no message was sent" if found else "no segment to count them in")
-    return Reading(switches(found, side) / messages)
+        return Missing("no message was sent" if found else "no segment to count them in")
+    return switches(found, side) / messages
 
 
 def switches(found: Iterable[Segment], side: str) -> int:
@@ -196,35 +191,35 @@ def switches(found: Iterable[Segment], side: str) -> int:
     return sum(one.sides[side].voluntary_switches + one.sides[side].involuntary_switches for one in found)
 
 
-def copied_share(run: Whole) -> Reading:
+def copied_share(run: Whole) -> Value:
     """How much of the payload sent with MSG_ZEROCOPY was copied after all, 0..1: flagged or silently."""
     zerocopy = run.derived.zerocopy
     if zerocopy is None:
-        return Reading(None, "this strategy sends without MSG_ZEROCOPY")
+        return Missing("this strategy sends without MSG_ZEROCOPY")
     sent = zerocopy_total(ledger_segments(run), "bytes_sent")
     if zerocopy.bytes_zero_copy is None or not sent:
-        return Reading(None, _no_payload(run))
-    return Reading(1 - zerocopy.bytes_zero_copy / sent)
+        return Missing(_no_payload(run))
+    return 1 - zerocopy.bytes_zero_copy / sent
 
 
-def steal(run: Whole) -> Reading:
+def steal(run: Whole) -> Value:
     """CPU time that the hypervisor gave to others, per cent."""
     machine = run.raw.machine
     return _or_why(machine.steal_percent, (machine.reasons or {}).get("steal_percent"))
 
 
-def others(run: Whole) -> Reading:
+def others(run: Whole) -> Value:
     """CPU time that programs beside the run took, of the CPUs that it may run on, per cent."""
     state = run.derived.machine_state
     share = state.others_share
     return _or_why(share and 100 * share, state.reasons.get("others_share"))
 
 
-def overhead_effect(run: Whole) -> Reading:
+def overhead_effect(run: Whole) -> Value:
     """The share of goodput lost to the ledger's instruments."""
     phase = run.derived.overhead.phases.get("ledger")
     if phase is None:
-        return Reading(None, "the run had no ledger segments")
+        return Missing("the run had no ledger segments")
     return _or_why(phase.effect, phase.reason)
 
 
