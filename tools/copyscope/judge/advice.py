@@ -24,8 +24,8 @@ from copyscope.judge.remedies import (
     remedies,
     sends_of,
 )
+from copyscope.ledger.headline import file_reads
 from copyscope.ledger.share import WORTH_SAYING, Share, percent
-from copyscope.ledger.target_headline import file_reads
 from copyscope.record.check import Whole, typed_whole
 from copyscope.units import format_size
 

@@ -12,11 +12,10 @@ from typing import Literal
 
 from copyscope.judge.crossover_file import Found, Question, Strategy, pays
 from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.enough import TooFew, too_few
+from copyscope.ledger.headline import file_reads, share_of_rows
 from copyscope.ledger.portrait import median_slot
-from copyscope.ledger.share import WORTH_SAYING, Share, percent, share_of_samples
-from copyscope.ledger.target_headline import file_reads, share_of_rows
-from copyscope.ledger.zerocopy_cause import (
+from copyscope.ledger.share import WORTH_SAYING, Share, TooFew, percent, share_of_samples, too_few
+from copyscope.ledger.zerocopy import (
     ENCRYPTS,
     device_that_encrypts,
     device_without_offload,
@@ -25,8 +24,7 @@ from copyscope.ledger.zerocopy_cause import (
 )
 from copyscope.record.check import Whole
 from copyscope.record.portrait import Direction
-from copyscope.record.volume import added, volume
-from copyscope.record.watched import Relays
+from copyscope.record.watched import Relays, added, volume
 from copyscope.units import counted, format_bytes, format_size
 
 # Less of its CPU time than this is not worth a change of the program.
