@@ -91,7 +91,7 @@ def gathers(raw: Measured) -> bool | None:
     """Whether a strategy of ours copies in the program first; None when it could not say so any more."""
     claim = raw.reports.sender.claim
     if claim is not None:
-        return bool(claim.get("user_copies"))
+        return bool(claim.user_copies)
     return True if total(select(raw.run.segments, "ledger"), "sender", "gather_timed_messages") else None
 
 

@@ -55,8 +55,10 @@ def exact_rows(raw: Measured) -> list[ExactRow]:
 
 def cpus_of(raw: Measured, side: str) -> Sequence[int]:
     """The CPUs to which a side was bound; none where it ran on any."""
-    report = getattr(raw.traffic, side, None) if raw.target is None else None
-    return (report.options.get("cpus") if report else None) or ()
+    if raw.traffic is None:
+        return ()
+    cpus = (raw.traffic.sender if side == "sender" else raw.traffic.receiver).options.get("cpus")
+    return [cpu for cpu in cpus if isinstance(cpu, int)] if isinstance(cpus, list) else ()
 
 
 def _counting(events: Sequence[CountedEvent], cpus: Sequence[int]) -> Events:

@@ -44,7 +44,7 @@ def _of_own(raw: Measured) -> Limit:
             f"{evidence}; all {raw.machine.cpus_online} CPUs were {crowded * 100:.0f} % busy "
             f"with both sides, most of it the {who}",
         )
-    infos = [thread.get("tcp_info") or {} for thread in raw.reports.sender.threads]
+    infos = [thread.tcp_info or {} for thread in raw.reports.sender.threads]
     spent_us = [[info.get(key) for info in infos] for key in TCP_TIMES]
     sums_us = [sum(us for us in of_all if us is not None) for of_all in spent_us]
     if None in chain(*spent_us) or not sums_us[0]:

@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from copyscope.ledger.machine_state import remedy
-from copyscope.record.derived import Identity, Limit, Loss, Verdict
+from copyscope.record.derived import Identity, Limit, Verdict
 from copyscope.record.hooks import absent, find, why_absent
-from copyscope.record.instruments import Functions, Hook
+from copyscope.record.instruments import Functions, Hook, Loss
 from copyscope.record.measured import Measured, Run, Segment
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
@@ -78,25 +77,24 @@ def losses(raw: Measured) -> dict[str, Loss]:
     return {name: _loss(raw, name, given) for name, given in raw.loss.items()}
 
 
-def lost(loss: dict[str, Any], name: str) -> int | None:
-    """A count of the raw section; None where it is not known, or there is no such."""
-    given = loss.get(name)
-    count: int | None = given["count"] if isinstance(given, dict) else given
-    return count
+def lost(raw: Measured, name: str) -> int | None:
+    """A count; None where it is not known, or there is no such."""
+    given = raw.loss.get(name)
+    return given.count if isinstance(given, Loss) else given
 
 
 def stopped_looks(raw: Measured) -> tuple[int, int] | None:
     """How many timed copies were left out, as a look was stopped, and of how many; None: not known."""
-    count = lost(raw.loss, STOPPED)
+    count = lost(raw, STOPPED)
     if raw.functions is None or count is None:
         return None
     return count, added(raw.functions.cells, "timed_calls") + count
 
 
-def _loss(raw: Measured, name: str, given: Any) -> Loss:
-    count, of = lost(raw.loss, name), given.get("of") if isinstance(given, dict) else None
+def _loss(raw: Measured, name: str, given: int | Loss) -> Loss:
+    count, of = (given.count, given.of) if isinstance(given, Loss) else (given, None)
     if count is None:
-        return Loss(None, None, None, given["reason"])
+        return Loss(None, reason=given.reason if isinstance(given, Loss) else None)
     if of is None:
         seen = _seen(raw, name)
         of = seen + (0 if name in COUNTED_ALL_THE_SAME else count) if seen else None

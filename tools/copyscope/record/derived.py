@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, get_args
 
 from msgspec import Meta
 
+from copyscope.record.instruments import Loss
 from copyscope.record.measured import Copyscope, Placement, RunIdentity
 from copyscope.record.portrait import Advice, Portrait
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
@@ -21,18 +22,6 @@ class Throughput(Explained):
 
     unprobed: float | None
     probed: float | None
-
-
-class Loss(Section):
-    """What an instrument lost, and of how many.
-
-    count: null: this kernel does not count it
-    """
-
-    count: int | None
-    of: int | None
-    share: float | None
-    reason: str | None = None
 
 
 class MachineState(MachineLoad, kw_only=True):

@@ -261,3 +261,15 @@ class Stack(Sampled, kw_only=True):
     """
 
     frames: str
+
+
+class Loss(Section):
+    """What an instrument lost, and of how many.
+
+    count: null: this kernel does not count it
+    """
+
+    count: int | None
+    of: int | None = None
+    share: float | None = None
+    reason: str | None = None

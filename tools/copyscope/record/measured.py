@@ -4,7 +4,17 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from copyscope.record.instruments import Call, Counter, Functions, Hook, HookBytes, Sample, Sampler, Stack
+from copyscope.record.instruments import (
+    Call,
+    Counter,
+    Functions,
+    Hook,
+    HookBytes,
+    Loss,
+    Sample,
+    Sampler,
+    Stack,
+)
 from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
 from copyscope.record.simulated import Simulated
 from copyscope.record.traffic import ReceiverTotals, SenderTotals, SideTotals, TargetTotals, Traffic
@@ -199,7 +209,7 @@ class Device(Section):
     side: str
     name: str
     driver: str | None
-    features: dict[str, Any]
+    features: dict[str, bool | None]
     mtu_bytes: int | None = None
     qdisc: str | None = None
     gso_max_bytes: int | None = None
@@ -218,7 +228,7 @@ class PacketSocket(Section):
 
     side: str
     device: str | None
-    protocol: Any
+    protocol: str | None
     pid: int | None
     comm: str | None
 
@@ -381,7 +391,7 @@ class Measured(Section):
     hooks: list[Hook]
     sampler: Sampler
     samples: list[Sample]
-    loss: dict[str, Any]
+    loss: dict[str, int | Loss]
     machine_state: MachineLoad | None = None
     stacks: list[Stack] | None = None
     workload: Workload | None = None

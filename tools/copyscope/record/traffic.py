@@ -1,8 +1,8 @@
 """What each side did in a segment, and what our own two programs report at the end. Pure."""
 
-from typing import Any
-
 from copyscope.record.sections import Rows, Section
+
+Option = str | bool | int | float | list[int | str] | None
 
 
 class Totals(Section):
@@ -211,26 +211,65 @@ class Encryption(Section):
     device_connections: int | None
 
 
+class Claim(Section):
+    """How many copies a strategy says it makes, in the program and in the kernel."""
+
+    user_copies: int
+    kernel_copies: int
+    what: str | None = None
+
+
+class Thread(Section):
+    """What one thread of a program did.
+
+    tcp_info: TCP_INFO of its connection at the end, which this kernel may not give in full
+    """
+
+    tid: int | None = None
+    cpu_ns: int | None = None
+    bytes: int | None = None
+    messages: int | None = None
+    calls: int | None = None
+    congestion_control: str | None = None
+    sndbuf_bytes: int | None = None
+    rcvbuf_bytes: int | None = None
+    tcp_info: dict[str, int | None] | None = None
+
+
+class Quantiles(Section):
+    """How often which values came: quantiles, and [low, high, count]."""
+
+    count: int
+    min: int | None
+    max: int | None
+    mean: float | None
+    p50: int | None
+    p90: int | None
+    p99: int | None
+    p999: int | None
+    buckets: Rows
+
+
 class Report(Totals, kw_only=True):
     """What a program said at the end: its totals of the whole run, and more.
 
     clock_cost_ns: reading the clock twice: inside every timed number
     too_short: shorter than 50 ms, or what the socket buffers hold
-    threads: of each `tid`, `cpu_ns`, `bytes`, `messages`, `calls`, and `tcp_info` at the end
-    histograms: `send_time_ns`, `completion_time_ns`, `round_trip_ns`: quantiles, and [low, high, count]
+    options: with which it ran; empty: it died before it could say so
+    histograms: `send_time_ns`, `completion_time_ns`, `round_trip_ns`
     slices: [begin, bytes] of each tenth of a second
-    claim: how many copies the strategy says it makes
+    claim: what the strategy says of its copies
     """
 
     role: str
     impl: str | None
     pid: int
-    options: dict[str, Any]
-    claim: dict[str, Any] | None
-    threads: list[dict[str, Any]]
-    histograms: dict[str, Any]
+    options: dict[str, Option]
+    claim: Claim | None
+    threads: list[Thread]
+    histograms: dict[str, Quantiles | None]
     slices: Rows
-    limits: dict[str, Any]
+    limits: dict[str, int | bool | None]
     errors: list[str]
     t_ns: int | None = None
     clock_cost_ns: int | None = None

@@ -213,4 +213,4 @@ def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int]:
 def retransmitted_bytes(raw: Measured) -> int:
     """Bytes that the connections of the whole run sent again (TCP_INFO)."""
     threads = raw.reports.sender.threads
-    return sum(int((thread.get("tcp_info") or {}).get("bytes_retrans") or 0) for thread in threads)
+    return sum((thread.tcp_info or {}).get("bytes_retrans") or 0 for thread in threads)

@@ -7,7 +7,6 @@ the program at the other end does. That a program agrees with itself is tested w
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from copyscope.ledger.checks.balance import Balance, Unknown
 from copyscope.ledger.flows import NO_RECORDS, encrypts
@@ -102,8 +101,8 @@ def receive_calls(segments: Sequence[Segment]) -> int:
 
 def received_of_tcp(raw: Measured) -> int:
     """Every way out of the socket, without a hook. The end of a stream counts as one byte (RFC 9293)."""
-    connections = tcp_infos(raw, "receiver", "bytes_received")
-    return sum(int(tcp["bytes_received"]) - (tcp["state"] in CLOSED_BY_PEER) for tcp in connections)
+    connections = tcp_infos(raw, "receiver", "bytes_received", "state")
+    return sum(received - (state in CLOSED_BY_PEER) for received, state in connections)
 
 
 def report_of(raw: Measured, side: str) -> SenderReport | ReceiverReport:
@@ -113,12 +112,13 @@ def report_of(raw: Measured, side: str) -> SenderReport | ReceiverReport:
     return report
 
 
-def tcp_infos(raw: Measured, side: str, key: str) -> list[Mapping[str, Any]]:
-    """TCP_INFO of each connection of one end. Raises Unknown where one of them does not say this."""
-    connections = [thread.get("tcp_info") or {} for thread in report_of(raw, side).threads]
-    if not connections or any(tcp.get(key) is None for tcp in connections):
+def tcp_infos(raw: Measured, side: str, *keys: str) -> list[list[int]]:
+    """These of TCP_INFO, of each connection of one end. Raises Unknown where one does not say them."""
+    infos = [thread.tcp_info or {} for thread in report_of(raw, side).threads]
+    found = [[value for key in keys if (value := tcp.get(key)) is not None] for tcp in infos]
+    if not found or any(len(one) < len(keys) for one in found):
         raise Unknown("TCP_INFO of a connection does not say it")
-    return connections
+    return found
 
 
 def referenced_seen(raw: Measured) -> int:
@@ -160,7 +160,7 @@ def seen_by_timer(raw: Measured) -> list[Call]:
 
 def missed_by_timer(raw: Measured) -> int:
     """What the counting program missed because it met itself is known, and marks the run by itself."""
-    return lost(raw.loss, "recursion_syscall_exit") or 0
+    return lost(raw, "recursion_syscall_exit") or 0
 
 
 ROWS: tuple[Balance, ...] = (
@@ -190,7 +190,7 @@ ROWS: tuple[Balance, ...] = (
         *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),
         # No hook counts that: it covers the segments in which only the program counts bytes, too.
         lambda raw: raw.reports.sender.bytes + overhead(raw),
-        lambda raw: sum(tcp["bytes_acked"] for tcp in tcp_infos(raw, "sender", "bytes_acked")),
+        lambda raw: sum(acked for (acked,) in tcp_infos(raw, "sender", "bytes_acked")),
         applies=sends,
     ),
     Balance(
