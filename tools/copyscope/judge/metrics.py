@@ -146,7 +146,8 @@ def round_trip(run: Whole, quantile: str) -> Value:
         return Missing("a watched program says nothing of round trips")
     if run.raw.asked.mode != "rr":
         return Missing("stream mode has no response to wait for: latency needs --mode rr")
-    found = (run.raw.traffic.sender.histograms.get("round_trip_ns") or {}).get(quantile)
+    timed = run.raw.traffic.sender.histograms.get("round_trip_ns")
+    found: int | None = getattr(timed, quantile, None)
     return Missing("no round trip was timed") if found is None else found / 1000
 
 
