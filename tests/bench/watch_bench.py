@@ -24,7 +24,7 @@ from conclusions import goal_of, reached
 from contestants import Program
 from copyscope import paths
 from copyscope.run.child import Child
-from copyscope.run.program.connections import Snapshots
+from copyscope.run.connections import Snapshots
 from samples import BLOCKS, Comparison, compare
 
 WATCH = [str(paths.ROOT / "bin" / "copyscope"), "watch"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from copyscope import paths
-from copyscope.run.program import processes
+from copyscope.run import processes
 from profiling import SLOW, is_root
 from programs import missing
 from test_functions import why_not

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.run.program.processes import with_descendants
+from copyscope.run.processes import with_descendants
 from profiling import SLOW, WATCH, in_all, is_root, left_after_a_second, traces
 from programs import SAMPLED, watch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from copyscope import paths
-from copyscope.run.program import processes
+from copyscope.run import processes
 from profiling import FRONT, SLOW, WATCH, in_all, is_root, left_after_a_second, record_of, traces
 from programs import SAMPLED, running
 

@@ -31,7 +31,7 @@ from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.instruments import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.record import store as records
-from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
+from copyscope.run.target import find_cgroup, find_netns, parse_pids
 
 LONG = "9" * 5000
 

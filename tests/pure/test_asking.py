@@ -15,8 +15,8 @@ import pytest
 from copyscope import paths
 from copyscope.asking import Asked, LimitError, ask, line_of, named
 from copyscope.run import build
-from copyscope.run.program import path as program_path
-from copyscope.run.program.processes import is_alive
+from copyscope.run import path as program_path
+from copyscope.run.processes import is_alive
 from copyscope.topology import Namespace, TopologyError, shell
 from copyscope.topology.inspection import parse_links
 from test_house import MODULES, PACKAGE, imports

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from copyscope.run.program.command import Command
-from copyscope.run.program.processes import is_alive, named, signal_all
-from copyscope.run.program.target import Target
+from copyscope.run.command import Command
+from copyscope.run.processes import is_alive, named, signal_all
+from copyscope.run.target import Target
 from copyscope.topology import WorkloadUser, environment_of, invoking_user
 
 
@@ -182,7 +182,7 @@ def test_a_long_name_is_cut_as_the_kernel_does(tmp_path: Path) -> None:
 
 def test_who_started_us_is_not_watched_by_its_name() -> None:
     """As a fleet does over there: its Python waits for copyscope, and passes on what that says."""
-    ask = "from copyscope.run.program.processes import named; print(sorted(named('starts-us')))"
+    ask = "from copyscope.run.processes import named; print(sorted(named('starts-us')))"
     starter = (
         "import subprocess, sys; open('/proc/self/comm', 'w').write('starts-us')\n"
         f"subprocess.run([sys.executable, '-P', '-c', {ask!r}], check=True)"

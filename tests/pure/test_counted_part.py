@@ -1,8 +1,7 @@
 """perf counts a part of a watched program's ledger segments: its counts are scaled to all, and say so."""
 
-from copyscope.run.counters import Counter, Part
-from copyscope.run.program.counted_part import CountedPart
-from copyscope.run.program.processes import Use
+from copyscope.run.counters import CountedPart, Counter, Part
+from copyscope.run.processes import Use
 
 
 def measured(value: int) -> Counter:

@@ -12,7 +12,7 @@ from copyscope import paths
 from copyscope.commands import entry
 from copyscope.commands.ending import Ending
 from copyscope.errors import AbandonedError
-from copyscope.run.program.stop import PATIENCE, Stop
+from copyscope.run.command import PATIENCE, Stop
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

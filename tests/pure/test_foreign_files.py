@@ -35,7 +35,7 @@ from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Tabl
 from copyscope.render.report.sections import document
 from copyscope.render.table_files import as_csv
 from copyscope.render.watch import render
-from copyscope.run.program.target import Target
+from copyscope.run.target import Target
 from copyscope.study import table as results_table
 from copyscope.study.claims.judge import judge_all
 from copyscope.study.study import caption, examine

@@ -29,7 +29,7 @@ from copyscope.judge.metrics import typed_runs
 from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.render import exports, table_files
-from copyscope.run.program.target import find_cgroup, find_netns, parse_pids
+from copyscope.run.target import find_cgroup, find_netns, parse_pids
 from copyscope.study import table
 from copyscope.study.claims.judge import judge_all
 from copyscope.sweep import results

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.run.program import neighbours
-from copyscope.run.program.connections import Connection, Snapshots
-from copyscope.run.program.neighbours import namespaces, whereabouts
-from copyscope.run.program.other_sockets import uncounted
+from copyscope.run import path
+from copyscope.run.connections import Connection, Snapshots
+from copyscope.run.path import namespaces, whereabouts
+from copyscope.run.processes import uncounted
 
 OWN = Path("/proc/self/ns/net")
 
@@ -47,7 +47,7 @@ def test_who_is_found_nowhere_is_elsewhere_if_all_places_were_seen(monkeypatch: 
         "192.0.2.8": None,
         "127.0.0.1": True,
     }
-    monkeypatch.setattr(neighbours, "NAMESPACES_MAX", 0)
+    monkeypatch.setattr(path, "NAMESPACES_MAX", 0)
     assert whereabouts(OWN, [], {"192.0.2.9": "veth"}) == {"192.0.2.9": None}
 
 

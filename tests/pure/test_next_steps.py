@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from copyscope.commands.watch_arguments import misplaced
 from copyscope.errors import RunError, why_not_executed, why_not_started
+from copyscope.run import processes
 from copyscope.run.child import Child
-from copyscope.run.program import processes
-from copyscope.run.program.followed import Followed
+from copyscope.run.program import Followed
 from copyscope.topology.shell import Command, describe_failure
 
 MTU = "choose an MTU of 68 to 65535 bytes"

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from copyscope.run.program import processes
+from copyscope.run import processes
 
 # As in a program of ours: one child that reads nothing from us.
 STARTER = """

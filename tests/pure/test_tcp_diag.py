@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from copyscope.run.program import connections, tcp_diag
+from copyscope.run import connections
 
 # Recorded on Linux 6.18: a program had sent all that fits, its peer had taken 50,000 bytes and sent 321.
 MESSAGE = bytes.fromhex(
@@ -23,20 +23,20 @@ INFO = bytes.fromhex(
 
 def body(message: bytes = MESSAGE, info: bytes = INFO, before: int = 1) -> bytes:
     """With its header, and behind another attribute, whose length is not a multiple of four."""
-    attributes = ((8, bytes(before)), (tcp_diag.INET_DIAG_INFO, info))
+    attributes = ((8, bytes(before)), (connections.INET_DIAG_INFO, info))
     padded = (
         struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
         for kind, value in attributes
     )
     whole = message + b"".join(padded)
-    return tcp_diag.HEADER.pack(16 + len(whole), tcp_diag.TCPDIAG_GETSOCK, 0, 0, 0) + whole
+    return connections.HEADER.pack(16 + len(whole), connections.TCPDIAG_GETSOCK, 0, 0, 0) + whole
 
 
 def with_inode(inode: int) -> bytes:
     return MESSAGE[:68] + struct.pack("=I", inode)
 
 
-DONE = tcp_diag.HEADER.pack(20, tcp_diag.NLMSG_DONE, 0, 0, 0) + bytes(4)
+DONE = connections.HEADER.pack(20, connections.NLMSG_DONE, 0, 0, 0) + bytes(4)
 
 
 def test_a_connection_is_read_as_ss_reads_it() -> None:
@@ -71,16 +71,16 @@ def test_addresses_of_both_families() -> None:
 
 
 def test_what_has_no_counts_or_no_file_is_left_out() -> None:
-    bare = tcp_diag.HEADER.pack(16 + len(MESSAGE), tcp_diag.TCPDIAG_GETSOCK, 0, 0, 0) + MESSAGE
+    bare = connections.HEADER.pack(16 + len(MESSAGE), connections.TCPDIAG_GETSOCK, 0, 0, 0) + MESSAGE
     assert connections.parse([bare, body(info=INFO[:200]), body(with_inode(0)), DONE, b""]) == {}
 
 
 def test_messages_and_attributes_that_are_cut_short_end() -> None:
     """The kernel does not send such: a reader must not hang on one."""
-    assert tcp_diag.find_attribute(struct.pack("=HH", 0, 1) + bytes(8), 0, 12, 2) is None
-    two = tcp_diag.HEADER.pack(17, 18, 0, 0, 0) + b"abcd" + tcp_diag.HEADER.pack(16, 3, 0, 0, 0)
-    assert list(tcp_diag.messages(two)) == [(0, 17)]
-    assert list(tcp_diag.messages(bytes(16))) == []
+    assert connections.find_attribute(struct.pack("=HH", 0, 1) + bytes(8), 0, 12, 2) is None
+    two = connections.HEADER.pack(17, 18, 0, 0, 0) + b"abcd" + connections.HEADER.pack(16, 3, 0, 0, 0)
+    assert list(connections.messages(two)) == [(0, 17)]
+    assert list(connections.messages(bytes(16))) == []
     assert connections.parse([body()[:200]]) == {}
 
 
@@ -89,4 +89,4 @@ def test_a_namespace_that_is_gone_has_no_connections(tmp_path: Path) -> None:
     assert snapshots.take(tmp_path / "none") is None
     snapshots.close()
     with pytest.raises(OSError, match="none"):
-        tcp_diag.Asked(tmp_path / "none")
+        connections.Asked(tmp_path / "none")

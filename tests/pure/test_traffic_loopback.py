@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from copyscope.run.program.processes import cpu_ns
+from copyscope.run.processes import cpu_ns
 
 OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parents[2] / ".output"))
 TRAFFIC = OUTPUT / "traffic"

@@ -15,8 +15,8 @@ from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.render import first_screen, watch
-from copyscope.run.program.elf_file import ElfFile
-from copyscope.run.program.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
+from copyscope.run.elf import ElfFile
+from copyscope.run.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.taxonomy.user_copies import copies, is_repeated_move

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 from copyscope.plan.schedule import Segment
-from copyscope.run.program import seldom
-from copyscope.run.program.watched import WatchedProgram
+from copyscope.run import processes
+from copyscope.run.program import WatchedProgram
 
 BLOCK_S = 1.0
 # Of 20,000 connections of others; half a percent of one CPU is one look, which walks it twice, in 20 s.
@@ -42,7 +42,7 @@ class Kernel:
 
 def watched(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> WatchedProgram:
     clock = SimpleNamespace(monotonic=lambda: kernel.now_s, process_time=lambda: kernel.spent_s)
-    monkeypatch.setattr(seldom, "time", clock)
+    monkeypatch.setattr(processes, "time", clock)
     program = WatchedProgram(cast("Any", SimpleNamespace(command=command)), None)
     monkeypatch.setattr(program, "_snapshots", kernel)
     monkeypatch.setattr(program, "_namespace", lambda: SimpleNamespace(path=None))

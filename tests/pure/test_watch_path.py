@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from copyscope.run.program import path
+from copyscope.run import path
 from copyscope.topology.inspection import read_sysctls
 
 OWN = Path("/proc/self/ns/net").stat().st_ino

@@ -17,8 +17,8 @@ from copyscope.commands.watch import check_met, late
 from copyscope.commands.watch_arguments import check_usage, parse, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
-from copyscope.run.program import connections, containers, processes, target
-from copyscope.run.program.followed import Followed
+from copyscope.run import connections, processes, target
+from copyscope.run.program import Followed
 
 
 def stat(pid: int, comm: str, *, parent: int = 1, flags: int = 4194560, start: int = 0) -> str:
@@ -242,8 +242,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "proc" / str(pid) / "stat").write_text(stat(pid, "x"))
         (tmp_path / "proc" / str(pid) / "cgroup").write_text(text)
     monkeypatch.setattr(processes, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(containers, "DOCKER", tmp_path / "docker")
-    monkeypatch.setattr(containers, "PODMAN", (tmp_path / "lib", tmp_path / "run"))
+    monkeypatch.setattr(target, "DOCKER", tmp_path / "docker")
+    monkeypatch.setattr(target, "PODMAN", (tmp_path / "lib", tmp_path / "run"))
     (tmp_path / "docker" / DOCKER_ID).mkdir(parents=True)
     (tmp_path / "docker" / DOCKER_ID / "config.v2.json").write_text('{"Name": "/web"}')
     for file, known, name in (
@@ -256,13 +256,13 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("host")
 def test_the_cgroup_of_a_unit_and_of_a_container() -> None:
-    assert containers.unit_path("nginx") == containers.unit_path("nginx.service")
-    assert containers.unit_path("nginx") == "system.slice/nginx.service"
+    assert target.unit_path("nginx") == target.unit_path("nginx.service")
+    assert target.unit_path("nginx") == "system.slice/nginx.service"
     docker = f"system.slice/docker-{DOCKER_ID}.scope"
-    assert {containers.container_path(name) for name in ("web", "ab12", DOCKER_ID)} == {docker}
-    assert containers.container_path("db") == f"machine.slice/libpod-{PODMAN_ID}.scope"
-    assert containers.container_path("once") == f"libpod_parent/libpod-{ONCE_ID}"
-    assert containers.container_path("my-box") == "machine.slice/machine-my\\x2dbox.scope"
+    assert {target.container_path(name) for name in ("web", "ab12", DOCKER_ID)} == {docker}
+    assert target.container_path("db") == f"machine.slice/libpod-{PODMAN_ID}.scope"
+    assert target.container_path("once") == f"libpod_parent/libpod-{ONCE_ID}"
+    assert target.container_path("my-box") == "machine.slice/machine-my\\x2dbox.scope"
 
 
 @pytest.mark.usefixtures("host")
@@ -279,10 +279,10 @@ def test_a_container_and_a_unit_are_called_as_the_user_does(
 @pytest.mark.parametrize(
     ("find", "name", "said"),
     [
-        (containers.unit_path, "redis", "is in several: kubepods.slice/a/redis.service, kubepods"),
-        (containers.unit_path, "none", "no process runs in one of that name"),
-        (containers.container_path, "ef56", "in no cgroup of version 2: use --pid 40"),
-        (containers.container_path, "ab", "no process runs in one of that name"),
+        (target.unit_path, "redis", "is in several: kubepods.slice/a/redis.service, kubepods"),
+        (target.unit_path, "none", "no process runs in one of that name"),
+        (target.container_path, "ef56", "in no cgroup of version 2: use --pid 40"),
+        (target.container_path, "ab", "no process runs in one of that name"),
     ],
 )
 def test_a_cgroup_that_is_not_found_says_what_to_do(find: Any, name: str, said: str) -> None:

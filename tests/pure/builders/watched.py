@@ -145,7 +145,7 @@ def seen_of(
     blocks: int = 3,
     phases: tuple[str, ...] = PHASES,
 ) -> SimpleNamespace:
-    """What a run leaves behind (RawProgram of run/program/watched.py)."""
+    """What a run leaves behind (Raw of record/session_result.py)."""
     first = "sendmsg" if zerocopy else call
     program = Program(first, zerocopy, copied, receives, maps=maps, protocol=protocol, size=size)
     segments, in_calls_segments = [], 0

@@ -27,7 +27,7 @@ from copyscope.render.console import make_console
 from copyscope.render.crosscheck import render_crosscheck
 from copyscope.render.progress import Steps
 from copyscope.run.build import git_revision
-from copyscope.run.own_traffic import OwnTraffic
+from copyscope.run.traffic import OwnTraffic
 
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"

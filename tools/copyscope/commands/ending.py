@@ -5,7 +5,7 @@ from types import FrameType
 from typing import Self
 
 from copyscope.errors import AbandonedError
-from copyscope.run.program.stop import PATIENCE
+from copyscope.run.command import PATIENCE
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

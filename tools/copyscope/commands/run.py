@@ -21,8 +21,8 @@ from copyscope.record import store
 from copyscope.record.segments import Record
 from copyscope.render.progress import Steps
 from copyscope.run.build import ask_revision
-from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Session
+from copyscope.run.traffic import OwnTraffic
 
 
 def main(argv: list[str]) -> int:

@@ -30,11 +30,10 @@ from copyscope.render.live import LiveView
 from copyscope.render.progress import Clock
 from copyscope.render.watch import render
 from copyscope.run.build import ask_revision
-from copyscope.run.program import containers
-from copyscope.run.program.command import Output
-from copyscope.run.program.target import Target, find_cgroup, find_netns, parse_pids
-from copyscope.run.program.watched import WatchedProgram
+from copyscope.run.command import Output
+from copyscope.run.program import WatchedProgram
 from copyscope.run.session import Session, Silent
+from copyscope.run.target import Target, container_path, find_cgroup, find_netns, parse_pids, unit_path
 
 # Said of a command that outlasts its measurement.
 AFTER = "waiting for its end (Ctrl-C is passed on)"
@@ -255,9 +254,9 @@ def find_target(args: argparse.Namespace, command: list[str]) -> Target:
 def _find_group(args: argparse.Namespace) -> Path | None:
     """The cgroup of --cgroup, --unit or --container."""
     if args.unit:
-        return find_cgroup(containers.unit_path(args.unit))
+        return find_cgroup(unit_path(args.unit))
     if args.container:
-        return find_cgroup(containers.container_path(args.container))
+        return find_cgroup(container_path(args.container))
     return find_cgroup(args.cgroup) if args.cgroup else None
 
 

@@ -12,8 +12,8 @@ from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.run.child import Message
-from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Session, Steps
+from copyscope.run.traffic import OwnTraffic
 
 SEGMENT_S = 0.5
 BLOCKS_MIN = 2

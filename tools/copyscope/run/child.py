@@ -1,6 +1,7 @@
 """A program of ours that is driven by lines on its stdin and answers with JSON lines on its stdout.
 
-It lives as long as we hold its stdin: when we die, by whatever signal, it reads the end of file and ends.
+It lives as long as we hold its stdin: when we die, by whatever signal, it reads the end of file and ends. The
+collectors of two hosts are spoken to as one (Collectors).
 """
 
 import contextlib
@@ -11,12 +12,14 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from copyscope.complaints import Complaints
 from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started, with_memory
+from copyscope.record import two_hosts
+from copyscope.topology import Side
 
 Message = dict[str, Any]
 
@@ -36,7 +39,7 @@ UNHEARD = "unheard"
 
 
 class Program(Protocol):
-    """One that is spoken to in lines, or several as one (collectors.py)."""
+    """One that is spoken to in lines, or several as one (Collectors)."""
 
     @property
     def pid(self) -> int: ...
@@ -252,3 +255,49 @@ def _describe_status(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     return f"was killed by {signal.Signals(-status).name}"
+
+
+class Collectors:
+    """As one program. A report is that of those which still answer."""
+
+    def __init__(self, of: Mapping[Side, Child]) -> None:
+        self.of = of
+        # Theirs, where they run: known when they are ready.
+        self.pids: dict[Side, int] = {}
+
+    @property
+    def pid(self) -> int:
+        """Of one of them, here: it may be an ssh."""
+        return self.of["sender"].pid
+
+    def fileno(self) -> int:
+        """Of one of them, too."""
+        return self.of["sender"].fileno()
+
+    def send(self, line: str, event: str | None = None) -> None:
+        for child in self.of.values():
+            child.send(line, event)
+
+    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message:
+        answers = {side: child.expect(event, timeout_s) for side, child in self.of.items()}
+        if event == "ready":
+            self.pids = {side: said["pid"] for side, said in answers.items()}
+        return two_hosts.join(answers)
+
+    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message:
+        if event != "report":
+            self.send(line, event)
+            return self.expect(event, timeout_s)
+        answers, errors = {}, []
+        for side, child in self.of.items():
+            try:
+                answers[side] = child.ask(line, event, timeout_s)
+            except (RunError, UsageError) as error:
+                errors.append(str(error))
+        if not answers:
+            raise RunError(errors[0])
+        return {**two_hosts.join(answers), UNHEARD: errors}
+
+    def end(self) -> None:
+        for child in self.of.values():
+            child.end()

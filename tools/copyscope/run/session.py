@@ -29,10 +29,10 @@ from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.plan.tier import Tier
 from copyscope.record.segments import WARM_UP
+from copyscope.run import processes
 from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
 from copyscope.run.counters import Counter
 from copyscope.run.perf_stat import PerfStat
-from copyscope.run.program import processes
 
 # Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
 # detaching forty kprobes: each waits for a grace period.
@@ -135,7 +135,7 @@ class Raw:
 
 
 class Subject(ABC):
-    """Who is measured: traffic of our own (own_traffic.py), or a program (program/watched.py)."""
+    """Who is measured: traffic of our own (traffic.py), or a program (program.py)."""
 
     # Whether the CPU time of every process that we have started and that has ended is our own.
     owns_children = True

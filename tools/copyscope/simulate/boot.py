@@ -12,7 +12,7 @@ from copyscope import paths
 from copyscope.errors import BUILD, RunError
 from copyscope.files import saving
 from copyscope.run.build import build_if_stale
-from copyscope.run.program.elf_file import ElfFile
+from copyscope.run.elf import ElfFile
 from copyscope.simulate import initramfs, job, output, qemu
 from copyscope.simulate.command import Command
 from copyscope.simulate.guest import Guest, wait

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from copyscope.errors import RunError, UsageError
 from copyscope.files import regular_file
-from copyscope.run.program.elf_file import PT_INTERP, ElfFile
+from copyscope.run.elf import PT_INTERP, ElfFile
 
 PROGRAM_MAX_BYTES = 64 << 20
 WORDS_MAX = 90

@@ -23,8 +23,8 @@ from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.segments import Record
 from copyscope.run.build import git_revision
-from copyscope.run.own_traffic import OwnTraffic
 from copyscope.run.session import Session, Silent
+from copyscope.run.traffic import OwnTraffic
 from copyscope.sweep.experiment import Experiment, Factors, Point, arguments, describe, identify
 
 

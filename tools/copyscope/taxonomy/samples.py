@@ -10,7 +10,7 @@ from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, s
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight, and the sum
 # of the squared weights; of the side `other` whose packet the CPU handled last (owner); of a watched program
-# in user mode what code that was (run/program/user_code.py): code, build_id, unknown and, if it copies, its
+# in user mode what code that was (run/user_code.py): code, build_id, unknown and, if it copies, its
 # function as `copy`
 Sample = Mapping[str, Any]
 # What is added up of samples that are alike in all else.

@@ -1,6 +1,7 @@
-"""What /proc says about processes: who there is, who made whom, and what CPU time they used.
+"""What /proc says about processes: who there is, who made whom, what CPU time and which sockets they used.
 
-Everything here may race with the end of a process: one that is gone has no row, and is no error.
+Everything here may race with the end of a process: one that is gone has no row, and is no error. To look
+takes CPU time from whoever is watched (Seldom).
 """
 
 import contextlib
@@ -23,6 +24,21 @@ CAP_IPC_LOCK = 14
 INITIAL_USER_NAMESPACE = 0xEFFFFFFD  # PROC_USER_INIT_INO, include/linux/proc_ns.h
 FILE_BYTES = 1 << 16
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
+# What sockfs calls the protocol (sockfs_xattr_get(), net/socket.c) -> what a user calls it.
+UNCOUNTED = {
+    "AF_VSOCK": "vsock",
+    "XDP": "AF_XDP",
+    "PACKET": "AF_PACKET",
+    "SCTP": "SCTP",
+    "SCTPv6": "SCTP",
+    "SMC": "SMC",
+    "SMC6": "SMC",
+    "TIPC": "TIPC",
+    "RDS": "RDS",
+}
+SOCKET_KIND = "system.sockprotoname"
+# Of all processes together: to look at a file takes 5 us.
+FILES_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -152,18 +168,6 @@ def signal_all(number: int, find: Callable[[], Iterable[int]]) -> None:
     finally:
         for life in held.values():
             os.close(life)
-
-
-def sockets_of(pids: Iterable[int]) -> set[int]:
-    """The inodes of the sockets that they have open (proc_pid_fd(5))."""
-    found: set[int] = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for entry in (PROC / str(pid) / "fd").iterdir():
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    link = str(entry.readlink())
-                    found |= {int(link[8:-1])} if link.startswith("socket:[") else set()
-    return found
 
 
 def switches(pid: int) -> tuple[int, int]:
@@ -297,3 +301,35 @@ class CpuTimes:
             now = Use(spent, *(switches(pid) if counted else (last.voluntary, last.involuntary)))
             self._began.setdefault(pid, Use() if fresh else now)
             self._last[pid] = now
+
+
+class Seldom:
+    """Something that takes CPU time from the watched program, so seldom that it is this share of one CPU."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._next_s = self._began_s = self._began_cpu_s = 0.0
+
+    def are_cheap(self) -> bool:
+        return time.monotonic() >= self._next_s
+
+    def __enter__(self) -> None:
+        self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / self._share
+
+
+def uncounted(pids: Iterable[int]) -> set[str]:
+    """The kinds of sockets, beyond those that are counted, that these processes have open."""
+    found: set[str] = set()
+    left = FILES_MAX
+    for pid in sorted(pids):
+        # One that ended meanwhile.
+        with contextlib.suppress(OSError):
+            for name in os.listdir(PROC / str(pid) / "fd")[:left]:  # noqa: PTH208
+                left -= 1
+                with contextlib.suppress(OSError):
+                    protocol = os.getxattr(PROC / str(pid) / "fd" / name, SOCKET_KIND).rstrip(b"\0")
+                    found.add(UNCOUNTED.get(protocol.decode("ascii", "replace"), ""))
+    return found - {""}

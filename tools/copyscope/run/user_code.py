@@ -21,15 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from copyscope.errors import RunError
-from copyscope.run.program.elf_file import (
-    DT_NEEDED,
-    DT_SONAME,
-    SHT_DYNSYM,
-    SHT_SYMTAB,
-    ElfFile,
-)
-from copyscope.run.program.processes import PROC, read_file
-from copyscope.run.program.seldom import Seldom
+from copyscope.run.elf import DT_NEEDED, DT_SONAME, SHT_DYNSYM, SHT_SYMTAB, ElfFile
+from copyscope.run.processes import PROC, Seldom, read_file
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
 
 Row = dict[str, Any]

@@ -17,11 +17,10 @@ from copyscope.plan.options import PathPlan, Traffic
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
 from copyscope.record.segments import WARM_UP
-from copyscope.run.child import Child, Elsewhere, Message, Program, watch
-from copyscope.run.collectors import Collectors
+from copyscope.run import processes
+from copyscope.run.child import Child, Collectors, Elsewhere, Message, Program, watch
 from copyscope.run.counters import EVENTS, SENDER_EVENTS, all_unsupported
 from copyscope.run.perf_stat import PerfStat
-from copyscope.run.program import processes
 from copyscope.run.session import Mark, Raw, Subject
 from copyscope.topology import SIDES, Hosts, Side, Topology, open_topology
 from copyscope.topology.namespace import network_of
