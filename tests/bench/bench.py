@@ -24,7 +24,7 @@ from bench_table import document  # noqa: E402
 from copyscope.errors import RunError, UsageError  # noqa: E402
 from copyscope.machine.cpu import read_cpu_model, read_hypervisor  # noqa: E402
 from copyscope.machine.tool_versions import parse_version  # noqa: E402
-from copyscope.run.build import git  # noqa: E402
+from copyscope.run.build import ask_git  # noqa: E402
 
 # What each takes here with ten blocks (`used_s` of its result).
 PLANNED_S = {"traffic": 185, "uring": 60, "observer": 215, "watch": 800, "own": 60}
@@ -148,10 +148,10 @@ def machine() -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit that was measured, and whether there is more than it; None where this tree is no clone."""
-    found = git(ROOT, "rev-parse", "--short", "HEAD")
+    found = ask_git(ROOT, "rev-parse", "--short", "HEAD")()
     # the results of the benchmarks before this one, and what is made of them, are not what is measured
     made = (":!results", ":!README.md", ":!docs")
-    changed = git(ROOT, "status", "--porcelain", "--untracked-files=no", "--", ".", *made)
+    changed = ask_git(ROOT, "status", "--porcelain", "--untracked-files=no", "--", ".", *made)()
     return f"{found} and changes" if found and changed else found
 
 

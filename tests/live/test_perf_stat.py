@@ -117,7 +117,9 @@ def test_thousands_of_switches_do_not_block(busy: subprocess.Popen[bytes]) -> No
         assert counting.finish()["task-clock"].status == "measured"
 
 
-def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("later_s", [0.0, 2.0])
+def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes], later_s: float) -> None:
+    """perf sees it within a second, ends, and takes no word any more: what it has counted is whole."""
     with PerfStat(busy.pid) as counting:
         counting.start()
         counting.wait_ready()
@@ -125,6 +127,9 @@ def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes]) -> None
         time.sleep(0.1)
         busy.kill()
         busy.wait()
+        time.sleep(later_s)
+        counting.disable()
+        assert counting.failure is None
         clock = counting.finish()["task-clock"]
     assert clock.value is not None and clock.value > 1_000_000
 

@@ -3,6 +3,8 @@
 import os
 import pwd
 import re
+import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,6 +23,11 @@ def sleep(seconds: float, _pid: int) -> None:
     time.sleep(min(seconds, 0.05))
 
 
+def children_ns() -> int:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round((used.ru_utime + used.ru_stime) * 1e9)
+
+
 def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> None:
     done = tmp_path / "done"
     command = Command(["sh", "-c", f"sleep 0.5; touch {done}"])
@@ -28,6 +35,18 @@ def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> 
         command.release()
         raise RuntimeError("of ours")
     assert command.wait(sleep) == 0 and done.exists()
+
+
+def test_what_it_used_is_told_from_what_our_helpers_used() -> None:
+    burn = [sys.executable, "-c", "import time\nwhile time.process_time() < {}: pass"]
+    before_ns = children_ns()
+    with Command(["sh", "-c", shlex.join([*burn[:2], burn[2].format(0.3)])]) as command:
+        command.release()
+        subprocess.run([*burn[:2], burn[2].format(0.1)], check=True)
+        assert command.wait(sleep) == 0
+    # With those whom the command has waited for.
+    assert 0.3e9 <= command.used_ns < 0.6e9
+    assert 0.1e9 <= children_ns() - before_ns - command.used_ns < 0.3e9
 
 
 def test_a_command_that_was_never_released_never_begins(tmp_path: Path) -> None:

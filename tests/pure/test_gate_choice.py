@@ -1,10 +1,17 @@
 """How many calls of function hooks are timed: known costs and rates in, N out."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from copyscope.plan.gate import DEFAULT, MOST, Gate, Side, choose, choose_by, default, given, goal
-from copyscope.plan.tier import Tier
+from copyscope.plan.run_plan import RunPlan
+from copyscope.plan.schedule import Segment
+from copyscope.plan.tier import gated
+from copyscope.record.segments import WARM_UP
+from copyscope.record.session_result import Mark, Tier
+from copyscope.run.session import Setup
+from copyscope.run.traffic import OwnTraffic
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
@@ -125,7 +132,38 @@ def test_who_says_n_is_named() -> None:
     assert given(None, None) is None
     assert given(1, None) == Gate(1, "--gate")
     tier = Tier(True, "function hooks: 40 by fentry")
-    assert tier.gated(Gate(4, "--gate")).reason == "function hooks: 40 by fentry; 1 copy in 4 timed: --gate"
-    assert tier.gated(Gate(1, "--messages")).reason.endswith("; every copy timed: --messages")
+    assert gated(tier, Gate(4, "--gate")).reason == "function hooks: 40 by fentry; 1 copy in 4 timed: --gate"
+    assert gated(tier, Gate(1, "--messages")).reason.endswith("; every copy timed: --messages")
     refused = Tier(False, "function hooks: not asked for")
-    assert refused.gated(default("no warm-up to choose by")) == refused
+    assert gated(refused, default("no warm-up to choose by")) == refused
+
+
+def test_a_run_chooses_in_a_trial_before_its_first_segment_with_function_hooks() -> None:
+    """Which has the hooks, and is no measured segment."""
+    said: list[str] = []
+
+    def ask(line: str, _event: str) -> dict[str, Any]:
+        said.append(line)
+        return {"functions": None}
+
+    phases = ("ledger", "unarmed", "functions")
+    planned = tuple(Segment(number, 0, phase, 1.0) for number, phase in enumerate(phases))
+    plan = RunPlan({phase: (phase,) for phase in phases}, planned, 199, None, counters=False, seed=1)
+    path: Any = SimpleNamespace(warmup_s=0.3)
+    traffic: Any = SimpleNamespace(resolved={"size_bytes": 64}, placement=None)
+    subject = OwnTraffic(path, traffic)
+    subject.setup = Setup(plan)
+    subject.setup.collector = cast("Any", SimpleNamespace(ask=ask))
+    subject.setup.raw.tier = Tier(True, "function hooks: 40 by fentry")
+    measured: list[tuple[str, float, tuple[str, ...] | None]] = []
+    for segment in subject.segments(planned):
+        measured.append((segment.phase, segment.length_s, segment.probes))
+        none: Mark = {}
+        marks = (none, none, none, none)
+        subject.setup.raw.segments.append({"index": -1, "block": -1, "phase": segment.phase, "marks": marks})
+    assert measured == [
+        *((WARM_UP, 0.3, None), ("ledger", 1.0, None)),
+        *((WARM_UP, 0.1, ("functions",)), ("unarmed", 1.0, None), ("functions", 1.0, None)),
+    ]
+    assert said == ["functions", "gate 16"]
+    assert "40 by fentry; 1 copy in 16 timed: default" in subject.setup.raw.tier.reason

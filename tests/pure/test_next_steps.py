@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from copyscope.commands.watch_arguments import misplaced
 from copyscope.errors import RunError, why_not_executed, why_not_started
+from copyscope.record.session_result import Totals
 from copyscope.run import processes
 from copyscope.run.child import Child
 from copyscope.run.program import Followed
@@ -119,12 +120,13 @@ def test_threads_of_children_that_nobody_has_looked_for_are_under_way_too(
             (tmp_path / str(pid) / "task" / str(pid + thread)).mkdir(parents=True)
     whom: Any = SimpleNamespace(find_processes=lambda *_: {100}, how="command")
     followed = Followed(whom, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
-    forked = {"processes": [[100, False], [101, True], [102, True]]}
-    assert followed.threads({"processes": [[100, False]]}) == 1
+    alone: Totals = {"t_ns": 0, "processes": [[100, False]]}
+    forked: Totals = {"t_ns": 0, "processes": [[100, False], [101, True], [102, True]]}
+    assert followed.threads(alone) == 1
     assert followed.threads(forked) == 35
     # At the begin of the next segment they were there.
-    assert followed.threads({"processes": [[100, False]]}) == 35
-    assert followed.threads({"processes": [[100, False]]}) == 1
+    assert followed.threads(alone) == 35
+    assert followed.threads(alone) == 1
 
 
 def test_perf_counts_on_while_processes_come_and_go() -> None:
@@ -132,8 +134,9 @@ def test_perf_counts_on_while_processes_come_and_go() -> None:
     whom: Any = SimpleNamespace(find_processes=lambda *_: set(), how="pid")
     followed = Followed(whom, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
 
-    def volume(births: int, exits: int, *pids: int) -> dict[str, Any]:
-        return {"totals": {"births": births, "exits": exits}, "processes": [[pid, True] for pid in pids]}
+    def volume(births: int, exits: int, *pids: int) -> Totals:
+        totals = {"births": births, "exits": exits}
+        return {"t_ns": 0, "totals": totals, "processes": [[pid, True] for pid in pids]}
 
     assert not followed.same_processes(volume(0, 0, 100))
     followed.find(volume(0, 0, 100))

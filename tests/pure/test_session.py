@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +15,9 @@ from copyscope.plan.instruments import SAMPLED
 from copyscope.plan.run_plan import RunPlan, traffic_plan, watch_plan
 from copyscope.plan.schedule import Segment
 from copyscope.record.segments import WARM_UP
+from copyscope.record.session_result import Mark, MeasuredSegment
 from copyscope.run import session
-from copyscope.run.session import Raw, Session, Subject
+from copyscope.run.session import Session, Setup, Subject
 
 HOOK = {
     "instrument": "functions",
@@ -62,44 +63,35 @@ class Somebody(Subject):
     """Somebody who does nothing but say what is done with him."""
 
     def __init__(self, said: list[str], fails: Callable[[Segment], None]) -> None:
-        super().__init__(Raw())
         self.said, self.fails = said, fails
         self.answers: list[dict[str, Any]] = []
         perf: Any = SimpleNamespace(pid=None, enable=lambda: said.append("perf on"), finish=dict)
         perf.disable = lambda: said.append("perf off")
-        self.perfs["target"] = perf
+        self.perf = perf
 
-    def prepare(self) -> None:
+    def prepare(self, setup: Setup) -> None:
         self.said.append("prepare")
+        self.setup = setup
+        setup.collector = setup.spawn("collector", setup.plan.collector())
+        setup.perfs["target"] = self.perf
 
-    def start(self, *_: object) -> None:
+    def start(self) -> None:
         self.said.append("start")
 
-    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
-        for segment in planned:
-            self.session.hook(segment.phase)
-            yield segment
-
-    def probes(self, phase: str) -> tuple[str, ...]:
-        return PROBES[phase]
-
-    def before(self) -> Any:
-        return self._mark("before")
-
-    def begin(self, opened: dict[str, Any]) -> Any:
-        self.answers.append(opened)
-        return self._mark("begin")
-
-    def run(self, segment: Segment) -> None:
-        self.said.append(f"run {segment.length_s:g}")
-        self.fails(segment)
-
-    def end(self) -> Any:
-        return self._mark("end")
-
-    def after(self, closed: dict[str, Any]) -> Any:
+    def mark(self, closed: dict[str, Any] | None = None) -> Any:
+        if closed is None:
+            return self._mark("before")
         self.answers.append(closed)
         return self._mark("after")
+
+    def begin(self, segment: Segment, opened: dict[str, Any] | None) -> Any:  # noqa: ARG002
+        self.answers += [] if opened is None else [opened]
+        return self._mark("begin")
+
+    def end(self, segment: Segment) -> Any:
+        self.said.append(f"run {segment.length_s:g}")
+        self.fails(segment)
+        return self._mark("end")
 
     def _mark(self, name: str) -> Any:
         self.said.append(name)
@@ -108,8 +100,13 @@ class Somebody(Subject):
     def pids(self) -> Iterable[int]:
         return ()
 
-    def finish(self) -> None:
-        self.said.append("finish")
+    def finish(self, *, failed: bool) -> None:
+        self.said.append("finish after a failure" if failed else "finish")
+
+
+def over(phase: str) -> MeasuredSegment:
+    nobody: Mark = {}
+    return {"index": 0, "block": 0, "phase": phase, "marks": (nobody, nobody, nobody, nobody)}
 
 
 def nothing(_: Segment) -> None:
@@ -129,7 +126,7 @@ def made(
     return Session(plan, Somebody(said, fails), steps), said
 
 
-def at(raw: Raw) -> list[list[str]]:
+def at(raw: Any) -> list[list[str]]:
     return [[mark["target"]["at"] for mark in segment["marks"]] for segment in raw.segments]
 
 
@@ -210,8 +207,8 @@ def test_what_was_measured_is_kept(
     run, said = made(monkeypatch, ["unprobed", "ledger", "ledger"], fails)
     raw = run.perform()
     assert (raw.interrupted, raw.errors, len(raw.segments), len(raw.loads)) == (interrupted, errors, 1, 2)
-    assert said[-5:] == ["perf off", "close", "report", "finish", "end"]
-    assert run.failed is not interrupted
+    finish = "finish" if interrupted else "finish after a failure"
+    assert said[-5:] == ["perf off", "close", "report", finish, "end"]
 
 
 def test_what_nobody_has_foreseen_loses_nothing_that_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +224,8 @@ def test_what_nobody_has_foreseen_loses_nothing_that_was_measured(monkeypatch: p
 
     run, said = made(monkeypatch, ["unprobed", "unprobed"], fails)
     subject: Any = run.subject
-    subject.perfs["target"].finish = asked
-    subject.finish = lambda: nowhere["nothing"]
+    subject.perf.finish = asked
+    subject.finish = lambda **_: nowhere["nothing"]
     raw = run.perform()
     assert len(raw.segments) == 1 and len(raw.loads) == 2 and "report" in said
     for error, why in zip(
@@ -247,7 +244,7 @@ def test_when_all_is_measured_a_signal_is_held_off(monkeypatch: pytest.MonkeyPat
 
     for fails in (nothing, fault):
         run, said = made(monkeypatch, ["unprobed"], fails)
-        run.raw.segments += [{"phase": "unprobed"}]
+        run.raw.segments.append(over("unprobed"))
         run.perform(partial(said.append, "hold"))
         assert said.count("hold") == 1 and said.index("hold") < said.index("report")
 
@@ -256,12 +253,20 @@ def test_a_signal_while_reports_are_read_is_no_whole_run(monkeypatch: pytest.Mon
     run, _ = made(monkeypatch, ["unprobed"])
     subject: Any = run.subject
 
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
     subject.finish = interrupted
     raw = run.perform()
     assert raw.interrupted and raw.errors == ["interrupted: the run was stopped before its end"]
+
+
+def test_what_the_users_command_used_is_no_load_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = made(monkeypatch, ["unprobed"])
+    used_ns = iter((0, 10**15))
+    monkeypatch.setattr(run.subject, "ended_ns", lambda: next(used_ns))
+    before, after = (load["own_ns"] for load in run.perform().loads)
+    assert 0 <= before < 10**15 and after < 0
 
 
 @pytest.mark.parametrize("phase", ["unprobed", WARM_UP])
@@ -272,7 +277,7 @@ def test_of_a_run_that_measured_nothing_there_is_no_record(
         raise RunError("receiver: no answer in time: it is still running")
 
     run, said = made(monkeypatch, ["unprobed"], fails)
-    run.raw.segments += [{"phase": phase}] * (phase == WARM_UP)
+    run.raw.segments += [over(phase)] * (phase == WARM_UP)
     with pytest.raises(RunError, match="receiver: no answer"):
         run.perform()
     assert "report" not in said and said[-1] == "end"

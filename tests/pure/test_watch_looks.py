@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 from copyscope.plan.schedule import Segment
+from copyscope.record.session_result import Raw
 from copyscope.run import processes
 from copyscope.run.program import WatchedProgram
 
@@ -49,7 +50,7 @@ def watched(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, command: tuple[str,
     monkeypatch.setattr(program, "_describe", lambda *_: None)
     monkeypatch.setattr(program, "_learn", lambda *_: None)
     monkeypatch.setattr(program, "has_ended", lambda: False)
-    program.session = cast("Any", SimpleNamespace(collector=kernel, hook=lambda _: False))
+    program.setup = cast("Any", SimpleNamespace(collector=kernel, raw=Raw()))
     program._followed = cast("Any", SimpleNamespace(pids=frozenset()))
     return program
 
@@ -68,7 +69,7 @@ def test_the_connection_of_a_short_command_is_looked_at_twice(monkeypatch: pytes
         next(segments)
     kernel.open = False
     assert list(segments) == []
-    (row,) = program.raw.connections.rows()
+    (row,) = program.setup.raw.connections.rows()
     # From the look after one block to the look after two.
     assert row["snapshots"] == 2
     assert row["sent_inner_bytes"] == row["sent_bytes"] == row["sent_outer_bytes"] == SIZE

@@ -66,7 +66,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     asked: list[str] = []
     collector: Any = SimpleNamespace(ask=lambda line, *_: asked.append(line))
     followed = Followed(whom, {}, collector, ExitStack(), None)
-    followed.find({"totals": {"births": 0, "exits": 0}, "processes": []})
+    followed.find({"t_ns": 0, "totals": {"births": 0, "exits": 0}, "processes": []})
     assert followed.pids == {100, 101, 102}
     assert followed.cpu.read(followed.pids, fresh=True) == processes.Use()
     cpu_ns |= {101: 1400, 102: 600}
@@ -75,7 +75,7 @@ def test_a_number_that_was_given_away_again_is_another_process(
     begin(102, parent=100, start=21)
     cpu_ns |= {101: 9999, 102: 650}
     asked.clear()
-    followed.find({"totals": {"births": 1, "exits": 2}, "processes": [[100, False], [102, False]]})
+    followed.find({"t_ns": 0, "totals": {"births": 1, "exits": 2}, "processes": [[100, False], [102, False]]})
     assert followed.pids == {100, 102}
     # Of the collector's timers the new one has none yet.
     assert asked == ["target target 102"]

@@ -18,11 +18,11 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.segments import Record
+from copyscope.record.session_result import Raw
 from copyscope.render import first_screen, terminal
 from copyscope.render.console import make_console
 from copyscope.render.summary import render_summary
 from copyscope.run.build import Revision
-from copyscope.run.session import Raw
 from copyscope.taxonomy.samples import to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.units import format_bytes

@@ -92,7 +92,8 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
                 quiet=args.quiet or args.duration * args.repeat < 2,
                 silent=args.quiet,
             ) as steps:
-                raw = Session(plan, OwnTraffic(path, traffic, hosts), steps, meanwhile).perform(ending.hold)
+                subject = OwnTraffic(path, traffic, hosts)
+                raw = Session(plan, subject, steps, meanwhile).perform(ending.hold)
             from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
 
             made = outcome.record_of(
@@ -108,9 +109,9 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
             kept &= not args.simulate or raw.interrupted or "modelled" in made
             kept &= outcome.report(made, raw, args, out)
             records.append(made)
-        if args.json != "-" and raw.kept is not None:
-            print(visible(f"kept: {', '.join(raw.kept.names)}"))
-            for line in (*raw.kept.look, *raw.kept.delete):
+        if args.json != "-" and subject.kept is not None:
+            print(visible(f"kept: {', '.join(subject.kept.names)}"))
+            for line in (*subject.kept.look, *subject.kept.delete):
                 print(visible(f"  {line}"))
         interrupted = raw.interrupted or bool(ending.asked and len(records) < args.repeat)
         if interrupted:

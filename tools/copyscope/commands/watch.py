@@ -76,7 +76,7 @@ def _watch(argv: list[str]) -> int:
     program = WatchedProgram(target, args.duration, output=command_output(args), begun=begun)
     window = Window(section, args.frequency, in_turn=args.interval is not None)
     screen = Screen(args, section["name"], program, window)
-    plan = watch_plan(args, seed)
+    plan = watch_plan(args, seed, target.arguments())
     session = screen.session = Session(plan, program, screen, partial(outcome.get_ready, revision))
     with program:
         try:
@@ -88,10 +88,10 @@ def _watch(argv: list[str]) -> int:
                 seen, args, run_id=run_id, seed=seed, revision=revision(), target=section
             )
             check_met(made, args)
-            asked = add_advice(made, args, program.signals_aside())
+            asked = add_advice(made, args, program.stop.aside())
             kept = outcome.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
-            if command and program.raw.status is None and not args.quiet:
+            if command and seen.status is None and not args.quiet:
                 entry.say(f"measured; {section['name']} goes on: {AFTER}")
         except RunError as error:
             if program.command is None or not program.command.released or isinstance(error, NotStartedError):
@@ -149,17 +149,17 @@ class Screen(Silent):
         self.clock.done()
         if not self.view.wanted:
             return
-        seen, session = self._program.raw, self.session
+        seen, session = self.session.raw, self.session
         segment = seen.segments[-1]
         self._window.add_load(segment["block"], session.read_load())
         if not self.view.is_due(segment["marks"][3]["target"]["t_ns"]):
             return
-        answer = session.collector.ask("samples", "samples")
+        answer = session.setup.collector.ask("samples", "samples")
         self._program.code.name(answer["samples"])
         self.view.update(self._window.record(seen, answer))
         sys.stdout.flush()
         if streams.reader_has_gone(sys.stdout):
-            self._program.stop("the reader of its output has ended")
+            self._program.stop.because("the reader of its output has ended")
 
 
 def check_met(made: Record, args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from copyscope.errors import RunError
 from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
-from copyscope.run.child import Message
+from copyscope.record.two_hosts import Message
 from copyscope.run.session import Session, Steps
 from copyscope.run.traffic import OwnTraffic
 
@@ -37,7 +37,7 @@ class PeerSession(Session):
             with super().attached(phase, probes) as said:
                 yield said
             return
-        pids = {child.name: child.pid for child in self._traffic.children}
+        pids = {child.name: child.pid for child in self.setup.children}
         with attached(peer, pids) as self._watching:
             yield {}
 

@@ -3,7 +3,7 @@ it on a kernel that does not have all of them."""
 
 import argparse
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -22,8 +22,9 @@ from copyscope.plan.instruments import (
     phase_probes,
 )
 from copyscope.plan.schedule import Segment, schedule_segments, watched_segments
-from copyscope.plan.tier import Tier, choose_tier
+from copyscope.plan.tier import choose_tier
 from copyscope.record.hooks import why_not
+from copyscope.record.session_result import Tier
 
 # Every phase once. Each block has its attaching and detaching, which is most of what the live view costs.
 LIVE_BLOCK_S = 2.0
@@ -54,6 +55,8 @@ class RunPlan:
     attach: str = "any"
     copy_in: str = "any"
     count: str | None = None
+    # The collector's options that say whom it watches.
+    whom: tuple[str, ...] = ()
     # What to do on a kernel that does not take the hooks of this plan; None: such a kernel is an error.
     otherwise: "RunPlan | None" = None
 
@@ -63,7 +66,7 @@ class RunPlan:
         return any("functions" in probes for probes in self.probes.values())
 
     def collector(self) -> list[str]:
-        """The collector's command line, but for whom it watches."""
+        """The collector's command line."""
         argv = [str(paths.COLLECTOR), "--frequency", str(self.frequency_hz)]
         argv += ["--sends-in-pieces"] * self.sends_in_pieces
         if self.functions:
@@ -72,7 +75,7 @@ class RunPlan:
             argv += ["--functions-gate", str(one_in), "--seed", str(self.seed)]
             argv += [] if self.moves is None else ["--moves", ",".join(self.moves)]
             argv += [] if self.count is None else ["--count", self.count]
-        return argv
+        return [*argv, *self.whom]
 
     def on_this_kernel(self, hooks: list[dict[str, Any]]) -> tuple["RunPlan", Tier]:
         """This plan, or the first of what is to be done otherwise that the kernel has the hooks for.
@@ -120,14 +123,13 @@ def traffic_plan(
     return reduce(lambda otherwise, plan: replace(plan, otherwise=otherwise), reversed(plans))
 
 
-def watch_plan(args: argparse.Namespace, seed: int) -> RunPlan:
+def watch_plan(args: argparse.Namespace, seed: int, whom: Sequence[str] = ()) -> RunPlan:
     """For a program; `auto` samples, and is exact where that is asked for."""
-    if args.instruments != "auto":
-        return _of_program(args, parse_instruments(args.instruments), seed)
-    if not args.exact:
-        return _of_program(args, SAMPLED, seed)
-    # A sample that falls into a kprobe's program is lost (bpf_prog_active): not both in one segment.
-    return _of_program(args, ("functions",) if args.whole else INSTRUMENTS, seed)
+    instruments = parse_instruments(args.instruments) if args.instruments != "auto" else SAMPLED
+    if args.instruments == "auto" and args.exact:
+        # A sample that falls into a kprobe's program is lost (bpf_prog_active): not both in one segment.
+        instruments = ("functions",) if args.whole else INSTRUMENTS
+    return replace(_of_program(args, instruments, seed), whom=tuple(whom))
 
 
 def _of_traffic(

@@ -43,6 +43,8 @@ class Segment:
     block: int
     phase: Phase
     length_s: float
+    # What it has attached, if not what all of its phase have.
+    probes: tuple[str, ...] | None = None
 
 
 def schedule_segments(duration_s: float, phases: Sequence[Phase], seed: int) -> list[Segment]:

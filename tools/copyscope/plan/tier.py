@@ -2,30 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from copyscope.plan.gate import Gate
 from copyscope.record.hooks import ABSENT, WORKS
+from copyscope.record.session_result import Tier
 
 # The ways of hooking a function; the tracepoints beside them are hooked by tp_btf.
 HOW = ("fentry", "kprobe.multi", "kprobe", "call-site")
 
 
-@dataclass(frozen=True)
-class Tier:
-    """The tier and the reason for it, in one clause."""
-
-    exact: bool
-    reason: str
-
-    @property
-    def name(self) -> str:
-        return "exact" if self.exact else "sampled"
-
-    def gated(self, gate: Gate) -> "Tier":
-        """The same where functions are hooked, with which of the calls are timed, and why."""
-        return replace(self, reason=f"{self.reason}; {gate.reason}") if self.exact else self
+def gated(tier: Tier, gate: Gate) -> Tier:
+    """The same where functions are hooked, with which of the calls are timed, and why."""
+    return replace(tier, reason=f"{tier.reason}; {gate.reason}") if tier.exact else tier
 
 
 def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bool = False) -> Tier:

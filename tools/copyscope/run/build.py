@@ -133,13 +133,8 @@ def built_of() -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def git(tree: Path, *question: str) -> str | None:
-    """What git answers; None where it cannot."""
-    return ask_git(tree, *question)()
-
-
 def ask_git(tree: Path, *question: str) -> Callable[[], str | None]:
-    """The same, asked for now: what is returned waits for the answer.
+    """Asked for now; what is returned waits for what git answers, None where it cannot.
 
     As the owner of the tree, who may have git run programs, and without those, and without writing its index.
     """

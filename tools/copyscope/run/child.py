@@ -14,14 +14,13 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from copyscope.complaints import Complaints
 from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started, with_memory
 from copyscope.record import two_hosts
+from copyscope.record.two_hosts import Message
 from copyscope.topology import Side
-
-Message = dict[str, Any]
 
 ANSWER_S = 10.0
 END_S = 1.0
@@ -201,7 +200,9 @@ class Child:
             raise UsageError(said[0] if self._at is None else f"{self._called}: {said[0]}")
         if said and (absent := why_not_executed(said[-1])) is not None:
             raise RunError(f"{self._called}: {absent}")
-        how = "closed its output" if status is None else _describe_status(status)
+        how = "closed its output" if status is None else f"ended with status {status}"
+        if status is not None and status < 0:
+            how = f"was killed by {signal.Signals(-status).name}"
         if status == SSH_FAILED and self._at is not None:
             how = "was killed there: look at its system log, and run again"
         raise RunError(with_memory(f"{self._called}: {how}" + (f": {said[-1]}" if said else "")))
@@ -249,12 +250,6 @@ def watch(children: Iterable[Child], seconds: float | None, *, needs: Sequence[C
         for child in ready:
             child.expect("finished")
             waiting.remove(child)
-
-
-def _describe_status(status: int) -> str:
-    if status >= 0:
-        return f"ended with status {status}"
-    return f"was killed by {signal.Signals(-status).name}"
 
 
 class Collectors:

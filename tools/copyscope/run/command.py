@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from copyscope.environment import of_caller
 from copyscope.errors import AbandonedError, NotStartedError
@@ -50,6 +50,8 @@ class Command:
         self._printed = tempfile.TemporaryFile() if output == "kept" else None  # noqa: SIM115 - as long as we
         self._shown_bytes = 0
         self.status: int | None = None
+        # CPU time at its end, with that of its children that it has waited for.
+        self.used_ns = 0
         go_read, self._go = os.pipe()
         self._failure, failure_write = os.pipe()
         for theirs in (go_read, failure_write):
@@ -89,10 +91,11 @@ class Command:
     def poll(self) -> int | None:
         """Its exit status (128 + signal when one killed it), or None while it runs."""
         if self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            pid, status, used = os.wait4(self.pid, os.WNOHANG)
             if pid:
                 code = os.waitstatus_to_exitcode(status)
                 self.status = code if code >= 0 else 128 - code
+                self.used_ns = round((used.ru_utime + used.ru_stime) * 1e9)
         return self.status
 
     def send(self, number: int, children: Callable[[], set[int]] = set) -> None:
@@ -150,7 +153,7 @@ class Command:
 def _word() -> bytes:
     """As whom the command begins, and in which environment (command_start.py)."""
     user, environment = invoking_user(), of_caller(os.environ)
-    how: dict[str, Any] = {"uid": None, "gid": None, "name": None}
+    how: dict[str, int | str | None] = {"uid": None, "gid": None, "name": None}
     if os.geteuid() == 0 and user.uid != 0:
         name = pwd.getpwuid(user.uid).pw_name if user.known else None
         how = {"uid": user.uid, "gid": user.gid, "name": name}
@@ -166,7 +169,6 @@ class Stop:
         # With the report on its way only the command is left to be ended.
         self.measured = False
         self._asked = 0
-        self._before: dict[signal.Signals, Any] = {}
         self._told, self._tell = socket.socketpair()
         self._told.setblocking(False)
         self._tell.setblocking(False)

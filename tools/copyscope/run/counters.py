@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from copyscope.record.session_result import Record
 from copyscope.run.processes import Use
 
 Status = Literal["measured", "scaled", "unsupported"]
@@ -107,7 +108,7 @@ class Counter:
     parts: list[Part] | None = None
     counts: str | None = None  # where the PMU has no event of this name
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Record:
         row = asdict(self)
         return row if self.counts else {key: value for key, value in row.items() if key != "counts"}
 
@@ -142,7 +143,7 @@ def _parse_json(line: str) -> Reading | None:
     return _make_reading(*(str(row.get(name, otherwise)) for name, otherwise in COLUMNS.items()))
 
 
-def _load(line: str) -> dict[str, Any]:
+def _load(line: str) -> Record:
     """One JSON line, repaired where perf prints what is not JSON; a line beyond repair carries nothing.
 
     Two known faults: `100,00` in a locale with a decimal comma, and `, }` for an event with no metric (in one

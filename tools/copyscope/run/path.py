@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from copyscope.asking import LimitError, ask
+from copyscope.record.session_result import Record
+from copyscope.record.two_hosts import Message
 from copyscope.run.connections import (
     HEADER,
     NETLINK_SOCK_DIAG,
@@ -81,13 +83,13 @@ class Namespace:
         return read_sysctls(names, lambda command: self.run(*command))
 
 
-def namespace_of(found: Namespace, peers: Sequence[Mapping[str, Any]]) -> Namespace:
+def namespace_of(found: Namespace, peers: Sequence[Message]) -> Namespace:
     """Where the sockets were: of a program that is gone, perhaps our own network namespace."""
     own = Namespace(OWN_NAMESPACE, None)
     return own if found.inode is None and any(row["netns"] == own.inode for row in peers) else found
 
 
-def devices_of(namespace: Namespace, peers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def devices_of(namespace: Namespace, peers: Sequence[Message]) -> dict[str, str]:
     """Address -> device, as the hooks noted them in this namespace when a socket was first used."""
     return {
         unmapped(row["address"]): str(row["device"])
@@ -96,9 +98,7 @@ def devices_of(namespace: Namespace, peers: Sequence[Mapping[str, Any]]) -> dict
     }
 
 
-def describe(
-    namespace: Namespace, connections: Sequence[Connection], noted: Mapping[str, str]
-) -> dict[str, Any]:
+def describe(namespace: Namespace, connections: Sequence[Connection], noted: Mapping[str, str]) -> Record:
     """The `topology` section of a watched program, from the connections that it used.
 
     `noted`: through which device it reached whom, also over connections that are closed by now.
@@ -137,7 +137,7 @@ def _device_to(namespace: Namespace, peer: str) -> str | None:
         return None
 
 
-def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[dict[str, Any]]:
+def packet_sockets(namespace: Namespace, links: dict[str, Link]) -> list[Record]:
     """Who taps every packet of the namespace."""
     listing = f"/proc/{namespace.pid}/net/packet" if namespace.pid is not None else "/proc/net/packet"
     try:

@@ -26,6 +26,7 @@ from typing import IO, Self
 from copyscope.asking import SAID_MAX_BYTES
 from copyscope.machine.cpu import read_cpuinfo
 from copyscope.machine.files import ROOT, chosen, read_text
+from copyscope.run import processes
 from copyscope.run.counters import (
     EVENTS,
     Counter,
@@ -39,7 +40,7 @@ from copyscope.run.counters import (
 
 FORMATS = (("-j",), ("-x", ","))  # JSON first; perf before 6.0 knows only the second
 # Where Ubuntu keeps perf, per kernel; its /usr/bin/perf is a script that insists on the running kernel's own,
-# which custom and cloud kernels do not have. Any of these works on any kernel.
+# which custom and cloud kernels do not have. Each of them works on every kernel.
 OTHER_BUILDS = ("/usr/lib/linux-tools/*/perf", "/usr/lib/linux-tools-*/perf")
 TRACEFS = (Path("/sys/kernel/tracing/events"), Path("/sys/kernel/debug/tracing/events"))
 READY_TIMEOUT_S = 10.0
@@ -227,7 +228,10 @@ class PerfStat:
             os.close(ack_write)
 
     def _switch(self, command: str) -> None:
-        if self.failure is None and not self._send(command, ACK_TIMEOUT_S):
+        """perf ends when the last of its processes has: then it has counted all."""
+        if self.failure is not None or self._send(command, ACK_TIMEOUT_S):
+            return
+        if any(map(processes.is_alive, self.pids)):
             self.failure = f"perf: did not acknowledge {command!r}: {explain_failure(self._stop())}"
 
     def _send(self, command: str, timeout_s: float) -> bool:

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from copyscope.grouping import gathered
+from copyscope.record.session_result import Record
 
 PROC = Path("/proc")
 ENDED = (b"Z", b"X")  # the states of one that is gone but for its number
@@ -198,7 +198,7 @@ def memlock(pid: int) -> tuple[int | None, str]:
     return (int(match[1]), "") if match else (None, "unlimited")
 
 
-def put_memlock(machine: dict[str, Any], pids: Collection[int]) -> None:
+def put_memlock(machine: Record, pids: Collection[int]) -> None:
     """The memlock limit of a machine section is the program's, not ours."""
     if pids:
         memlock_bytes, why = memlock(min(pids))

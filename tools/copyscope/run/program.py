@@ -7,24 +7,23 @@ it is known how much moved meanwhile.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, cast
 
 from copyscope.machine import fingerprint
-from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Bound, Segment
-from copyscope.record.connections import Connections
-from copyscope.record.moved import Sums, forget
+from copyscope.record.moved import forget
+from copyscope.record.session_result import Mark, Totals
+from copyscope.record.two_hosts import Message
 from copyscope.run import path, processes
-from copyscope.run.child import Message, Program
+from copyscope.run.child import Program
 from copyscope.run.command import Command, Output, Stop
 from copyscope.run.connections import Connection, Snapshots
 from copyscope.run.counters import COUNTED_S, CPU_LEAST_NS, EVENTS, CountedPart, all_unsupported
 from copyscope.run.perf_stat import PerfStat
-from copyscope.run.session import Mark, Raw, Subject
+from copyscope.run.session import Setup, Subject
 from copyscope.run.target import Target
 from copyscope.run.user_code import UserCode
 
@@ -37,18 +36,12 @@ LOOK_EVERY_S = 0.1
 LOOK_SELDOM_S = 1.0
 # Of one CPU, what looks at all connections take at most.
 LOOKS_SHARE = 0.005
+PERF_TRIES = 5
+# A process may take the name that is looked for at any moment (prctl(2)).
+LOOK_FOR_NAMES_EVERY_S = 0.5
 
-
-@dataclass
-class RawProgram(Raw):
-    """Of older segments only the rows are left, and in `sums` what moved in them (forget())."""
-
-    sums: Sums = field(default_factory=dict)
-    ended: str = "the time was over"
-    pids: dict[int, str] = field(default_factory=dict)
-    uncounted: set[str] = field(default_factory=set)
-    connections: Connections = field(default_factory=Connections)
-    status: int | None = None
+# Births, exits, and of each process whether the hooks saw it being forked.
+Population = tuple[int, int, list[list[int]]]
 
 
 class WatchedProgram(Subject):
@@ -56,8 +49,6 @@ class WatchedProgram(Subject):
 
     `begun` is called when the first segment has begun, with whether there is anybody yet.
     """
-
-    raw: RawProgram
 
     def __init__(
         self,
@@ -67,16 +58,14 @@ class WatchedProgram(Subject):
         output: Output = "own",
         begun: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        super().__init__(RawProgram())
         self.command: Command | None = None
         self._target = target
         self._duration_s = duration_s
-        # Else a command may be among them.
-        self.owns_children = not target.command
         self._output = output
         self._begun: Callable[[bool], None] | None = begun
+        # Why the measurement ends, once there is a reason.
+        self.stop = Stop()
         self._exit = ExitStack()
-        self._stop = Stop()
         self._snapshots = Snapshots()
         self._looks = processes.Seldom(LOOKS_SHARE)
         self.code = UserCode()
@@ -85,7 +74,10 @@ class WatchedProgram(Subject):
         self._counting: processes.Use | None = None
         self._settled = True
         self._bound: Bound
-        self._began: Message
+        # When a segment began with its hooks; the last reading; that at the begin, with what was used.
+        self._began_s = 0.0
+        self._reading: Totals
+        self._at_begin: Totals
         self._followed: Followed
 
     @property
@@ -95,15 +87,7 @@ class WatchedProgram(Subject):
 
     def wait_for_command(self) -> int | None:
         """Its exit status; None without one, or of one that never began. Signals are still passed on."""
-        return None if self.command is None else self.command.wait(self._stop.sleep)
-
-    def stop(self, reason: str) -> None:
-        """Let the measurement end here, in order."""
-        self._stop.because(reason)
-
-    def signals_aside(self) -> AbstractContextManager[None]:
-        """Something else runs meanwhile, which a signal is to end."""
-        return self._stop.aside()
+        return None if self.command is None else self.command.wait(self.stop.sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -115,34 +99,31 @@ class WatchedProgram(Subject):
 
     # -- set up ---------------------------------------------------------------------------------------
 
-    def arguments(self) -> list[str]:
-        return self._target.arguments()
-
-    def prepare(self) -> None:
-        target, until = self._target, self.session.until
-        until.callback(self._snapshots.close)
+    def prepare(self, setup: Setup) -> None:
+        self.setup, target = setup, self._target
+        setup.collector = setup.spawn("collector", setup.plan.collector())
+        setup.until.callback(self._snapshots.close)
         if target.command:
             self.command = self._exit.enter_context(Command(target.command, self._output))
             target.started.append(self.command.pid)
         # Beyond the session: a signal while its record is made loses nothing.
-        self._exit.callback(self._stop.listen(self.command, lambda: target.find_processes(set())))
-        session = self.session
-        session.collector.send("symbols", "symbols")
-        perfs = self.perfs if session.plan.counters and target.follow else None
-        self._followed = Followed(target, self.raw.pids, session.collector, until, perfs)
-        self.raw.machine = fingerprint.describe(self._namespace())
+        self._exit.callback(self.stop.listen(self.command, lambda: target.find_processes(set())))
+        setup.collector.send("symbols", "symbols")
+        perfs = setup.perfs if setup.plan.counters and target.follow else None
+        self._followed = Followed(target, setup.raw.pids, setup.collector, setup.until, perfs)
+        setup.raw.machine = fingerprint.describe(self._namespace())
 
-    def start(self, plan: RunPlan, collector: Program) -> None:
+    def start(self) -> None:
+        plan, collector, followed = self.setup.plan, self.setup.collector, self._followed
         self._bound = Bound(self._duration_s, plan.probes)
         collector.expect("symbols", ASK_S)
-        self.session.steps.prepare("attaching")
         collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
         # Twice: one that the collector is told of only now may have made children before.
-        self._followed.find(self._volume())
-        self._followed.find(self._volume())
-        self._followed.cpu.read(self._followed.pids, fresh=False)
-        assert self.raw.machine is not None  # prepare() has described it
-        processes.put_memlock(self.raw.machine, self._followed.pids)
+        followed.find(self._volume())
+        followed.find(self._volume())
+        followed.cpu.read(followed.pids, fresh=False)
+        assert self.setup.raw.machine is not None  # prepare() has described it
+        processes.put_memlock(self.setup.raw.machine, followed.pids)
         self._describe()
         self._look_at_connections()
 
@@ -159,63 +140,67 @@ class WatchedProgram(Subject):
         for segment in planned:
             if segment.block != block:
                 # A command may end at any moment: of one look at its connections nothing follows.
-                self._look_at_connections(due=self.is_command and self.raw.connections.looks < 2)
+                self._look_at_connections(due=self.is_command and self.setup.raw.connections.looks < 2)
                 block = segment.block
-            self.session.hook(segment.phase)
-            began_s = time.monotonic()
             yield segment
-            self._learn(segment, began_s)
-            if self._stop.reason is not None or self.has_ended():
+            self._learn(segment)
+            if self.stop.reason is not None or self.has_ended():
                 break
         self._look_at_connections()
 
-    def _learn(self, segment: Segment, began_s: float) -> None:
+    def _learn(self, segment: Segment) -> None:
         """What the program used in the segment that was measured last, and how long its hooks took."""
-        _, begin, end, _ = (mark["target"] for mark in self.raw.segments[-1]["marks"])
-        measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
+        begin, end = self._at_begin, self._reading
         if "ledger" in segment.phase:
-            keys = ("process_cpu_ns", "voluntary_switches", "involuntary_switches")
-            self._counts.add(processes.Use(*(end[key] - begin[key] for key in keys)))
-        forget(self.raw.segments, self.raw.sums)
-        self._bound.add(segment.phase, measured_s, time.monotonic() - began_s)
+            self._counts.add(_used_by(end) - _used_by(begin))
+        forget(self.setup.raw.segments, self.setup.raw.sums)
+        measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
+        self._bound.add(segment.phase, measured_s, time.monotonic() - self._began_s)
         if (late := self._bound.over()) is not None:
-            self._stop.because(late)
+            self.stop.because(late)
 
-    def probes(self, phase: str) -> tuple[str, ...]:
-        return self.session.plan.probes[phase]
+    def mark(self, closed: Message | None = None) -> Mark:
+        if closed is not None:
+            return {"target": closed["volume"]}
+        self._began_s = time.monotonic()
+        self._reading = self._volume()
+        if self._followed.find(self._reading):
+            self._reading = self._volume()
+        return {"target": self._reading}
 
-    def before(self) -> Mark:
-        self._began = self._volume()
-        if self._followed.find(self._began):
-            self._began = self._volume()
-        return {"target": self._began}
-
-    def begin(self, opened: Message) -> Mark:
-        if opened:
-            self._began = opened["volume"]
-            self._tell(self._began)
-        mark = self._timed(self._began, self._use())
+    def begin(self, segment: Segment, opened: Message | None) -> Mark:
+        if opened is not None:
+            self._reading = self._told(opened["volume"])
+        used = self._use()
+        if "ledger" in segment.phase and self.setup.perfs and not self.setup.plan.whole:
+            self._counting = used
+        self._at_begin = _timed(self._reading, used)
         if self._begun is not None:
             begun, self._begun = self._begun, None
             if self.command is not None:
                 self._release(self.command)
             begun(bool(self._followed.pids))
-        return mark
-
-    def _timed(self, reading: Message, used: processes.Use) -> Mark:
-        switches = {"voluntary_switches": used.voluntary, "involuntary_switches": used.involuntary}
-        return {"target": {**reading, "process_cpu_ns": used.cpu_ns, **switches}}
+        return {"target": self._at_begin}
 
     def _release(self, command: Command) -> None:
         """The command begins when the first segment has: however short it is, all of it is seen."""
-        if self._stop.reason is not None:
+        if self.stop.reason is not None:
             raise KeyboardInterrupt
         command.release()
         # It has its own name by now.
         self._followed.find(self._volume())
 
-    def run(self, segment: Segment) -> None:
-        length_s = max(segment.length_s, self._bound.least_s(segment.phase))
+    def end(self, segment: Segment) -> Mark:
+        self._let_pass(max(segment.length_s, self._bound.least_s(segment.phase)))
+        self._use()
+        reading = self._volume()
+        self._followed.look_at_new(reading)
+        self._reading = _timed(reading, self._followed.cpu.used())
+        self._reading["threads"] = self._followed.threads(reading)
+        self.code.look(self._followed.pids)
+        return {"target": self._reading}
+
+    def _let_pass(self, length_s: float) -> None:
         counting, self._counting = self._counting, None
         if counting is not None:
             self._wait(min(length_s, COUNTED_S))
@@ -224,10 +209,6 @@ class WatchedProgram(Subject):
         self._wait(length_s)
         if counting is not None and self._counts.counters is None:
             self._is_settled()
-
-    def counting(self) -> None:
-        if not self.session.plan.whole:
-            self._counting = self._use()
 
     def _use(self) -> processes.Use:
         return self._followed.cpu.read(self._followed.pids, fresh=True)
@@ -242,24 +223,24 @@ class WatchedProgram(Subject):
 
     def _end_counts(self, before: processes.Use) -> None:
         """perf ends when it has counted for long enough."""
-        perf = self.perfs["target"]
+        perf = self.setup.perfs["target"]
         enough = (self._use() - before).cpu_ns >= CPU_LEAST_NS
         enough = enough and self._is_settled()
         # perf has ended, and has counted all, when the program has.
-        if enough and perf.failure is None and self._stop.reason is None and not self.has_ended():
+        if enough and perf.failure is None and self.stop.reason is None and not self.has_ended():
             self._followed.end_counts()
             perf.disable()
             used = self._use() - before
-            self._counts.keep(self.session.end_perf(perf), used)
+            self._counts.keep(perf.finish(), used)
 
     def _wait(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         awaited = self._awaited()
-        perf = self.perfs.get("target")
+        perf = self.setup.perfs.get("target")
         counts = perf is not None and perf.failure is None and self._counts.counters is None
         every_s = LOOK_SELDOM_S if counts else LOOK_EVERY_S
-        while self._stop.reason is None and (left := until - time.monotonic()) > 0:
-            ended = self._stop.sleep(min(left, every_s), awaited)
+        while self.stop.reason is None and (left := until - time.monotonic()) > 0:
+            ended = self.stop.sleep(min(left, every_s), awaited)
             self._followed.cpu.glance(self._followed.pids, fresh=True, counted=ended)
             if ended:
                 if self.has_ended():
@@ -268,18 +249,6 @@ class WatchedProgram(Subject):
             else:
                 # Before it ends: afterwards nobody knows what it had mapped.
                 self.code.look(self._followed.pids)
-
-    def end(self) -> Mark:
-        self._use()
-        reading = self._volume()
-        self._followed.look_at_new(reading)
-        mark = self._timed(reading, self._followed.cpu.used())
-        threads = self._followed.threads(reading)
-        self.code.look(self._followed.pids)
-        return {"target": {**mark["target"], "threads": threads}}
-
-    def after(self, closed: Message) -> Mark:
-        return {"target": closed["volume"]}
 
     def _awaited(self) -> int | None:
         """A process whose end may be that of the program."""
@@ -296,84 +265,89 @@ class WatchedProgram(Subject):
             self._followed.find(self._volume(), search=True)
             if self._followed.pids and self._target.follow:
                 return False
-            self._stop.because("the command ended")
+            self.stop.because("the command ended")
             return True
         if self._target.how in ("comm", "cgroup") or self._followed.alive():
             return False
         self._followed.find(self._volume(), search=True)
         if self._followed.pids:
             return False
-        self._stop.because("the program ended")
+        self.stop.because("the program ended")
         return True
 
     def pids(self) -> Iterable[int]:
         return self._followed.pids
 
-    def _volume(self) -> Message:
+    def ended_ns(self) -> int:
+        return 0 if self.command is None else self.command.used_ns
+
+    def _volume(self) -> Totals:
         """What the hooks have counted so far, the CPU time of those that have ended, too."""
-        said = self.session.collector.ask("volume", "volume", ASK_S)
-        self._tell(said)
-        return said
+        return self._told(self.setup.collector.ask("volume", "volume", ASK_S))
 
-    def _tell(self, said: Message) -> None:
-        self._followed.cpu.tell([pid for pid, _ in said["processes"]], said["totals"]["ended_ns"])
-
-    def _look(self) -> dict[int, Connection] | None:
-        return self._snapshots.take(self._namespace().path)
+    def _told(self, said: Message) -> Totals:
+        reading = cast("Totals", said)
+        self._followed.cpu.tell([pid for pid, _ in reading["processes"]], reading["totals"]["ended_ns"])
+        return reading
 
     def _look_at_connections(self, *, due: bool = True) -> None:
         """What TCP says of each connection, our own counts in between. Unless `due`: if it is time for it."""
         if not due and not self._looks.are_cheap():
             return
+        raw, collector, namespace = self.setup.raw, self.setup.collector, self._namespace().path
         with self._looks:
-            earlier = self._look()
-            told = self.session.collector.ask("sockets", "sockets", ASK_S)
-            later = self._look()
-            self.raw.uncounted |= processes.uncounted(self._followed.pids)
+            earlier = self._snapshots.take(namespace)
+            told = collector.ask("sockets", "sockets", ASK_S)
+            later = self._snapshots.take(namespace)
+            raw.uncounted |= processes.uncounted(self._followed.pids)
         ours = told["sockets"]
         if earlier is not None and later is not None:
-            self.raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
-        topology = self.raw.topology
-        if topology is None or not topology["devices"]:
+            raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
+        if raw.topology is None or not raw.topology["devices"]:
             used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
-            self._describe(used, self._peers())
-
-    def _peers(self) -> list[Message]:
-        """Those that the hooks noted while the sockets were there; a short program has none any more."""
-        peers: list[Message] = self.session.collector.ask("peers", "peers", ASK_S)["peers"]
-        return peers
+            # Those that the hooks noted while the sockets were there; a short program has none any more.
+            self._describe(used, collector.ask("peers", "peers", ASK_S)["peers"])
 
     def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
         """The path of the connections that were used so far, or of `peers`; as soon as there is one."""
         namespace = path.namespace_of(self._namespace(), peers)
-        if self.raw.topology is None or used or peers:
-            self.raw.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
+        if self.setup.raw.topology is None or used or peers:
+            self.setup.raw.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
 
     # -- end ------------------------------------------------------------------------------------------
 
-    def finish(self) -> None:
-        raw, plan = self.raw, self.session.plan
+    def finish(self, *, failed: bool) -> None:
+        raw, plan = self.setup.raw, self.setup.plan
         self.code.name((raw.collector or {}).get("samples", []))
-        if self.session.failed:
-            self._stop.because("the measurement failed")
-        raw.ended = self._stop.reason or raw.ended
+        if failed:
+            self.stop.because("the measurement failed")
+        raw.ended = self.stop.reason or raw.ended
         misses = self._followed.perf_misses
         if plan.counters and not self._target.follow:
             misses = "--no-follow: perf follows children and threads, or neither"
+        counters = self._counts.whole() if self._counts.counters is not None else None
         if misses is not None:
-            counts = all_unsupported(misses, EVENTS)
-            raw.counters["target"] = {name: one.as_record() for name, one in counts.items()}
-        elif self._counts.counters is not None:
-            raw.counters["target"] = {name: one.as_record() for name, one in self._counts.whole().items()}
-        self._stop.measured = True
+            counters = all_unsupported(misses, EVENTS)
+        if counters is not None:
+            raw.counters["target"] = {name: one.as_record() for name, one in counters.items()}
+        self.stop.measured = True
         if self.command is not None:
             raw.status = self.command.poll()
 
 
-ASK_S = 60.0
-PERF_TRIES = 5
-# A process may take the name that is looked for at any moment (prctl(2)).
-LOOK_FOR_NAMES_EVERY_S = 0.5
+def _used_by(reading: Totals) -> processes.Use:
+    return processes.Use(
+        reading["process_cpu_ns"], reading["voluntary_switches"], reading["involuntary_switches"]
+    )
+
+
+def _timed(reading: Totals, used: processes.Use) -> Totals:
+    return {
+        **reading,
+        "process_cpu_ns": used.cpu_ns,
+        "voluntary_switches": used.voluntary,
+        "involuntary_switches": used.involuntary,
+    }
 
 
 class Followed:
@@ -399,9 +373,9 @@ class Followed:
         self._told: set[int] = set()
         self._looked_s = 0.0
         self._threads = 0
-        self._settled: Any = None
+        self._settled: Population | None = None
 
-    def find(self, volume: Message, *, search: bool = False) -> bool:
+    def find(self, volume: Totals, *, search: bool = False) -> bool:
         """Tell the collector of processes that it cannot have seen coming, and note everybody's name.
 
         /proc is searched only when a process may have come or gone: that takes CPU time from whoever is
@@ -440,18 +414,18 @@ class Followed:
         # With none left alive, the end of any of them is the answer: it has come.
         return next((pid for pid in self.pids if processes.is_alive(pid)), min(self.pids, default=None))
 
-    def _may_have_changed(self, volume: Message) -> bool:
+    def _may_have_changed(self, volume: Totals) -> bool:
         how = self._target.how
         old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
         return how == "cgroup" or old or _population(volume) != self._settled
 
-    def look_at_new(self, volume: Message) -> None:
+    def look_at_new(self, volume: Totals) -> None:
         """The clocks of processes that have begun since, as the hooks on fork and exec saw."""
         by_exec = self._target.how == "comm"
         new = self.cpu.new_among(pid for pid, by_fork in volume["processes"] if by_fork or by_exec)
         self.cpu.glance(new, fresh=True, counted=True)
 
-    def threads(self, volume: Message) -> int:
+    def threads(self, volume: Totals) -> int:
         """Of all its processes, also those nobody has looked for yet; the most at the ends of a segment.
 
         Each may be inside one call there.
@@ -460,7 +434,7 @@ class Followed:
         before, self._threads = self._threads, sum(len(processes.threads(pid)) for pid in known)
         return max(before, self._threads)
 
-    def same_processes(self, volume: Message) -> bool:
+    def same_processes(self, volume: Totals) -> bool:
         """Whether none has come or gone since they were looked for; their threads may."""
         return self._settled is not None and _population(volume)[1:] == self._settled[1:]
 
@@ -488,7 +462,7 @@ class Followed:
             self.perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
 
 
-def _population(volume: Message) -> tuple[Any, ...]:
+def _population(volume: Totals) -> Population:
     """What changes whenever a thread or process of the target is made or ends: the hooks see both."""
     totals = volume["totals"]
     return totals["births"], totals["exits"], sorted(volume["processes"])

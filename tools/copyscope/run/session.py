@@ -1,7 +1,8 @@
-"""One run, of our traffic or of a program. A segment: mark, attach, mark, wait, mark, detach, mark.
+"""One run, of our traffic or of a program: from its plan to what it leaves behind (record/session_result.py).
 
-Function hooks come before the last blocks and stay: closed, they do nothing, and the collector leaves them to
-a process that nobody waits for (src/collector/main.c).
+A segment: mark, attach, begin, wait, end, detach, mark. Function hooks come before the last blocks and stay:
+closed, they do nothing, and the collector leaves them to a process that nobody waits for
+(src/collector/main.c).
 
 A run that fails half-way keeps what it measured: the raw record then has the errors in run.errors, and the
 sections that could not be reported any more are null. No arithmetic on results.
@@ -14,12 +15,11 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from copyscope.errors import AbandonedError, describe
 from copyscope.machine import fingerprint
@@ -27,11 +27,12 @@ from copyscope.machine.clock import read_clock
 from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import Segment
-from copyscope.plan.tier import Tier
-from copyscope.record.segments import WARM_UP
+from copyscope.plan.tier import gated
+from copyscope.record.segments import WARM_UP, Record
+from copyscope.record.session_result import Mark, Raw
+from copyscope.record.two_hosts import Message
 from copyscope.run import processes
-from copyscope.run.child import UNHEARD, Child, Elsewhere, Message, Program
-from copyscope.run.counters import Counter
+from copyscope.run.child import UNHEARD, Child, Elsewhere, Program
 from copyscope.run.perf_stat import PerfStat
 
 # Trying every function hook takes seconds on an old kernel under emulation, and so does attaching or
@@ -43,9 +44,6 @@ SLOW_S = 2.0
 GONE_S = 10.0
 # What a program that is asked to stop may take before its report is given up.
 STOP_S = 10.0
-
-# What each side has moved and used so far, at one moment.
-Mark = Mapping[str, Message]
 
 
 class Steps(Protocol):
@@ -106,132 +104,89 @@ def slowly(steps: Steps, step: str) -> Iterator[None]:
 
 
 @dataclass
-class Raw:
-    """What a run leaves behind, however it ends."""
+class Setup:
+    """What a session and its subject work with: the plan, what was started, what was read so far."""
 
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-    # index, block and phase, and as `marks` the four of a segment.
-    segments: list[Any] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    interrupted: bool = False
-    tier: Tier | None = None
-    # In which segments the kernel counts bytes.
-    bytes_phase: str | None = None
-    topology: dict[str, Any] | None = None
-    machine: dict[str, Any] | None = None
-    # Of a run on two hosts: what is known of each.
-    places: dict[str, Any] | None = None
-    # Of traffic of our own: the CPUs of each side.
-    placement: dict[str, list[dict[str, Any]]] | None = None
-    # What a topology that was to be kept is called.
-    kept: Any = None
-    # Of the sides that are programs of ours.
-    reports: dict[str, Message | None] = field(default_factory=dict)
-    collector: Message | None = None
-    counters: dict[str, Any] = field(default_factory=dict)
-    # What the machine had done when the first measured segment began, and when the last was over.
-    loads: list[dict[str, Any]] = field(default_factory=list)
-    wall_s: float = 0.0
+    plan: RunPlan
+    raw: Raw = field(default_factory=Raw)
+    # Whatever is to end with the run.
+    until: ExitStack = field(default_factory=ExitStack)
+    collector: Program = field(init=False)
+    # Programs of ours that are asked for a report.
+    children: list[Child] = field(default_factory=list)
+    # What counts each side's events.
+    perfs: dict[str, PerfStat] = field(default_factory=dict)
+
+    def spawn(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> Child:
+        """A program of ours, which ends with the run."""
+        child = Child(name, argv, at)
+        self.until.callback(child.end)
+        return child
 
 
 class Subject(ABC):
-    """Who is measured: traffic of our own (traffic.py), or a program (program.py)."""
+    """Who is measured: traffic of our own (traffic.py), or a program (program.py).
 
-    # Whether the CPU time of every process that we have started and that has ended is our own.
-    owns_children = True
+    It knows the session's setup, which prepare() is given, and nothing of the session.
+    """
 
-    def __init__(self, raw: Raw) -> None:
-        self.raw = raw
-        self.session: Session
-        # Programs of ours that are asked for a report.
-        self.children: list[Child] = []
-        # What counts each side's events.
-        self.perfs: dict[str, PerfStat] = {}
-
-    def arguments(self) -> list[str]:
-        """The collector's options."""
-        return []
-
-    def start_collector(self, argv: list[str]) -> Program:
-        """One here; a subject on two hosts has one on each. `argv` is that of one here."""
-        return self.session.spawn("collector", argv)
-
-    def load_elsewhere(self) -> dict[str, Any] | None:
-        """What the CPUs of other machines have done; None where they are those of this one."""
-        return None
+    setup: Setup
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Whatever can be done while the collector loads its programs."""
+    def prepare(self, setup: Setup) -> None:
+        """Start the collector, and do all that can be done while it loads its programs."""
 
     @abstractmethod
-    def start(self, plan: RunPlan, collector: Program) -> None:
-        """Whatever is to be done before the first segment."""
+    def start(self) -> None:
+        """The collector is ready: tell it whom to measure."""
 
     def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
         """Those that are to be measured; each has been when the next one is asked for."""
         return iter(planned)
 
     @abstractmethod
-    def probes(self, phase: str) -> tuple[str, ...]:
-        """What is attached in a segment of this phase."""
+    def mark(self, closed: Message | None = None) -> Mark:
+        """Before anything is attached for a segment; or after, when the collector has `closed` all of it."""
 
     @abstractmethod
-    def before(self) -> Mark:
-        """Before anything is attached for a segment."""
-
-    def counting(self) -> None:  # noqa: B027 (most have nothing to do)
-        """perf counts from now on."""
+    def begin(self, segment: Segment, opened: Message | None) -> Mark:
+        """The segment begins. `opened`: what the collector said when all was attached; None: nothing was."""
 
     @abstractmethod
-    def begin(self, opened: Message) -> Mark:
-        """The segment begins. `opened`: what the collector said when all was attached."""
-
-    @abstractmethod
-    def run(self, segment: Segment) -> None:
-        """Let its time pass."""
-
-    @abstractmethod
-    def end(self) -> Mark:
-        """The segment ends."""
-
-    @abstractmethod
-    def after(self, closed: Message) -> Mark:
-        """When all that was attached for it is gone again. `closed`: what the collector said then."""
-
-    def has_ended(self) -> bool:
-        """Whether all that could be measured has ended."""
-        return False
+    def end(self, segment: Segment) -> Mark:
+        """Let its time pass; it ends."""
 
     @abstractmethod
     def pids(self) -> Iterable[int]:
-        """Its processes."""
+        """Its processes, or their threads."""
 
-    def finish(self) -> None:  # noqa: B027 (most have nothing to do)
-        """All has been reported."""
+    def ended_ns(self) -> int:
+        """CPU time of children of ours that have ended and were its own."""
+        return 0
+
+    def load(self) -> Record | None:
+        """What the CPUs of other machines have done so far; None where they are those of this one."""
+        return None
+
+    def finish(self, *, failed: bool) -> None:  # noqa: B027 (most have nothing to do)
+        """All has been reported. `failed`: before all was measured."""
 
 
 class Session:
-    """Holds the collector, and with its subject all else that a run starts; perform() is the fixed order."""
+    """One run from its plan to what it leaves behind; perform() is the fixed order."""
 
     def __init__(
         self, plan: RunPlan, subject: Subject, steps: Steps, meanwhile: Callable[[], object] | None = None
     ) -> None:
         """`meanwhile` is called while the collector loads its programs, which takes a quarter of a second."""
-        self.plan = plan
+        self.setup = Setup(plan)
         self.subject = subject
         self.steps = steps
-        self.raw = subject.raw
-        subject.session = self
-        self.collector: Program
-        self.until = ExitStack()
-        self.failed = False
+        self.raw = self.setup.raw
         self.began_s = 0.0
         self._meanwhile = meanwhile
         self._cpus: frozenset[int] = frozenset()
-        self._hooked = False
-        # CPU time of helpers that have ended, where that of all children is not ours.
-        self._ended_ns = 0
+        self._hooked = self._failed = False
 
     def perform(self, hold: Callable[[], object] = lambda: None) -> Raw:
         """Run to the end, or as far as it goes. Raises only when nothing at all could be measured.
@@ -239,7 +194,7 @@ class Session:
         `hold` is called when nothing more will be: a signal is to interrupt no report.
         """
         self.began_s, times = time.monotonic(), fingerprint.cpu_times()
-        with self.until:
+        with self.setup.until:
             try:
                 try:
                     self._set_up()
@@ -256,7 +211,7 @@ class Session:
                 # Also what nobody has foreseen: what was measured is worth more.
                 if not self._has_measured():
                     raise
-                self.failed = True
+                self._failed = True
                 self._note(describe(error))
             try:
                 self._collect_reports()
@@ -277,85 +232,70 @@ class Session:
     def _has_measured(self) -> bool:
         return any(segment["phase"] != WARM_UP for segment in self.raw.segments)
 
-    def spawn(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> Child:
-        """A program of ours, which ends with the run."""
-        child = Child(name, argv, at)
-        self.until.callback(child.end)
-        return child
+    # -- set up ---------------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
+        setup = self.setup
         self.steps.prepare("loading the BPF programs")
-        self.collector = self.subject.start_collector([*self.plan.collector(), *self.subject.arguments()])
-        self.subject.prepare()
+        self.subject.prepare(setup)
         if self._meanwhile is not None:
             self._meanwhile()
         with slowly(self.steps, "loading the BPF programs"):
-            hooks = self.collector.expect("ready", LOAD_S)["hooks"]
-        self.plan, self.raw.tier = self.plan.on_this_kernel(hooks)
-        if self.plan.gate is not None:
-            self.raw.tier = self.raw.tier.gated(self.plan.gate)
-        self.raw.bytes_phase = next(
-            (phase for phase, names in self.plan.probes.items() if "bytes" in names), None
-        )
-        self.subject.start(self.plan, self.collector)
+            hooks = setup.collector.expect("ready", LOAD_S)["hooks"]
+        plan, tier = setup.plan.on_this_kernel(hooks)
+        setup.plan, self.raw.tier = plan, tier if plan.gate is None else gated(tier, plan.gate)
+        self.raw.bytes_phase = next((phase for phase, names in plan.probes.items() if "bytes" in names), None)
+        if isinstance(plan.segments, tuple):
+            self.steps.expect(len(plan.segments))
+        self.steps.prepare("attaching")
+        self.subject.start()
+
+    # -- measure --------------------------------------------------------------------------------------
 
     def _run_segments(self) -> None:
-        wait_for_earlier_hooks()
-        self.raw.loads.append(self._read_end())
-        for segment in self.subject.segments(self.plan.segments):
+        for segment in self.subject.segments(self.setup.plan.segments):
+            if segment.phase == WARM_UP:
+                self.steps.prepare("warming up")
+                self.measure(segment)
+                continue
+            if not self.raw.loads:
+                wait_for_earlier_hooks()
+                self.raw.loads.append(self._read_end())
             self.steps.begin(f"{segment.phase} segment")
             self.measure(segment)
             self.steps.done()
 
-    def hook(self, phase: str) -> bool:
-        """Attach function hooks before the first segment that wants them; whether this is the first."""
-        first = phase in EXACT and not self._hooked
-        if first:
-            self._hooked = True
-            _going.append(os.dup(self.collector.fileno()))
-            with slowly(self.steps, "attaching the hooks of functions"):
-                self.collector.ask("open unarmed", "opened", SWITCH_S)
-                self.collector.ask("close", "closed", SWITCH_S)
-        return first
-
-    def _read_end(self) -> dict[str, Any]:
-        """The load at one end of the run, and the clock of the CPUs, where they are this machine's."""
-        load = self.read_load()
-        return load | {"clock": read_clock(self._cpus) if self._cpus else None}
-
-    def read_load(self) -> dict[str, Any]:
-        """What the CPUs that the subject may use have done so far, and copyscope.
-
-        Of many CPUs, what others do on those that it may not use is no matter.
-        """
-        elsewhere = self.subject.load_elsewhere()
-        if elsewhere is not None:
-            return elsewhere
-        own = [self.collector.pid, *(perf.pid for perf in self.subject.perfs.values() if perf.pid)]
-        self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
-        own_ns = _own_cpu_ns(own, ended=self.subject.owns_children) + self._ended_ns
-        return fingerprint.read_load(own_ns, self._cpus)
-
-    def end_perf(self, perf: PerfStat) -> dict[str, Counter]:
-        """What it has counted so far; it ends before the run does."""
-        if not self.subject.owns_children and perf.pid:
-            self._ended_ns += processes.cpu_ns(perf.pid) or 0
-        return perf.finish()
-
     def measure(self, segment: Segment) -> None:
-        """One segment, of whatever the subject has attached for its phase."""
-        subject, probes = self.subject, self.subject.probes(segment.phase)
-        before = subject.before()
+        """One segment, with whatever its phase has attached."""
+        subject, probes = self.subject, segment.probes
+        if probes is None:
+            probes = self.setup.plan.probes.get(segment.phase, ())
+        if not self._hooked and len(probes) == 1 and probes[0] in EXACT:
+            self._hook()
+        before = subject.mark()
         with self.attached(segment.phase, probes) as said:
-            begin = subject.begin(said.get("opened", {}))
+            begin = subject.begin(segment, said.get("opened"))
             if probes == ("functions",):
                 # They begin to count at one moment, not while one after the other is attached.
                 before = begin
-            subject.run(segment)
-            end = subject.end()
-        after = subject.after(said.get("closed", {})) if probes else end
-        named = {"index": segment.index, "block": segment.block, "phase": segment.phase}
-        self.raw.segments.append({**named, "marks": (before, begin, end, after)})
+            end = subject.end(segment)
+        after = subject.mark(said["closed"]) if "closed" in said else end
+        self.raw.segments.append(
+            {
+                "index": segment.index,
+                "block": segment.block,
+                "phase": segment.phase,
+                "marks": (before, begin, end, after),
+            }
+        )
+
+    def _hook(self) -> None:
+        """Attach function hooks, once, before the first segment that wants them."""
+        self._hooked = True
+        _going.append(os.dup(self.setup.collector.fileno()))
+        with slowly(self.steps, "attaching the hooks of functions"):
+            self.setup.collector.ask("open unarmed", "opened", SWITCH_S)
+            self.setup.collector.ask("close", "closed", SWITCH_S)
 
     @contextlib.contextmanager
     def attached(self, phase: str, probes: tuple[str, ...]) -> Iterator[dict[str, Message]]:
@@ -363,39 +303,54 @@ class Session:
         said: dict[str, Message] = {}
 
         def switch(command: str, event: str) -> None:
-            said[event] = {}
             if probes:
                 with slowly(self.steps, f"{phase}: waiting until its hooks are {event}"):
-                    said[event] = self.collector.ask(command, event, SWITCH_S)
+                    said[event] = self.setup.collector.ask(command, event, SWITCH_S)
 
         switch(f"open {','.join(probes)}", "opened")
-        counting = self._counting(phase)
-        for perf in counting:
+        for perf in self._counting(phase):
             perf.enable()
-        if counting:
-            self.subject.counting()
         try:
             yield said
         finally:
-            # perf ends by itself when the last process has: its counts are whole then.
-            counting = self._counting(phase)
-            if counting and not self.subject.has_ended():
-                for perf in counting:
-                    perf.disable()
+            for perf in self._counting(phase):
+                perf.disable()
             switch("close", "closed")
 
     def _counting(self, phase: str) -> list[PerfStat]:
-        return list(self.subject.perfs.values()) if "ledger" in phase else []
+        return list(self.setup.perfs.values()) if "ledger" in phase else []
+
+    def _read_end(self) -> Record:
+        """The load at one end of the run, and the clock of the CPUs, where they are this machine's."""
+        load = self.read_load()
+        return load | {"clock": read_clock(self._cpus) if self._cpus else None}
+
+    def read_load(self) -> Record:
+        """What the CPUs that the subject may use have done so far, and copyscope.
+
+        Of many CPUs, what others do on those that it may not use is no matter.
+        """
+        elsewhere = self.subject.load()
+        if elsewhere is not None:
+            return elsewhere
+        self._cpus = self._cpus or fingerprint.usable_cpus(self.subject.pids())
+        helpers = [self.setup.collector.pid, *(perf.pid for perf in self.setup.perfs.values() if perf.pid)]
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended_ns = round((ended.ru_utime + ended.ru_stime) * 1e9) - self.subject.ended_ns()
+        running_ns = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in helpers)
+        return fingerprint.read_load(running_ns + ended_ns, self._cpus)
+
+    # -- end ------------------------------------------------------------------------------------------
 
     def _collect_reports(self) -> None:
         """Each child that still runs says what it knows; one that has ended is named, and what fails."""
         self._try(lambda: self.raw.loads.append(self._read_end()))
-        for side, perf in self.subject.perfs.items():
+        for side, perf in self.setup.perfs.items():
             self._try(partial(self._count, side, perf))
-        for child in self.subject.children:
+        for child in self.setup.children:
             self.raw.reports[child.name] = self._report(child, "stop")
-        self.raw.collector = self._report(self.collector, "report")
-        self._try(self.subject.finish)
+        self.raw.collector = self._report(self.setup.collector, "report")
+        self._try(lambda: self.subject.finish(failed=self._failed))
 
     def _try(self, step: Callable[[], object]) -> None:
         try:
@@ -418,12 +373,3 @@ class Session:
 
     def _note(self, error: str) -> None:
         self.raw.errors += [error] * (error not in self.raw.errors)
-
-
-def _own_cpu_ns(children: Iterable[int], *, ended: bool) -> int:
-    """CPU time of this process, of the children named, and (`ended`) of all that have ended so far."""
-    spent = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in children)
-    if ended:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent += round((used.ru_utime + used.ru_stime) * 1e9)
-    return spent

@@ -83,7 +83,10 @@ class Target:
         if self.comm is not None:
             argv += ["--comm", self.comm[: processes.COMM_MAX]]
         if self.cgroup is not None:
-            argv += ["--cgroup", f"{self.cgroup.stat().st_ino}:{cgroup_level(self.cgroup)}"]
+            mount = _mount_of(self.cgroup)
+            assert mount is not None  # find_cgroup has looked
+            level = len(self.cgroup.relative_to(mount).parts)
+            argv += ["--cgroup", f"{self.cgroup.stat().st_ino}:{level}"]
         if self.netns is not None:
             argv += ["--netns", str(self.netns.stat().st_ino)]
         return argv
@@ -179,13 +182,6 @@ def _is_netns(path: Path) -> bool:
         return False
     finally:
         os.close(handle)
-
-
-def cgroup_level(path: Path) -> int:
-    """How deep it lies: the root is 0."""
-    mount = _mount_of(path)
-    assert mount is not None  # find_cgroup has looked
-    return len(path.relative_to(mount).parts)
 
 
 def _mount_of(path: Path) -> Path | None:

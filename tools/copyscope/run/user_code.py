@@ -17,15 +17,16 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from copyscope.errors import RunError
+from copyscope.record.session_result import Record
 from copyscope.run.elf import DT_NEEDED, DT_SONAME, SHT_DYNSYM, SHT_SYMTAB, ElfFile
 from copyscope.run.processes import PROC, Seldom, read_file
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
 
-Row = dict[str, Any]
 # A file that anybody may have made, and the memory of a process that may be gone.
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
 
@@ -61,7 +62,7 @@ class File:
     name: str
     pid: int
     mapping: Mapping
-    opened: Any = None
+    opened: FileIO | None = None
     elf: ElfFile | None = None
     why: str | None = None
     is_read: bool = False
@@ -97,7 +98,10 @@ class File:
 
     def header(self) -> ElfFile:
         """Its header and the places of its tables."""
-        self.elf = self.elf or ElfFile(lambda at, count: os.pread(self.opened.fileno(), count, at))
+        if self.elf is None:
+            assert self.opened is not None  # else it is read already
+            descriptor = self.opened.fileno()
+            self.elf = ElfFile(lambda at, count: os.pread(descriptor, count, at))
         return self.elf
 
     def choices(self) -> list[tuple[int, int]]:
@@ -158,14 +162,14 @@ class UserCode:
             if one.inode and key not in self._files and len(self._files) < FILES_MAX:
                 self._files[key] = File.of(pid, one)
 
-    def name(self, samples: Iterable[Row]) -> None:
+    def name(self, samples: Iterable[Record]) -> None:
         """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why."""
         for row in samples:
             if "pid" in row:
                 row.update(self._found(row["pid"], row["address"]))
 
-    def _found(self, pid: int, address: int) -> Row:
-        found: Row = {"copy": None, "code": "?", "build_id": None, "unknown": None}
+    def _found(self, pid: int, address: int) -> Record:
+        found: Record = {"copy": None, "code": "?", "build_id": None, "unknown": None}
         if pid not in self._mapped:
             self._look_at(pid)
         if pid not in self._mapped:
