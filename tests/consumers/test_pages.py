@@ -53,7 +53,7 @@ def test_the_report(page: str, width: int, dark: bool) -> None:
 @pytest.mark.parametrize("kind", ["run", "watched"])
 def test_the_page_of_a_run(kind: str, width: int, dark: bool, tmp_path: Path) -> None:
     file = tmp_path / "run.html"
-    file.write_bytes(FORMATS["html"](runs()[kind]))
+    file.write_bytes(FORMATS["html"].make(runs()[kind]))
     found = look(file.as_uri(), width=width, dark=dark, axe=True, ask=CUT, name=f"{kind}-{width}")
     assert (found["messages"], found["findings"]) == ([], [])
     assert found["said"] <= 0

@@ -8,7 +8,7 @@ from profiling import record_of
 
 def test_stacks_of_a_run_add_up_to_its_ledger() -> None:
     record = record_of("--impl", "one_copy", "--duration", "1", "--frequency", "999", "--stacks")
-    folded = [line.rsplit(" ", 1) for line in FORMATS["folded"](record).decode().splitlines()]
+    folded = [line.rsplit(" ", 1) for line in FORMATS["folded"].make(record).decode().splitlines()]
     copied = [stack for stack, _ in folded if stack.endswith("_copy_from_iter")]
     assert copied and all("tcp_sendmsg" in stack and stack.startswith("sender;") for stack in copied)
     spent = sum(row["cpu_ns"] or 0 for row in (*record["ledger"], *record["stages"]))

@@ -111,14 +111,14 @@ def test_costs_are_the_rows_of_the_ledger(record: Record) -> None:
 
 
 def test_folded_is_stacks_and_nanoseconds(record: Record) -> None:
-    lines = dict(line.rsplit(" ", 1) for line in FORMATS["folded"](record).decode().splitlines())
+    lines = dict(line.rsplit(" ", 1) for line in FORMATS["folded"].make(record).decode().splitlines())
     stack = "sender;do_syscall_64;tcp_sendmsg;tcp_sendmsg_locked;_copy_from_iter"
     copy_in = next(row for row in record["ledger"] if row["account"] == "copy_in")
     assert int(lines[stack]) == round(copy_in["cpu_ns"] * 30 / 40)
 
 
 def test_pprof_has_two_values_and_labels(record: Record) -> None:
-    found = list(fields(gzip.decompress(FORMATS["pprof"](record))))
+    found = list(fields(gzip.decompress(FORMATS["pprof"].make(record))))
     strings = [value.decode() for field, value in found if field == 6]
     assert strings[0] == ""
     kinds = [{key: strings[at] for key, at in fields(value)} for field, value in found if field == 1]
@@ -150,7 +150,7 @@ def test_pprof_has_two_values_and_labels(record: Record) -> None:
 @pytest.mark.skipif(PPROF is None, reason="no pprof here: go build -o pprof cmd/pprof, and name it in PPROF")
 def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(FORMATS["pprof"](record))
+    file.write_bytes(FORMATS["pprof"].make(record))
     argv = [str(PPROF), "-top", "-sample_index=cpu", str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20)
     assert re.search(r"_copy_from_iter$", done.stdout, re.MULTILINE)
@@ -158,7 +158,7 @@ def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
 
 def test_openmetrics_is_its_grammar(record: Record) -> None:
     """OpenMetrics 1.0: the ABNF of a line; families in one piece."""
-    text = FORMATS["openmetrics"](record).decode()
+    text = FORMATS["openmetrics"].make(record).decode()
     assert text.endswith("# EOF\n") and text.count("# EOF") == 1
     sample = re.compile(r'([a-z_]+)\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\} [0-9.e+-]+')
     seen: list[str] = []
@@ -180,7 +180,7 @@ def test_openmetrics_is_its_grammar(record: Record) -> None:
 
 
 def test_tables_have_every_row(record: Record) -> None:
-    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"](record).decode())))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(record).decode())))
     assert len(lines) == len(record["ledger"]) + len(record["stages"])
     row = next(one for one in record["ledger"] if one["account"] == "copy_in")
     line = next(one for one in lines if one["name"] == "copy_in")
@@ -188,7 +188,7 @@ def test_tables_have_every_row(record: Record) -> None:
 
 
 def test_a_flame_graph_is_as_wide_as_its_time(record: Record) -> None:
-    root = ET.fromstring(FORMATS["flamegraph"](record))
+    root = ET.fromstring(FORMATS["flamegraph"].make(record))
     name = "{http://www.w3.org/2000/svg}"
     widths: dict[str, float] = defaultdict(float)
     for box in root.iter(f"{name}g"):
@@ -206,8 +206,8 @@ def test_every_record_can_be_exported(kind: str) -> None:
     if kind == "nothing sampled":
         raw["samples"] = []
     record = derive(raw)
-    for name in FORMATS:
-        assert FORMATS[name](record) or (kind, name) == ("nothing sampled", "folded")
+    for name, chosen in FORMATS.items():
+        assert chosen.make(record) or (kind, name) == ("nothing sampled", "folded")
 
 
 def test_without_pyarrow_the_next_step_is_said(
@@ -225,9 +225,9 @@ def test_show_writes_an_export(
     file = tmp_path / "run.json"
     store.write(record, file)
     assert show.main([str(file), "--export", "csv"]) == 0
-    assert capsysbinary.readouterr().out == FORMATS["csv"](record)
+    assert capsysbinary.readouterr().out == FORMATS["csv"].make(record)
     assert show.main([str(file), "--export", "pprof", "--out", str(tmp_path / "x.pb.gz")]) == 0
-    assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"](record)
+    assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"].make(record)
     store.write({key: value for key, value in record.items() if key != "stacks"}, file)
     assert show.main([str(file), "--export", "folded"]) == 0
     assert b"no stacks in this record" in capsysbinary.readouterr().err

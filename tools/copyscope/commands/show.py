@@ -17,8 +17,6 @@ from copyscope.render.console import make_console, print_lines, report_width
 from copyscope.render.simulated import simulated_lines
 from copyscope.render.summary import render_summary
 
-STACKS = ("folded", "flamegraph", "pprof")
-BINARY = ("pprof", "parquet")
 EXAMPLES = """\
 examples:
   copyscope show run.json                      one screen; -v is everything
@@ -31,8 +29,7 @@ examples:
 A record is what `--json run.json` or `--out DIR` of run, watch, advise and simulate keeps.
 """
 OPTIONS = """
---export FORMAT         html, a page to be sent to a colleague; for other tools stacks (folded, pprof, or
-                        flamegraph, which is an SVG), or the rows (openmetrics, parquet, csv)
+--export FORMAT         {formats}
 --out FILE              write the export to FILE instead of stdout
 --run ID                of many runs in FILE this one
 --explain               say what each line means
@@ -49,7 +46,8 @@ def parser() -> UsageParser:
     )
     made.add_argument("record", metavar="FILE", help="RUN.json, RUN.json.gz or RUNS.jsonl.gz")
     verbose = {"action": "count", "default": 0}
-    add(made, OPTIONS, export={"choices": tuple(exports.FORMATS)}, verbose=verbose)
+    formats = "; ".join(f"{name}: {one.what}" for name, one in exports.FORMATS.items())
+    add(made, OPTIONS.format(formats=formats), export={"choices": tuple(exports.FORMATS)}, verbose=verbose)
     return made
 
 
@@ -76,19 +74,20 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     if len(found) != 1 or "simulated" in found[0]:
         what = "modelled" if len(found) == 1 else f"{len(found)} runs"
         raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
+    chosen = exports.FORMATS[arguments.export]
     try:
-        made = exports.FORMATS[arguments.export](whole(found[0]))
+        made = chosen.make(whole(found[0]))
     except ModuleNotFoundError as error:
         raise RunError(
             f"--export {arguments.export}: {error.name} is missing: {what_to_add('report')}, or --export csv"
         ) from error
     except (ValueError, OverflowError) as error:
         raise RunError(f"{arguments.record}: --export {arguments.export}: {error}: measure again") from error
-    if arguments.export in STACKS and not found[0].get("stacks"):
+    if chosen.of_stacks and not found[0].get("stacks"):
         entry.say("no stacks in this record, one frame each: measure with --stacks")
     if arguments.out is not None:
         saving.save(Path(arguments.out), made)
-    elif sys.stdout.isatty() and arguments.export in BINARY:
+    elif sys.stdout.isatty() and not chosen.text:
         raise UsageError(f"--export {arguments.export}: not for a terminal: --out FILE, or > FILE")
     else:
         sys.stdout.buffer.write(made)

@@ -1,19 +1,30 @@
 """A saved record for other people's tools: each format in a file of its own, all from the same costs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from copyscope.record.segments import Record
 from copyscope.render.exports import flamegraph, openmetrics, page, pprof
 from copyscope.render.exports.costs import folded, table
 from copyscope.render.table_files import as_csv, as_parquet
 
-# Format -> what makes one of a whole record.
-FORMATS: dict[str, Callable[[Record], bytes]] = {
-    "html": page.write,
-    "folded": folded,
-    "flamegraph": flamegraph.draw,
-    "pprof": pprof.write,
-    "openmetrics": openmetrics.write,
-    "parquet": lambda record: as_parquet(table(record)),
-    "csv": lambda record: as_csv(table(record)),
+
+@dataclass(frozen=True)
+class Format:
+    """How one is made of a whole record, and what it is to whom chooses it."""
+
+    make: Callable[[Record], bytes]
+    what: str
+    of_stacks: bool = False
+    text: bool = True
+
+
+FORMATS = {
+    "html": Format(page.write, "a page to be sent to a colleague"),
+    "folded": Format(folded, "stacks as lines", of_stacks=True),
+    "flamegraph": Format(flamegraph.draw, "stacks as an SVG", of_stacks=True),
+    "pprof": Format(pprof.write, "stacks for go tool pprof", of_stacks=True, text=False),
+    "openmetrics": Format(openmetrics.write, "rows for Prometheus"),
+    "parquet": Format(lambda record: as_parquet(table(record)), "rows", text=False),
+    "csv": Format(lambda record: as_csv(table(record)), "rows"),
 }
