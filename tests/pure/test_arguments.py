@@ -32,6 +32,7 @@ from copyscope.plan.instruments import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.record import store as records
 from copyscope.run.target import find_cgroup, find_netns, parse_pids
+from copyscope.sweep.experiment_file import strategies
 
 LONG = "9" * 5000
 
@@ -289,3 +290,8 @@ def test_a_terminal_of_another_encoding() -> None:
 def test_columns_of_the_terminal_are_a_number() -> None:
     done = run("crossover", f"{paths.ROOT}/results/vm/quick --json -", environment={"COLUMNS": LONG})
     assert "Traceback" not in done.stderr
+
+
+def test_the_help_names_every_strategy() -> None:
+    said = profile_parser().format_help()
+    assert [name for name in strategies() if name not in said] == []

@@ -789,7 +789,7 @@ WRONG = [
     (["send", "--impl", "zerocpy"], "did you mean zero_copy"),
     (
         ["send", "--impl", "splice"],
-        "one of: null, one_copy, per_field, sendfile, two_copy, ",
+        f"one of: {', '.join(sorted(STRATEGIES))}",
     ),
     ([*SEND, "--push", "more"], "one_copy sends a message in one piece"),
     (["send", "--impl", "per_field", "--push", "late"], "none, more, cork"),
