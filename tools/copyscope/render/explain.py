@@ -9,22 +9,14 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.rows import CONTEXTS
 from copyscope.record.segments import Record
+from copyscope.render.account_words import WORDS
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, occurring
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # What a row of the first screen is, in one line of a terminal of 80 columns.
 IN_A_LINE = {
-    "gather": "the program copies the fields of a message into one buffer, then sends it",
-    "copy_in": "the send call copies the bytes from the program's memory into the kernel",
-    "pin": "no copy: the kernel holds the program's pages and sends from them",
-    "encrypt": "kTLS: the cipher reads plaintext and writes ciphertext into kernel pages",
-    "deferred": "the copy that zero-copy avoided, made after all, later than the send call",
-    "silent": "a copy on the way of which zero-copy's completion notices say nothing",
-    "completion": "the kernel tells the program which buffers it may use again",
-    "decrypt": "kTLS: the cipher opens what arrived",
-    "copy_out": "the receive call copies the bytes from the kernel into a program's memory",
-    "mapped": "no copy: pages of packets are mapped into the receiver's memory",
+    **{name: words.in_a_line for name, words in WORDS.items()},
     "syscall": "the way into the kernel and back: entry, file descriptor, security checks",
     "skb_alloc": "allocating, cloning and freeing packet buffers (sk_buff)",
     "tcp_ip": "segments, acknowledgements, windows, timers, routing",
@@ -39,31 +31,6 @@ IN_A_LINE = {
     "unattributed": "functions that no rule names, or whose caller (which decides) was not seen",
 }
 
-ACCOUNT_MEANING = {
-    "gather": "The program itself copies the fields of a message into one buffer before it sends. "
-    "Copy number one of a two-copy send; the kernel knows nothing of it. The program times it.",
-    "copy_in": "The kernel copies the bytes from the program's memory into its own socket buffer, inside "
-    "the send call. After it the program may reuse its buffer at once.",
-    "pin": "No copy: the kernel takes references on the program's pages and puts them into the packet. "
-    "It must find and hold every page and keep account of them, and that is what this row costs.",
-    "encrypt": "kTLS: the cipher reads plaintext and writes ciphertext into pages of the kernel. It is the "
-    "copy of such a connection: whole records are read where the program has them (pin), parts of one "
-    "are copied first (copy_in). With an offload a network card does it, and this row is empty.",
-    "deferred": "The copy that zero-copy avoided, made after all: the packet is about to reach a receiver "
-    "on the same machine, which could hold it for ever, so the kernel copies it into pages of its own.",
-    "silent": "A copy that the completion flag does not tell: the kernel needed the packet in another "
-    "form (for XDP, or in one piece) and copied it without saying so to the program.",
-    "completion": "The price of knowing when a buffer is free again: the kernel drops its references and "
-    "queues a notification, the program reads it from the socket's error queue.",
-    "decrypt": "kTLS: the cipher opens what arrived, into the receiver's memory where it can, else into "
-    "pages of the kernel that are copied out then (copy_out): with TLS 1.3 always, because only the opened "
-    "record says where it ends.",
-    "copy_out": "The kernel copies the bytes from the socket buffer into the receiver's memory, inside "
-    "the receive call. No send strategy can avoid it.",
-    "mapped": "No copy: TCP_ZEROCOPY_RECEIVE maps pages of packets into the receiver's memory, and takes "
-    "away those of the call before; every processor that runs the program must forget the old addresses. "
-    "Only whole pages can be mapped, the rest is copied (copy_out).",
-}
 
 STAGE_MEANING = {
     "syscall": "The way into the kernel and back: entry, file descriptor, security checks, exit.",
@@ -154,7 +121,7 @@ def explain_lines(record: Record, width: int) -> list[Text]:
         if here:
             contexts = [name for name in CONTEXTS if any(row["context"] == name for row in here)]
             places = "; ".join(WHERE_MEANING[name] for name in contexts)
-            text = f"{ACCOUNT_MEANING[account]} Ran {places}.{_doers(record, account)}"
+            text = f"{WORDS[account].meaning} Ran {places}.{_doers(record, account)}"
             lines += entry(account, text, width)
     stages = {row["stage"] for row in record["stages"] if row["samples"] or row["cpu_ns"]}
     for stage, meaning in STAGE_MEANING.items():

@@ -16,7 +16,7 @@ from copyscope.escaping import one_line
 from copyscope.grouping import grouped
 from copyscope.ledger import overhead
 from copyscope.record.segments import Record
-from copyscope.render import event_columns
+from copyscope.render import account_words, event_columns
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import has_screen, print_lines
 from copyscope.render.evidence import in_order
@@ -54,18 +54,7 @@ REST, ALL, OTHERS = "the rest", "all", "on the time of others"
 BESIDE = (ALL, OTHERS)
 # KiB that 10 Gb/s deliver in a second, each for so many ns of CPU time; in seconds, which is in CPUs.
 CORES_AT_10_GBPS = 10e9 / 8 / 1024 / 1e9
-COPIES = {
-    "gather": "program's own memcpy",
-    "copy_in": "copy into the kernel",
-    "pin": "page pinning",
-    "encrypt": "encryption",
-    "deferred": "late copy",
-    "silent": "hidden copy",
-    "completion": "completion notices",
-    "decrypt": "decryption",
-    "copy_out": "copy to the receiver",
-    "mapped": "pages mapped",
-}
+COPIES = {name: words.step for name, words in account_words.WORDS.items()}
 WORK = {
     "syscall": "system calls",
     "skb_alloc": "packet buffers",

@@ -13,6 +13,7 @@ from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
 from copyscope.ledger.share import FEWEST_SAMPLES
 from copyscope.record.instruments import Sample
 from copyscope.record.segments import samples_of
+from copyscope.render.account_words import WORDS
 from copyscope.render.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 from copyscope.taxonomy.misses import MISSES, in_full
@@ -23,19 +24,6 @@ Row = Mapping[str, Any]
 DITTO = '"'
 EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
 
-# What the name of an account stands for: the names are those of the record, and users' files have them.
-ACCOUNT_WORDS = {
-    "gather": "the program's own memcpy",
-    "copy_in": "copy into the kernel",
-    "pin": "pages pinned, no copy",
-    "encrypt": "the cipher: a copy that computes",
-    "deferred": "late copy, after the send",
-    "silent": "hidden copy, not reported",
-    "completion": "telling that pages are free",
-    "decrypt": "the cipher, on the way back",
-    "copy_out": "copy to the receiver",
-    "mapped": "pages mapped, no copy",
-}
 # keys of a row that may be unknown -> the column that shows them
 COLUMN_OF_KEY = {
     "ns_per_kib": "ns/KiB",
@@ -84,7 +72,7 @@ def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
         table.add(*_account_cells(row, per_kib, verbose=verbose))
     lines += table.lines(width)
     shown = dict.fromkeys(row["account"] for row in rows)
-    words = "; ".join(f"{name} = {ACCOUNT_WORDS[name]}" for name in shown)
+    words = "; ".join(f"{name} = {WORDS[name].ledger}" for name in shown)
     lines += wrap(words, width, indent=2, style="dim") if words else []
     lines += _unknown_lines(rows, width, verbose=verbose, events=not says_no_pmu(record))
     for column in MISSES:

@@ -12,6 +12,7 @@ from copyscope import units
 from copyscope.escaping import for_html, one_line
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.segments import Record
+from copyscope.render.account_words import WORDS
 from copyscope.render.ledger_table import occurring
 
 Row = Mapping[str, Any]
@@ -23,23 +24,6 @@ BOX_WIDTH, BOX_HEIGHT = 180, 56
 ROOM = 150  # between a box and the one below it: an arrow with lines of text beside it
 BORDER = 34  # of it above the border between programs and kernel
 LINE = 17
-TITLES = {
-    "gather": "gather: user memcpy",
-    "copy_in": "copy_in: copied into the kernel",
-    "pin": "pin: no copy, the packet refers to the pages",
-    "encrypt": "encrypt: the cipher's copy",
-    "deferred": "deferred: late copy",
-    "silent": "silent: hidden copy",
-    "completion": "completion: buffer is free again",
-    "decrypt": "decrypt: the cipher's copy",
-    "copy_out": "copy_out: copied to the program",
-    "mapped": "mapped: no copy, pages are mapped",
-}
-# How an arrow is drawn; what is not a copy is thin and dashed.
-KINDS = {
-    **dict.fromkeys(("gather", "copy_in", "encrypt", "decrypt", "copy_out"), "copy"),
-    **dict.fromkeys(("deferred", "silent"), "late"),
-}
 OWNERS = {"sender": "the sender's", "receiver": "the receiver's", "target": "the program's"}
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
@@ -91,10 +75,10 @@ def _steps(record: Record) -> dict[str, Step]:
     """Account -> its arrow, of the accounts that the record's ledger shows."""
     rows = occurring(record["ledger"])
     made = {}
-    for account, title in TITLES.items():
+    for account, words in WORDS.items():
         mine = [row for row in rows if row["account"] == account]
         if mine:
-            made[account] = Step(KINDS.get(account, "none"), [title, _amount(mine), *_shares(mine)])
+            made[account] = Step(words.arrow, [words.title, _amount(mine), *_shares(mine)])
     return made
 
 
@@ -302,7 +286,7 @@ def _box(x: float, y: float, title: str, below: str) -> list[str]:
 
 def _lines(x: float, y: float, lines: Iterable[str], anchor: str) -> list[str]:
     """Lines below each other; those that name an account are bold."""
-    names = set(TITLES.values())
+    names = {words.title for words in WORDS.values()}
     return [
         text(x, y + LINE * number, line, "name" if line in names else "", anchor)
         for number, line in enumerate(lines)

@@ -7,25 +7,12 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.record.segments import Record
+from copyscope.render.account_words import WORDS
 from copyscope.render.layout import heading, wrap
 from copyscope.render.ledger_table import deciding_symbols, flow_order, occurring
 
 BOX_WIDTH = 76
 MARGIN = "   "
-
-# What an account does to the byte, as the caption of its box.
-CAPTIONS = {
-    "gather": "COPY  gather: fields -> one buffer",
-    "copy_in": "COPY  copy_in: user -> socket buffer",
-    "pin": "no copy  pin: the packet refers to user pages",
-    "encrypt": "COPY  encrypt: the cipher writes into kernel pages",
-    "deferred": "COPY  deferred: user pages -> kernel pages",
-    "silent": "COPY  silent: packet -> another packet",
-    "decrypt": "COPY  decrypt: the cipher writes what it has opened",
-    "copy_out": "COPY  copy_out: socket buffer -> user",
-    "mapped": "no copy  mapped: pages of packets in the receiver's memory",
-    "completion": "no copy  completion: the buffer is free again",
-}
 
 
 def path_lines(record: Record, width: int) -> list[Text]:
@@ -85,10 +72,11 @@ def _step(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> It
 
 
 def _box(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Iterable[str]:
-    edge = "=" if CAPTIONS[account].startswith("COPY") else "-"
+    caption = WORDS[account].caption
+    edge = "=" if caption.startswith("COPY") else "-"
     rim = f"{MARGIN}+{edge * (BOX_WIDTH - 2)}+"
     yield rim
-    yield _inside(CAPTIONS[account])
+    yield _inside(caption)
     mine = [row for row in rows if row["account"] == account]
     for row in sorted(mine, key=lambda row: flow_order(account, row["side"], row["context"])):
         price = units.format_tenths(row["ns_per_kib"]) or units.NOT_AVAILABLE
