@@ -32,6 +32,7 @@ SUITES ?=
 EXTENT ?= all
 OLD ?= main
 IMAGE_ARGS ?=
+KEEP ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -210,7 +211,7 @@ check-dist: trusted ## What `make dist` made, used in roots without a compiler a
 	$(Q)tools/deps.sh run kernels distributions
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory dist
-	$(Q)PYTHONPATH=tests/kernels:tests/dist $(PYTHON) -P -B tests/dist/check_dist.py $(if $(filter command%,$(origin SUITES)),--suites $(SUITES)) $(if $(filter command%,$(origin KERNELS)),--kernels $(KERNELS))
+	$(Q)PYTHONPATH=tests/kernels:tests/dist $(PYTHON) -P -B tests/dist/check_dist.py $(KEEP) $(if $(filter command%,$(origin SUITES)),--suites $(SUITES)) $(if $(filter command%,$(origin KERNELS)),--kernels $(KERNELS))
 
 deps-consumers: artifacts .venv/.ready-test
 	$(Q)tools/deps.sh consumers

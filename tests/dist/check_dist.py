@@ -1,6 +1,6 @@
 """A release (`make dist`) where it is used: roots of distributions without a compiler, and other kernels.
 
-    make check-dist                          all of SUITES and KERNELS, into docs/reference/machines.md
+    make check-dist KEEP=--keep              all of SUITES and KERNELS, and what came of it into machines.md
     make check-dist SUITES=trixie KERNELS=   one of them; prints, and writes nothing
 
 In a root each form is installed, looks at the machine, measures, watches a program whose sends are known, and is
@@ -128,25 +128,30 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="A release in other roots, and on other kernels.")
     parser.add_argument("--suites", nargs="*", default=SUITES, help=", ".join(SUITES))
     parser.add_argument("--kernels", nargs="*", default=GUESTS, help=", ".join(GUESTS))
+    parser.add_argument("--keep", action="store_true", help="write results/releases, and the page of it")
     options = parser.parse_args(arguments)
     # So that what was made for the results is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    release, hooks = release_files(), hooks_here()
-    found = [check_suite(suite, release, hooks) for suite in options.suites]
-    found += [check_guest(kernel, DIST) for kernel in options.kernels]
+    release = release_files()
+    hooks = hooks_here() if options.suites else {}
+    found: list[dict[str, Any]] = []
+    for name in (*options.suites, *options.kernels):
+        one = check_guest(name, DIST) if name in GUESTS else check_suite(name, release, hooks)
+        found.append(one)
+        if options.keep:
+            keep(name, one, release)
     print(f"\n{release_table(found)}")
     problems = [f"{one['where']}: {problem}" for one in found for problem in one["problems"]]
     print("\n".join(problems))
-    if (options.suites, options.kernels) == (SUITES, GUESTS):
-        keep(found, release)
     return 1 if problems else 0
 
 
-def keep(found: Sequence[Mapping[str, Any]], release: Path) -> None:
-    """With the sizes of what was tried, and the page of it."""
+def keep(name: str, one: Mapping[str, Any], release: Path) -> None:
+    """As soon as it is there, with the sizes of what was tried."""
     packed = {path.name: path.stat().st_size for path in sorted(release.iterdir())}
-    made = {"made": datetime.now(UTC).strftime("%Y-%m-%d"), "kernel": os.uname().release}
-    RELEASES.write_text(json.dumps({**made, "packed": packed, "found": found}, indent=1) + "\n")
+    made = {"made": datetime.now(UTC).strftime("%Y-%m-%d"), "kernel": os.uname().release, "packed": packed}
+    RELEASES.mkdir(parents=True, exist_ok=True)
+    (RELEASES / f"{name}.json").write_text(json.dumps({**made, **one}, indent=1) + "\n")
     write_page()
 
 

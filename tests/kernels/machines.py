@@ -1,4 +1,4 @@
-"""docs/reference/machines.md, made of results/kernels, results/distributions and results/releases.json."""
+"""docs/reference/machines.md, made of results/kernels, results/distributions and results/releases."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from document import bullets, table
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "results" / "kernels"
 DISTRIBUTIONS = ROOT / "results" / "distributions"
-RELEASES = ROOT / "results" / "releases.json"
+RELEASES = ROOT / "results" / "releases"
 PAGE = ROOT / "docs" / "reference" / "machines.md"
 
 HEAD = """\
@@ -59,7 +59,7 @@ every byte, and leave no file. Seconds of an installation are without what it re
 with its Python packages, bytecode included. The kernel is this machine's. In guests (QEMU, emulated) the
 tarball does the same. jammy is Ubuntu 22.04, whose Python 3.10 is refused; its own python3.11 is then used.
 
-    make check-dist                                  all of the table
+    make check-dist KEEP=--keep                      all of the table
     make check-dist SUITES=trixie KERNELS="5.10"     some of it; writes nothing
 """
 
@@ -135,12 +135,13 @@ def page() -> str:
         problems = [problem for one in distributions for problem in one["problems"]]
         parts += [DISTRIBUTION, distribution_table(distributions), made]
         parts += ["Problems:\n", bullets(problems)] if problems else []
-    if RELEASES.exists():
-        found = json.loads(RELEASES.read_text())
-        made = f"Made on {found['made']}, on {found['kernel']}. "
-        made += ", ".join(f"{name}: {size / 1e6:.1f} MB" for name, size in found["packed"].items()) + ".\n"
-        problems = [f"{one['where']}: {problem}" for one in found["found"] for problem in one["problems"]]
-        parts += [RELEASE, release_table(found["found"]), made]
+    releases = [json.loads(path.read_text()) for path in sorted(RELEASES.glob("*.json"))]
+    if releases:
+        made = "".join(f"- {one['where']}: {one['made']}, on {one['kernel']}\n" for one in releases)
+        packed = releases[-1]["packed"].items()
+        made += "\nPacked: " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in packed) + ".\n"
+        problems = [f"{one['where']}: {problem}" for one in releases for problem in one["problems"]]
+        parts += [RELEASE, release_table(releases), made]
         parts += ["Problems:\n", bullets(problems)] if problems else []
     return "\n".join(parts)
 
