@@ -21,7 +21,7 @@ from copyscope.ledger.share import (
 )
 from copyscope.record.derived import AccountRow, Overhead, Sides, Spent, StageRow, Watching, Zerocopy
 from copyscope.record.instruments import Sample
-from copyscope.record.measured import Measured, Segment
+from copyscope.record.measured import Measured
 from copyscope.record.segments import measured, select, spliced_total, total, why_no_ledger, zerocopy_total
 from copyscope.record.watched import (
     ONE_EACH,
@@ -39,6 +39,47 @@ from copyscope.units import counted
 
 # a copy below this share of the sends is a remark, above it is the finding
 MOST_SENDS = 0.99
+# Accounts of which the phrases below name the part of all CPU time.
+SAID = ("gather", "copy_in", "copy_out", "pin", "completion", "deferred", "silent", "encrypt", "decrypt")
+# What happened to what was sent -> how it is said.
+PHRASES = {
+    "encrypted": (
+        "kTLS {tls}: the cipher takes {encrypt} to encrypt and {decrypt} to decrypt, the copies into "
+        "the kernel and out of it {copy_in} and {copy_out} of all CPU time"
+    ),
+    "late": "the copy was made anyway, later and {where}{late_by}, {deferred} of all CPU time: {why}",
+    "partly late": (
+        "{copied_sends} of {completed_sends} sends were copied after all, {where}{late_by}, "
+        "{deferred} of all CPU time: {why}"
+    ),
+    "on the way": (
+        "completions say zero-copy, yet the bytes were copied on the way{silent_by}, {silent} of all "
+        "CPU time: {why}"
+    ),
+    "by reference": (
+        "no copy on the way; taking the pages by reference and completing the sends costs {reference}"
+        " of all CPU time instead"
+    ),
+    "pages on the way": (
+        "{pages} went into the socket by reference, yet were copied on the way{silent_by}, {silent} "
+        "of all CPU time"
+    ),
+    "pages": (
+        "no copy into the kernel: {pages} by reference, {pin} of all CPU time; the copy out to the "
+        "receiver takes {copy_out}"
+    ),
+    "copied": (
+        "the copy into the kernel takes {copy_in} and the copy out to the receiver {copy_out} of all CPU time"
+    ),
+    "nothing": "nothing was sent: this is the price of the loop and the clock{cost}",
+}
+GATHERED = "the program's gather copy takes {gather}, "
+# On whose share it rests: what watching changed may not be more than that.
+RESTS_ON = {
+    **{"encrypted": "encrypt", "late": "deferred", "partly late": "deferred", "on the way": "silent"},
+    **{"by reference": "reference", "pages on the way": "silent", "pages": "pin", "copied": "copy_in"},
+    "nothing": None,
+}
 
 
 @dataclass(frozen=True)
@@ -77,80 +118,53 @@ def _of_own(story: Story, cost: Overhead) -> str:
     return f"{opening}: {text}{told}"
 
 
-def _probed(raw: Measured) -> list[Segment]:
-    return select(raw.run.segments, "ledger")
-
-
 def _finding(story: Story) -> tuple[str, Share | None]:
     """The finding and the share of CPU time that it rests on."""
-    zerocopy = story.zerocopy
-    if encrypts(story.raw):
-        return _encrypted(story)
-    if zerocopy is None or zerocopy.sends == 0:
-        return _spliced(story) if spliced_total(_probed(story.raw), "bytes") else _plain(story)
-    copied = (zerocopy.copied or 0) / zerocopy.completions if zerocopy.completions else 0.0
-    why = zerocopy.cause.sentence if zerocopy.cause else "cause not known"
-    if copied > 0:
-        opening = "the copy was made anyway, later and "
-        if copied < MOST_SENDS:
-            opening = f"{zerocopy.copied:,} of {zerocopy.completions:,} sends were copied after all, "
-        share = account_share(story, "deferred")
-        context = main_context(story.ledger, "deferred")
-        place = {"softirq": "in softirq", "process": "in a system call"}.get(context or "", "in the kernel")
-        who = doer(story.raw.samples, "deferred")
-        return f"{opening}{place}{who}, {spoken(share)} of all CPU time: {why}", share
-    if zerocopy.bytes_silent:
-        share = account_share(story, "silent")
-        return (
-            f"completions say zero-copy, yet the bytes were copied on the way"
-            f"{doer(story.raw.samples, 'silent')}, {spoken(share)} of all CPU time: {why}"
-        ), share
-    pin, completion = account_share(story, "pin"), account_share(story, "completion")
-    both = joined((pin, completion))
-    return (
-        "no copy on the way; taking the pages by reference and completing the sends costs "
-        f"{spoken(both)} of all CPU time instead"
-    ), both
+    found = which(story)
+    shares = {account: account_share(story, account) for account in SAID}
+    shares["reference"] = joined((shares["pin"], shares["completion"]))
+    said = {name: spoken(share) for name, share in shares.items()} | _facts(story)
+    gather = shares["gather"]
+    first = GATHERED.format(**said) if found == "copied" and gather and gather.high else ""
+    rests_on = RESTS_ON[found]
+    return first + PHRASES[found].format(**said), shares[rests_on] if rests_on else None
 
 
-def _encrypted(story: Story) -> tuple[str, Share | None]:
-    encrypt, decrypt = account_share(story, "encrypt"), account_share(story, "decrypt")
-    return (
-        f"kTLS {story.raw.asked.tls}: the cipher takes {spoken(encrypt)} to encrypt and "
-        f"{spoken(decrypt)} to decrypt, the copies into the kernel and out of it "
-        f"{spoken(account_share(story, 'copy_in'))} and {spoken(account_share(story, 'copy_out'))} "
-        "of all CPU time"
-    ), encrypt
+def which(story: Story) -> str:
+    """What happened to what was sent: a row of PHRASES."""
+    raw, zerocopy = story.raw, story.zerocopy
+    silent = cell(story.ledger, "silent")
+    if encrypts(raw):
+        return "encrypted"
+    if zerocopy is not None and zerocopy.sends:
+        if zerocopy.copied:
+            part = zerocopy.copied / (zerocopy.completions or 1)
+            return "late" if part >= MOST_SENDS else "partly late"
+        return "on the way" if zerocopy.bytes_silent else "by reference"
+    if spliced_total(select(raw.run.segments, "ledger"), "bytes"):
+        return "pages on the way" if silent else "pages"
+    return "copied" if sends(raw) else "nothing"
 
 
-def _spliced(story: Story) -> tuple[str, Share | None]:
-    memory = any(s.sender.send_syscalls.get("vmsplice") for s in story.raw.run.segments)
-    pages = "pages of the program's memory" if memory else "pages of a file"
-    if cell(story.ledger, "silent"):
-        share = account_share(story, "silent")
-        return (
-            f"{pages} went into the socket by reference, yet were copied on the way"
-            f"{doer(story.raw.samples, 'silent')}, {spoken(share)} of all CPU time"
-        ), share
-    share = account_share(story, "pin")
-    out = account_share(story, "copy_out")
-    return (
-        f"no copy into the kernel: {pages} by reference, {spoken(share)} of all CPU time; the copy "
-        f"out to the receiver takes {spoken(out)}"
-    ), share
-
-
-def _plain(story: Story) -> tuple[str, Share | None]:
-    if not sends(story.raw):
-        messages, spent_ns = total(_probed(story.raw), "sender", "messages"), cpu_time(story.raw, "sender").ns
-        cost = f", {spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
-        return f"nothing was sent: this is the price of the loop and the clock{cost}", None
-    copy_in, gather = account_share(story, "copy_in"), account_share(story, "gather")
-    first = f"the program's gather copy takes {spoken(gather)}, " if gather and gather.high else ""
-    return (
-        f"{first}the copy into the kernel takes {spoken(copy_in)} and the copy out to the receiver "
-        f"{spoken(account_share(story, 'copy_out'))} of all CPU time"
-    ), copy_in
+def _facts(story: Story) -> dict[str, str]:
+    """What the phrases name beside shares."""
+    raw, zerocopy = story.raw, story.zerocopy
+    memory = any(s.sender.send_syscalls.get("vmsplice") for s in raw.run.segments)
+    ledger = select(raw.run.segments, "ledger")
+    sent, spent_ns = total(ledger, "sender", "messages"), cpu_time(raw, "sender").ns
+    cause = zerocopy.cause if zerocopy else None
+    context = main_context(story.ledger, "deferred") or ""
+    return {
+        "tls": raw.asked.tls or "",
+        "pages": "pages of the program's memory" if memory else "pages of a file",
+        "cost": f", {spent_ns / sent:,.0f} ns of CPU time per message" if sent and spent_ns else "",
+        "copied_sends": f"{zerocopy.copied or 0:,}" if zerocopy else "",
+        "completed_sends": f"{zerocopy.completions or 0:,}" if zerocopy else "",
+        "where": {"softirq": "in softirq", "process": "in a system call"}.get(context, "in the kernel"),
+        "late_by": doer(raw.samples, "deferred"),
+        "silent_by": doer(raw.samples, "silent"),
+        "why": cause.sentence if cause else "cause not known",
+    }
 
 
 def account_share(story: Story, account: str) -> Share | None:
