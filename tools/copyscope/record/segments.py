@@ -21,20 +21,9 @@ WARM_UP: Final = "warmup"
 SHORTEST_LEDGER_NS = 50_000_000
 
 
-def segments_of(record: Record) -> list[Segment]:
-    """The segments of a record."""
-    return convert(record["run"]["segments"], list[Segment])
-
-
 def samples_of(record: Mapping[str, Any]) -> list[Sample]:
     """What was sampled."""
     return convert(record["samples"], list[Sample])
-
-
-def undisturbed(record: Record) -> list[Segment]:
-    """Those without instruments; where there are none, those of the ledger."""
-    segments = segments_of(record)
-    return select(segments, "unprobed") or select(segments, "ledger")
 
 
 def machine_of(raw: Measured, side: str) -> Machine:
