@@ -1,4 +1,4 @@
-"""docs/ARCHITECTURE.md: two walks through files that call each other. docs/dev/HOUSE.md: a row for each room."""
+"""docs/ARCHITECTURE.md: walks through files that call each other. docs/dev/HOUSE.md: a row for each room."""
 
 import ast
 import re
