@@ -141,11 +141,63 @@ _Static_assert(sizeof(struct peer) == 40, "peer");
 
 /* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
 struct zerocopy_socket {
-	/* The first send whose completion has not been seen. */
+	/* The first send whose completion has not been seen, the first that has not returned, the first whose notice is not read. */
 	__u32 next_id;
+	__u32 sent_id;
+	__u32 read_id;
+	__u32 protocol;
+	/* Its address: as a number to the verifier, which allows no arithmetic on the pointer. */
+	__u64 socket;
+	/* Since its first that was seen; and what of it was given back. */
+	__u64 sent_bytes;
+	__u64 back_bytes;
+};
+_Static_assert(sizeof(struct zerocopy_socket) == 40, "zerocopy_socket");
+
+/* One zero-copy send, until another comes to its place. */
+struct zerocopy_buffer {
+	__u64 socket;
+	__u64 returned_ns;
+	/* 0: the kernel has not given it back. */
+	__u64 noticed_ns;
+	/* What its socket had sent with it. */
+	__u64 bytes;
+	__u32 id;
 	__u32 pad;
 };
-_Static_assert(sizeof(struct zerocopy_socket) == 8, "zerocopy_socket");
+_Static_assert(sizeof(struct zerocopy_buffer) == 40, "zerocopy_buffer");
+/* A power of two. */
+#define BUFFERS_MAX 32768
+
+/* What is with the kernel: now, and at most at once. */
+enum flight {
+	FLIGHT_BUFFERS,
+	FLIGHT_BYTES,
+	FLIGHT_MOST_BUFFERS,
+	FLIGHT_MOST_BYTES,
+	FLIGHT_CNT,
+};
+/* By protocol; a power of two. */
+#define FLIGHT_SLOTS (8 * FLIGHT_CNT)
+_Static_assert(PROTOCOL_CNT <= 8, "FLIGHT_SLOTS");
+
+/* Zero-copy sends of one protocol. */
+struct buffer_cell {
+	__u64 sends;
+	__u64 given_back;
+	__u64 before_return;
+	__u64 read;
+	/* With the kernel yet when their socket was closed. */
+	__u64 closed;
+	/* With the flag: ENOBUFS, EAGAIN; and without SO_ZEROCOPY, where it means nothing. */
+	__u64 enobufs;
+	__u64 eagain;
+	__u64 without_option;
+	/* From the return of the send to the notice, and from there to its reading. */
+	__u64 latency[HIST_SLOTS];
+	__u64 reading[HIST_SLOTS];
+};
+_Static_assert(sizeof(struct buffer_cell) == 64 + 16 * HIST_SLOTS, "buffer_cell");
 
 /* Totals of a watched program that are no bytes. */
 enum watch_total {

@@ -6,22 +6,25 @@
 #include "bounded.bpf.h"
 #include "target.bpf.h"
 
+/* value > most, of values below 2^63: without a branch, each of which doubles what the verifier has to follow. */
+#define EXCEEDS(value, most) (((most) - (value)) >> 63)
+
 static __always_inline __u32 log2_floor(__u64 value)
 {
-	__u32 shift, result;
+	__u64 shift, result;
 
-	result = (value > 0xffffffff) << 5;
+	result = EXCEEDS(value, 0xffffffffULL) << 5;
 	value >>= result;
-	shift = (value > 0xffff) << 4;
+	shift = EXCEEDS(value, 0xffffULL) << 4;
 	value >>= shift;
 	result |= shift;
-	shift = (value > 0xff) << 3;
+	shift = EXCEEDS(value, 0xffULL) << 3;
 	value >>= shift;
 	result |= shift;
-	shift = (value > 0xf) << 2;
+	shift = EXCEEDS(value, 0xfULL) << 2;
 	value >>= shift;
 	result |= shift;
-	shift = (value > 0x3) << 1;
+	shift = EXCEEDS(value, 0x3ULL) << 1;
 	value >>= shift;
 	result |= shift;
 	return result | (value >> 1);

@@ -5,12 +5,17 @@
 #include "watched_sockets.bpf.h"
 
 #define MSG_ZEROCOPY 0x4000000
+#define EAGAIN 11
+#define ENOBUFS 105
 /* Of TCP's field nonagle (include/net/tcp.h). */
 #define TCP_NAGLE_OFF 1
 #define TCP_NAGLE_CORK 2
 #define SHUTDOWN_MASK 3
 
 struct zerocopy_map zerocopy_sockets SEC(".maps");
+struct buffer_map zerocopy_buffers SEC(".maps");
+struct buffer_cell_map buffer_cells SEC(".maps");
+__u64 zerocopy_flight[FLIGHT_SLOTS];
 
 struct volume_map volume_cells SEC(".maps");
 
@@ -25,16 +30,41 @@ __u64 sockmap_close;
 /* Send calls of which the socket took nothing. */
 __u64 send_errors[CALL_SLOTS * ERRNO_SLOTS];
 
+static __always_inline __u64 send_flags(const struct system_call *made)
+{
+	switch (made->call) {
+	case CALL_SENDTO:
+	case CALL_SENDMMSG:
+		return FOURTH_ARGUMENT(made);
+	case CALL_SENDMSG:
+		return THIRD_ARGUMENT(made);
+	default:
+		/* write(2) has none. */
+		return 0;
+	}
+}
+
 /*
  * As the program saw it: other calls give more than one message to the socket, or try again by themselves. A call that a signal
  * ended, and that may begin anew, has an error of the kernel's own (ERESTARTSYS).
  */
-static __always_inline void count_refused(__u32 call, long ret)
+static __always_inline void count_refused(const struct system_call *made, __u32 protocol, long ret)
 {
+	struct buffer_cell *buffers;
+	__u32 call = made->call;
 	__u64 error = -ret;
 
 	if (sends_message(call) && error < ERRNO_SLOTS)
 		add_atomic(&send_errors[BOUNDED(call * ERRNO_SLOTS + error, CALL_SLOTS * ERRNO_SLOTS)], 1);
+	if ((error != ENOBUFS && error != EAGAIN) || !(send_flags(made) & MSG_ZEROCOPY))
+		return;
+	buffers = buffer_cell_of(protocol);
+	if (!buffers)
+		return;
+	if (error == ENOBUFS)
+		buffers->enobufs++;
+	else
+		buffers->eagain++;
 }
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
@@ -51,20 +81,6 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	if (bytes > cell->largest_bytes)
 		cell->largest_bytes = bytes;
 	return cell;
-}
-
-static __always_inline __u64 send_flags(const struct system_call *made)
-{
-	switch (made->call) {
-	case CALL_SENDTO:
-	case CALL_SENDMMSG:
-		return FOURTH_ARGUMENT(made);
-	case CALL_SENDMSG:
-		return THIRD_ARGUMENT(made);
-	default:
-		/* write(2) has none. */
-		return 0;
-	}
 }
 
 /* A socket that a tracepoint has given is known to the verifier: loads do for what else takes a helper each. */
@@ -85,28 +101,36 @@ static __always_inline bool may_be_zerocopy(const struct sock *sk, bool given)
 }
 
 /* From its first send with zero-copy on. */
-static __always_inline void follow_completions(const struct sock *sk, __u32 protocol)
+static __always_inline void follow_completions(const struct sock *sk, __u32 protocol, __u64 bytes)
 {
 	/* The number that the kernel gave to this very send. */
-	struct zerocopy_socket *known, fresh = { .next_id = BPF_CORE_READ(sk, sk_zckey.counter) - 1 };
+	__u32 id = BPF_CORE_READ(sk, sk_zckey.counter) - 1;
+	struct zerocopy_socket *known, fresh = { .next_id = id, .sent_id = id, .read_id = id, .protocol = protocol,
+						  .socket = (__u64)sk };
 	__u64 key = (__u64)sk;
 
 	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
 	/* Of TCP every peer is noted; of UDP those where the path decides whether a copy is saved. */
 	if (!known && protocol == PROTOCOL_UDP)
 		note_peer(sk);
-	if (known && (__s32)(fresh.next_id + 1 - known->next_id) >= 0)
+	if (known && (__s32)(id + 1 - known->next_id) >= 0) {
+		note_returned(known, id, bytes);
 		return;
+	}
 	if (known) {
 		/* Numbers that begin anew are of another socket, at the place of one whose end was not seen. */
+		note_gone(known);
 		*known = fresh;
 	} else if (bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST)) {
 		count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
 		return;
 	}
+	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (!known)
+		return;
+	note_returned(known, id, bytes);
 	/* Delivered on this machine, it may be complete already. */
-	known = sees_completions() ? bpf_map_lookup_elem(&zerocopy_sockets, &key) : NULL;
-	if (known)
+	if (sees_completions())
 		see_completion(sk, known);
 }
 
@@ -119,12 +143,19 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
 	}
+	if (!(send_flags(made) & MSG_ZEROCOPY) || !bytes)
+		return;
 	/* The flag means nothing without SO_ZEROCOPY. */
-	if (may_be_zerocopy(sk, given) && send_flags(made) & MSG_ZEROCOPY && bytes) {
-		cell->zerocopy_calls++;
-		cell->zerocopy_bytes += bytes;
-		follow_completions(sk, protocol);
+	if (!may_be_zerocopy(sk, given)) {
+		struct buffer_cell *buffers = buffer_cell_of(protocol);
+
+		if (buffers)
+			buffers->without_option++;
+		return;
 	}
+	cell->zerocopy_calls++;
+	cell->zerocopy_bytes += bytes;
+	follow_completions(sk, protocol, bytes);
 }
 
 SEC("?tp_btf")
@@ -141,7 +172,7 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 		return 0;
 	call = current_call(&made);
 	if (ret < 0) {
-		count_refused(call, ret);
+		count_refused(&made, protocol, ret);
 		return 0;
 	}
 	if (call == CALL_SPLICE)
@@ -171,9 +202,13 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 	struct system_call made;
 	__u32 protocol;
 
-	/* Reading a completion is not receiving payload. */
-	if (ret < 0 || flags & MSG_ERRQUEUE || current_side() == SIDE_OTHER)
+	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
+	/* Reading a completion is not receiving payload. */
+	if (flags & MSG_ERRQUEUE) {
+		see_reading(sk);
+		return 0;
+	}
 	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
 		count_received(protocol, direction, current_call(&made), flags, ret);
@@ -199,13 +234,18 @@ static __always_inline void count_at_exit(const struct system_call *made, int re
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
 	if (ret < 0) {
-		count_refused(call, ret);
+		count_refused(made, protocol, ret);
 		return;
 	}
 	flags = receive_flags(made);
 	if (is_looking(made)) {
-		if (!(flags & MSG_ERRQUEUE))
+		if (!(flags & MSG_ERRQUEUE)) {
 			count_received(protocol, DIRECTION_PEEK, call, flags, ret);
+			return;
+		}
+		sk = socket_of_call(made, call);
+		if (sk)
+			see_reading(sk);
 		return;
 	}
 	cell = count_received(protocol, direction_of(call), call, flags, ret);
@@ -224,13 +264,18 @@ static __always_inline void count_at_exit(const struct system_call *made, int re
  */
 static __always_inline void forget_socket(const struct sock *sk, int newstate)
 {
+	struct zerocopy_socket *known;
 	__u64 key = (__u64)sk;
 
 	if (newstate == TCP_CLOSE || sk->sk_shutdown == SHUTDOWN_MASK)
 		bpf_map_delete_elem(&socket_cells, &key);
 	/* Completions may still come. */
-	if (newstate == TCP_CLOSE)
-		bpf_map_delete_elem(&zerocopy_sockets, &key);
+	if (newstate != TCP_CLOSE)
+		return;
+	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (known)
+		note_gone(known);
+	bpf_map_delete_elem(&zerocopy_sockets, &key);
 }
 
 SEC("?tp_btf")

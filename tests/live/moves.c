@@ -53,6 +53,7 @@ static long long messages;
 static double began, until;
 static struct {
 	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged, refused, relayed, spliced;
+	long long back_ns, unread_ns;
 } did;
 
 static long long checked(long long done, const char *what)
@@ -252,6 +253,78 @@ static void reap(void)
 	}
 }
 
+/* Three messages wait for a receiver that reads late, and their notices for a sender that reads late. */
+#define AT_ONCE 3
+#define HELD_BYTES (1 << 16)
+#define SMALL_WINDOW (1 << 15)
+#define HELD_NS 10000000
+#define UNREAD_NS 3000000
+
+static void rest_ns(long ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
+static void send_held(void)
+{
+	sent(send(sender, memory, HELD_BYTES, MSG_ZEROCOPY_FLAG));
+}
+
+/* Until the kernel has given all of them back; one notice may be of one of them, or of all. */
+static void await_notices(void)
+{
+	struct pollfd errors = { .fd = sender };
+
+	received(recv(receiver, memory + HELD_BYTES, AT_ONCE * HELD_BYTES, MSG_WAITALL));
+	checked(poll(&errors, 1, -1), "poll");
+}
+
+static void hold(double *back_s, double *unread_s)
+{
+	double returned_s, noticed_s;
+
+	for (int i = 0; i < AT_ONCE; i++)
+		send_held();
+	returned_s = now_s();
+	rest_ns(HELD_NS);
+	await_notices();
+	noticed_s = now_s();
+	rest_ns(UNREAD_NS);
+	*unread_s += now_s() - noticed_s;
+	*back_s += noticed_s - returned_s;
+	for (long long all = did.sends; did.completions < all;)
+		reap();
+}
+
+/* The last but one are given back and never read, the last one is with the kernel when its socket is closed. */
+static void do_tcp_zerocopy(void)
+{
+	int little = SMALL_WINDOW;
+	double back_s = 0, unread_s = 0;
+
+	inet_pair(SOCK_STREAM, 0);
+	allow_zerocopy();
+	checked(setsockopt(receiver, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)), "SO_RCVBUF");
+	while (more())
+		hold(&back_s, &unread_s);
+	did.back_ns = back_s * 1e9 * AT_ONCE / did.sends;
+	did.unread_ns = unread_s * 1e9 * AT_ONCE / did.sends;
+	for (int i = 0; i < AT_ONCE; i++)
+		send_held();
+	await_notices();
+	send_held();
+	checked(close(sender), "close");
+	/* With bytes that nobody has read: a reset. */
+	checked(close(receiver), "close");
+}
+
+/* As a program that has forgotten the option. */
+static void do_flag_alone(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	stream(MSG_ZEROCOPY_FLAG);
+}
+
 static void do_udp_zerocopy(void)
 {
 	inet_pair(SOCK_DGRAM, 0);
@@ -444,6 +517,8 @@ static const struct {
 	{ "udp", do_udp },
 	{ "udp_length", do_udp_length },
 	{ "udp_zerocopy", do_udp_zerocopy },
+	{ "tcp_zerocopy", do_tcp_zerocopy },
+	{ "flag_alone", do_flag_alone },
 	{ "mptcp", do_mptcp },
 	{ "mapped", do_mapped },
 	{ "sockmap", do_sockmap },
@@ -478,8 +553,9 @@ int main(int argc, char **argv)
 	ways[way].all();
 	fprintf(report, "{\"sends\": %lld, \"sent\": %lld, \"receives\": %lld, \"received\": %lld, \"mappings\": %lld, "
 		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld, "
-		"\"refused\": %lld, \"relayed\": %lld, \"spliced\": %lld}\n",
+		"\"refused\": %lld, \"relayed\": %lld, \"spliced\": %lld, "
+		"\"back_ns\": %lld, \"unread_ns\": %lld}\n",
 		did.sends, did.sent, did.receives, did.received, did.mappings, did.mapped, did.copied, did.completions,
-		did.flagged, did.refused, did.relayed, did.spliced);
+		did.flagged, did.refused, did.relayed, did.spliced, did.back_ns, did.unread_ns);
 	return fclose(report) ? 1 : 0;
 }

@@ -201,4 +201,50 @@ def test_completions_of_udp_are_seen(tmp_path: Path) -> None:
     assert (zerocopy["completions"], zerocopy["unseen"]) == (truth["sends"], 0)
     # Within this machine every one is copied, and the path is seen although there is no connection of TCP.
     assert zerocopy["copied"] == truth["sends"] and zerocopy["cause"]["code"] == "local_delivery"
+    (row,) = record["buffers"]
+    assert (row["protocol"], row["sends"], row["given_back_sends"], row["read_sends"]) == (
+        "udp",
+        *3 * [truth["sends"]],
+    )
     assert bytes_of(record, "pin") == bytes_of(record, "deferred") == truth["sent"]
+
+
+def spread(histogram: Record) -> tuple[float, float]:
+    """Between which bounds the mean of its values lies."""
+    low, high = (
+        sum(row[end] * row[2] for row in histogram["buckets"]) / sum(row[2] for row in histogram["buckets"])
+        for end in (0, 1)
+    )
+    return low, high
+
+
+def test_the_life_of_zero_copy_buffers_is_that_of_the_programs_own_book(tmp_path: Path) -> None:
+    record, truth = moved("tcp_zerocopy", tmp_path, much="300")
+    (row,) = record["buffers"]
+    assert (row["side"], row["protocol"], row["sends"]) == ("target", "tcp", truth["sends"])
+    if row["given_back_sends"] is None:  # before 5.14
+        assert "inet_sk_error_report" in row["reason"]
+        return
+    # The last was with the kernel when its socket was closed; three before it were given back and not read.
+    assert (row["given_back_sends"], row["closed_sends"]) == (truth["sends"] - 1, 1)
+    assert row["read_sends"] == truth["completions"] == truth["sends"] - 4
+    message = truth["sent"] // truth["sends"]
+    assert (row["most_in_flight"], row["most_in_flight_bytes"]) == (3, 3 * message)
+    assert sum(count for _, _, count in row["latency"]["buckets"]) == row["given_back_sends"]
+    assert sum(count for _, _, count in row["reading"]["buckets"]) == row["read_sends"]
+    # The program clocks from the last of three sends, and a moment after the kernel did.
+    for name, its_own in (("latency", "back_ns"), ("reading", "unread_ns")):
+        low, high = spread(row[name])
+        assert low / 1.05 < truth[its_own] < high * 1.05
+
+
+def test_the_flag_without_the_option_is_no_zero_copy_send(tmp_path: Path) -> None:
+    record, truth = moved("flag_alone", tmp_path)
+    (row,) = record["buffers"]
+    assert (row["flag_only_calls"], row["sends"]) == (truth["sends"], 0)
+
+
+def test_zero_copy_sends_that_are_refused_are_told_from_others(tmp_path: Path) -> None:
+    record, truth = moved("no_memlock", tmp_path)
+    (row,) = record["buffers"]
+    assert (row["enobufs"], row["eagain"], row["sends"]) == (truth["refused"], 0, 0)

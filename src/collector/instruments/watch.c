@@ -11,6 +11,7 @@
 #include <bpf/libbpf.h>
 #include <copyscope.skel.h>
 
+#include "buffers.h"
 #include "kernel/ksyms.h"
 #include "report/maps.h"
 #include "report/names.h"
@@ -30,6 +31,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	bpf_map__set_max_entries(skel->maps.socket_cells, sockets);
 	bpf_map__set_max_entries(skel->maps.zerocopy_sockets, sockets);
 	bpf_map__set_max_entries(skel->maps.flows, sockets);
+	bpf_map__set_max_entries(skel->maps.zerocopy_buffers, watch ? BUFFERS_MAX : 1);
 	if (!watch)
 		return;
 	skel->rodata->watch_mode = watch->mode;
@@ -232,8 +234,8 @@ json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
 		json_object_set_new(totals, watch_total_names[what],
 				    json_integer(skel->bss->watch_totals[what]));
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
-			 "shapes", shapes_json(skel), "send_errors", send_errors_json(skel), "relays", relays_json(skel),
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
+			 "shapes", shapes_json(skel), "send_errors", send_errors_json(skel), "buffers", buffers__json(skel), "relays", relays_json(skel),
 			 "processes", processes_json(watched), "totals", totals, "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 

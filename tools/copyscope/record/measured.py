@@ -19,6 +19,7 @@ from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
 from copyscope.record.simulated import Simulated
 from copyscope.record.traffic import ReceiverTotals, SenderTotals, SideTotals, TargetTotals, Traffic
 from copyscope.record.watched import (
+    Buffers,
     Connection,
     MessageShape,
     Packets,
@@ -376,6 +377,7 @@ class Measured(Section):
     packets: in `calls` segments; without acknowledgements, before the device cuts them
     shapes: how messages were handed over, in `calls` segments
     send_errors: send calls that were refused
+    buffers: where anything was sent with MSG_ZEROCOPY
     relays: null: no `calls` segment
     """
 
@@ -406,6 +408,7 @@ class Measured(Section):
     connections: list[Connection] = []  # noqa: RUF012
     user_code: list[UserCode] | None = None
     send_errors: list[SendError] = []  # noqa: RUF012
+    buffers: list[Buffers] = []  # noqa: RUF012
     relays: Relays | None = None
 
     def __post_init__(self) -> None:

@@ -179,7 +179,7 @@ NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
 def watched_sections(raw: Any, target: Row) -> Row:
     """Those of what run/session.py left behind; `target`: who was watched."""
     last = raw.segments[-1]["marks"][3]["target"] if raw.segments else NOTHING_YET
-    return {
+    return buffers(last, (raw.collector or {}).get("hooks", [])) | {
         "target": {
             **target,
             "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(raw.pids.items())],
@@ -223,6 +223,16 @@ def send_error_rows(last: Row) -> list[Row]:
         }
         for row in last.get("send_errors", [])
     ]
+
+
+def buffers(last: Row, hooks: list[Row]) -> Row:
+    """The section of that name; without a hook on notices nobody knows what was given back."""
+    hook = next((row for row in hooks if row["id"] == "completion"), {})
+    attached = hook.get("state") == "attached"
+    reason = None if attached else f"inet_sk_error_report: {hook.get('reason') or 'not attached'}"
+    unknown = {"given_back_sends": None} if reason else {}
+    rows = [{**row, "side": "target", "reason": reason, **unknown} for row in last.get("buffers", [])]
+    return {"buffers": rows} if rows else {}
 
 
 def relays(segments: list[Row]) -> Row | None:

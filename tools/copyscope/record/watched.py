@@ -1,8 +1,9 @@
 """The sections that only a watched program has. Pure."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
-from copyscope.record.sections import Rows, Section
+from copyscope.record.sections import Histogram, Reasoned, Rows, Section
 
 
 class Process(Section):
@@ -101,6 +102,39 @@ class SendError(Section):
     syscall: str
     error: str
     calls: int
+
+
+class Buffers(Reasoned):
+    """The life of what one side sent with MSG_ZEROCOPY over one protocol, over the whole run.
+
+    sends: with SO_ZEROCOPY; io_uring's are none of these
+    given_back_sends: of these, whose memory the kernel needs no more; null: nobody sees notices
+    before_return: of these, before the send returned: 0 ns
+    read_sends: of those given back, whose notice the program has read
+    closed_sends: were with the kernel when their socket was closed
+    enobufs: calls with the flag that failed with ENOBUFS
+    eagain: calls with the flag that failed with EAGAIN
+    flag_only_calls: calls with the flag on sockets without SO_ZEROCOPY, where it means nothing
+    most_in_flight: sends whose memory was with the kernel at once
+    latency: from the return of the send to the notice; of one notice 32 sends at most
+    reading: from the notice to its reading by recvmsg(MSG_ERRQUEUE)
+    """
+
+    MAIN: ClassVar[str] = "given_back_sends"
+    side: str
+    protocol: str
+    sends: int
+    given_back_sends: int | None
+    before_return: int
+    read_sends: int
+    closed_sends: int
+    enobufs: int
+    eagain: int
+    flag_only_calls: int
+    most_in_flight: int
+    most_in_flight_bytes: int
+    latency: Histogram
+    reading: Histogram
 
 
 class Relays(Section):

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
+from copyscope.ledger.functions import at_most
 from copyscope.record.segments import Record
 from copyscope.render.advice import advice_lines
 from copyscope.render.console import print_lines, report_width
@@ -21,7 +22,7 @@ def render(record: Record, *, verbose: bool, console: Console, explain: bool = F
     lines += table_lines(record, width, verbose=verbose)
     lines += portrait_lines(record, width)
     lines.append(Text())
-    lines += zerocopy_lines(record, width) + send_error_lines(record, width)
+    lines += zerocopy_lines(record, width) + buffer_lines(record, width) + send_error_lines(record, width)
     lines += evidence_lines(record, width, verbose=verbose)
     lines += advice_lines(record, width)
     if explain:
@@ -73,6 +74,31 @@ def send_error_lines(record: Record, width: int) -> list[Text]:
     rows = sorted(record.get("send_errors", []), key=lambda row: -row["calls"])
     text = ", ".join(f"{row['calls']:,} {row['syscall']} with {row['error']}" for row in rows)
     return labelled("refused", f"send calls: {text}", width) if rows else []
+
+
+def buffer_lines(record: Record, width: int) -> list[Text]:
+    """How long the kernel had the memory of zero-copy sends, and how long its notices waited to be read."""
+    lines: list[Text] = []
+    for row in record.get("buffers", []):
+        parts = [f"{row['protocol']}: memory was given back {_at_most(row['latency'])} after the send"]
+        parts += [f"{units.format_count(row['most_in_flight'])} sends at most were with the kernel at once"]
+        if row["given_back_sends"] is None:
+            parts = [f"{row['protocol']}: {row['reason']}"]
+        else:
+            unread = units.format_count(row["given_back_sends"] - row["read_sends"])
+            parts += [f"the notices were read {_at_most(row['reading'])} later, of {unread} sends never"]
+        if row["flag_only_calls"]:
+            count = units.format_count(row["flag_only_calls"])
+            parts += [f"{count} calls had MSG_ZEROCOPY and their sockets no SO_ZEROCOPY: plain copies"]
+        lines += labelled("buffers", "; ".join(parts), width)
+    return lines
+
+
+def _at_most(histogram: Record) -> str:
+    p50, p99 = (at_most(histogram["buckets"], share) for share in (0.5, 0.99))
+    if p50 is None or p99 is None:
+        return units.NOT_AVAILABLE
+    return f"p50 {units.format_ns(p50)}, p99 {units.format_ns(p99)}"
 
 
 def zerocopy_lines(record: Record, width: int) -> list[Text]:
