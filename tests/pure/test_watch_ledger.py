@@ -454,7 +454,7 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
         199,
     )
     seen = seen_of(blocks=8)
-    seen.connections = None
+    seen.connections = None  # type: ignore[assignment]
     shown = window.record(seen, {"samples": [], "loss": {}})
     assert "Gb/s" in live.line_of(shown)
     assert screen_of(shown, 80, 24)

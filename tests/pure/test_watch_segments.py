@@ -40,7 +40,7 @@ def test_an_hour_takes_as_much_memory_as_a_minute_but_for_its_rows() -> None:
     try:
         for number, segment in enumerate(every):
             seen.segments.append(segment)
-            every[number] = None
+            every[number] = None  # type: ignore[call-overload]
             forget(seen.segments, seen.sums)
             if number in (60, len(every) - 1):
                 sizes.append(tracemalloc.get_traced_memory()[0])

@@ -203,7 +203,8 @@ def _last_words(side: str, segments: list[Record]) -> Record:
     """What is left of a side that died: the totals of its last mark, warm-up included."""
     totals = summed([s["sides"][side] for s in segments])
     mark = {**totals, "event": "mark", "role": side, "pid": 4711, "t_ns": segments[-1]["end_ns"]}
-    return side_report(None, [{"marks": ({}, {}, {side: mark}, {})}], side)
+    last: Any = {"index": 0, "block": 0, "phase": "ledger", "marks": ({}, {}, {side: mark}, {})}
+    return side_report(None, [last], side)
 
 
 def hook_of(record: Record, name: str) -> Record:

@@ -17,6 +17,7 @@ from typing import Any
 from copyscope.plan.tier import choose_tier
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.connections import Connections
+from copyscope.record.session_result import Raw
 
 from .kernel import hooks
 from .parts import loads, machine
@@ -144,11 +145,12 @@ def seen_of(
     size: int = SIZE,
     blocks: int = 3,
     phases: tuple[str, ...] = PHASES,
-) -> SimpleNamespace:
+) -> Raw:
     """What a run leaves behind (Raw of record/session_result.py)."""
     first = "sendmsg" if zerocopy else call
     program = Program(first, zerocopy, copied, receives, maps=maps, protocol=protocol, size=size)
-    segments, in_calls_segments = [], 0
+    segments: list[Any] = []
+    in_calls_segments = 0
     cpu_ns = switches = 0
     for index in range(blocks * len(phases)):
         phase = phases[index % len(phases)]
@@ -172,7 +174,7 @@ def seen_of(
         volumes[2] |= {**used(cpu_ns, switches), "threads": 1}
         marks = tuple({"target": volume} for volume in volumes)
         segments.append({"index": index, "block": index // len(phases), "phase": phase, "marks": marks})
-    return SimpleNamespace(
+    return Raw(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
         sums={},

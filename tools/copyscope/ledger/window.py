@@ -1,12 +1,13 @@
 """The last seconds of a run that goes on, as a derived record: the live view shows the same ledger. Pure."""
 
 from collections.abc import Iterable
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 from copyscope.ledger.derive import derive
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.connections import Connections
+from copyscope.record.session_result import Raw
 from copyscope.taxonomy.samples import SUMS
 
 Record = dict[str, Any]
@@ -35,24 +36,22 @@ class Window:
         ends = [one for one in self._loads if one[0] != block]
         self._loads = [*ends[-WINDOW_BLOCKS:], (block, load)]
 
-    def record(self, seen: Any, answer: Record) -> Record:
+    def record(self, seen: Raw, answer: Record) -> Record:
         """`seen` is what the run has so far, `answer` what the collector has sampled since."""
         last_block = seen.segments[-1]["block"]
         first_block = max(0, last_block - WINDOW_BLOCKS + 1)
         segments = [s for s in seen.segments[-SEGMENTS_MAX:] if s["block"] >= first_block]
         if self._in_turn:
             segments, self._told = seen.segments[self._told :], len(seen.segments)
-        recent = SimpleNamespace(
-            **{
-                **vars(seen),
-                "segments": segments,
-                "sums": {},
-                "loads": self._loads_of(first_block, seen.loads),
-                "collector": answer,
-                # Of thousands nobody sees one on the screen: rows of them took longer than all the rest.
-                "connections": Connections(),
-                "counters": {},
-            }
+        recent = replace(
+            seen,
+            segments=segments,
+            sums={},
+            loads=self._loads_of(first_block, seen.loads),
+            collector=answer,
+            # Of thousands nobody sees one on the screen: rows of them took longer than all the rest.
+            connections=Connections(),
+            counters={},
         )
         raw = assemble(recent, self._identity, self._frequency_hz, target=self._target)
         self._history = [one for one in self._history if one[0] >= first_block] * (not self._in_turn)

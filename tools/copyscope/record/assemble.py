@@ -1,14 +1,16 @@
 """From what the programs said to the measured half of a record: names and differences, no judgement. Pure."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from copyscope import VERSION
-from copyscope.record.moved import Past, target_totals, watched_sections
+from copyscope.record.moved import Past, moved, taken, target_totals, volume_rows
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
+from copyscope.record.session_result import MeasuredSegment, Raw
 from copyscope.record.store import SCHEMA
-from copyscope.taxonomy.samples import to_record
+from copyscope.taxonomy.samples import to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 Row = dict[str, Any]
@@ -47,7 +49,7 @@ def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict
     return delta
 
 
-def segment_row(segment: Any, *, two_hosts: bool = False) -> Row:
+def segment_row(segment: MeasuredSegment | Past, *, two_hosts: bool = False) -> Row:
     """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
     if isinstance(segment, Past):
         return segment.row()
@@ -56,19 +58,21 @@ def segment_row(segment: Any, *, two_hosts: bool = False) -> Row:
     row = {key: segment[key] for key in ("index", "block", "phase")}
     row |= {"begin_ns": begin[first]["t_ns"], "end_ns": end[first]["t_ns"]}
     if "target" in begin:
-        return row | {"sides": {"target": target_totals(*(mark["target"] for mark in segment["marks"]))}}
+        return row | {
+            "sides": {"target": target_totals(*(dict(mark["target"]) for mark in segment["marks"]))}
+        }
     if two_hosts:
         row |= {"receiver_begin_ns": begin["receiver"]["t_ns"], "receiver_end_ns": end["receiver"]["t_ns"]}
     return row | {"sides": {side: {"role": side, **subtract_totals(end[side], begin[side])} for side in end}}
 
 
 def side_report(
-    report: Mapping[str, Any] | None, segments: list[Mapping[str, Any]], side: str
-) -> dict[str, Any]:
+    report: Mapping[str, Any] | None, segments: Sequence[MeasuredSegment | Past], side: str
+) -> Row:
     """A side's report; of a side that died, the totals of its last mark, marked as such."""
     if report is not None:
         return {key: value for key, value in report.items() if key != "event"}
-    last = dict(segments[-1]["marks"][2][side]) if segments else {}
+    last = last_mark(segments, 2, side)
     last.pop("event", None)
     nobody = {"role": side, "impl": "", "pid": 0, "options": {}, "claim": None, "limits": {}}
     nothing = {"threads": [], "histograms": {}, "slices": [], "errors": ["no report: the program had ended"]}
@@ -82,7 +86,7 @@ def rtt_us(sender: Mapping[str, Any] | None) -> int | None:
 
 
 def assemble(
-    raw: Any,
+    raw: Raw,
     identity: Identity,
     frequency_hz: int,
     *,
@@ -141,7 +145,7 @@ def assemble(
     }
 
 
-def _own_sections(raw: Any, workload: Row, *, two_hosts: bool) -> Row:
+def _own_sections(raw: Raw, workload: Row, *, two_hosts: bool) -> Row:
     """What only traffic of our own has."""
     # What the first connection really got; nobody knows before there is one.
     used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
@@ -153,15 +157,14 @@ def _own_sections(raw: Any, workload: Row, *, two_hosts: bool) -> Row:
         made["placement"] = raw.placement
     if two_hosts:
         rtt = rtt_us(raw.reports.get("sender"))
-        made |= {"places": raw.places, "topology": {**raw.topology, "rtt_us": rtt}}
+        made |= {"places": raw.places, "topology": {**(raw.topology or {}), "rtt_us": rtt}}
     return made
 
 
-Record = dict[str, Any]
 READINGS = ("busy_ns", "softirq_ns", "steal_ns", "own_ns")
 
 
-def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
+def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Row:
     """The raw section, from what machine.read_load() said at both ends and the sides' CPU time in between."""
     if len(loads) != 2:
         return unread("the run is not over")
@@ -179,7 +182,7 @@ def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Record:
     }
 
 
-def unread(why: str) -> Record:
+def unread(why: str) -> Row:
     section = dict.fromkeys(("wall_ns", "cpus", *READINGS, "sides_ns"))
     return section | {"reasons": dict.fromkeys(section, why)}
 
@@ -190,3 +193,74 @@ def sides_cpu_ns(segments: Sequence[Any]) -> int:
         return 0
     first, last = segments[0]["marks"][1], segments[-1]["marks"][2]
     return sum(int(last[side]["process_cpu_ns"] - first[side]["process_cpu_ns"]) for side in last)
+
+
+NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
+
+
+def last_mark(segments: Sequence[MeasuredSegment | Past], at: int, side: str) -> Row:
+    """What a side had said in one of the marks of the last segment; of that one it is always kept."""
+    if not segments or isinstance(segments[-1], Past):
+        return {}
+    return dict(segments[-1]["marks"][at].get(side, {}))
+
+
+def watched_sections(raw: Raw, target: Row) -> Row:
+    """Those of what run/session.py left behind; `target`: who was watched."""
+    last = last_mark(raw.segments, 3, "target") or NOTHING_YET
+    phases = [segment["phase"] for segment in raw.segments]
+    timed = any("calls" in phase.split("+") for phase in phases)
+    return buffers(last, (raw.collector or {}).get("hooks", [])) | {
+        "target": {
+            **target,
+            "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(raw.pids.items())],
+            "forks": last["totals"]["forks"],
+            "exits": last["totals"]["exits"],
+            **whole(last),
+            "page_bytes": last.get("page_bytes"),
+            "uncounted": sorted(raw.uncounted),
+            "ended": raw.ended,
+            "status": raw.status,
+        },
+        "volume": volume_rows(raw.segments, raw.sums),
+        "packets": dict(last["packets"]) if timed else None,
+        "shapes": [dict(row) for row in last["shapes"]] if "calls" in phases else None,
+        "send_errors": send_error_rows(last),
+        "relays": dict(last["relays"]) if timed else None,
+        "connections": raw.connections.rows(),
+        "user_code": user_code((raw.collector or {}).get("samples", [])),
+    }
+
+
+def whole(last: Row) -> Row:
+    """All that moved from the first moment to the last reading, whether a segment was under way or not."""
+    sent, sends = moved(last, NOTHING_YET, "send")
+    received, receives = moved(last, NOTHING_YET, "receive")
+    return {
+        "sent_bytes": sent,
+        "send_calls": sends,
+        "received_bytes": received + taken(last, NOTHING_YET),
+        "receive_calls": receives,
+    }
+
+
+def send_error_rows(last: Row) -> list[Row]:
+    """Send calls that were refused, over the whole run."""
+    return [
+        {
+            "syscall": row["syscall"],
+            "error": errno.errorcode.get(row["errno"], str(row["errno"])),
+            "calls": row["calls"],
+        }
+        for row in last.get("send_errors", [])
+    ]
+
+
+def buffers(last: Row, hooks: list[Row]) -> Row:
+    """The section of that name; without a hook on notices nobody knows what was given back."""
+    hook = next((row for row in hooks if row["id"] == "completion"), {})
+    attached = hook.get("state") == "attached"
+    reason = None if attached else f"inet_sk_error_report: {hook.get('reason') or 'not attached'}"
+    unknown = {"given_back_sends": None} if reason else {}
+    rows = [{**row, "side": "target", "reason": reason, **unknown} for row in last.get("buffers", [])]
+    return {"buffers": rows} if rows else {}
