@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from builders import quantiles
 from builders.priced import Prices, priced
 from copyscope.judge.metrics import typed_runs
 from copyscope.study.claims import table
@@ -119,7 +120,7 @@ def rr(per_thread_us: Callable[[int], float]) -> Change:
     def change(record: Record) -> None:
         record["workload"]["mode"] = "rr"
         time_ns = per_thread_us(record["workload"]["threads"]) * 1000 + record["run"]["repeat"]
-        timed = {"round_trip_ns": {"p50": time_ns, "p99": 2 * time_ns}}
+        timed = {"round_trip_ns": quantiles(time_ns, 2 * time_ns)}
         sender = record["traffic"]["sender"] | {"histograms": timed}
         record["traffic"] = record["traffic"] | {"sender": sender}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from builders import raw_record
+from builders import quantiles, raw_record
 from copyscope import stats
 from copyscope.judge import estimates, metrics
 from copyscope.judge.estimates import Point
@@ -97,7 +97,7 @@ def test_latency_exists_in_rr_only() -> None:
     record = derived()
     assert "--mode rr" in str(read(record, "rtt_p50_us"))
     record["workload"]["mode"] = "rr"
-    record["traffic"]["sender"]["histograms"]["round_trip_ns"] = {"p50": 42_000, "p99": 99_000}
+    record["traffic"]["sender"]["histograms"]["round_trip_ns"] = quantiles(42_000, 99_000)
     assert read(record, "rtt_p50_us") == 42.0
     assert read(record, "rtt_p99_us") == 99.0
 

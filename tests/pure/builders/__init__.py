@@ -288,6 +288,12 @@ def _totals(bytes_: int, messages: int, calls: int, cpu_ns: int) -> dict[str, An
     }
 
 
+def quantiles(p50: float, p99: float) -> Record:
+    """A histogram of so many ns."""
+    edges = {"count": 1, "min": 0, "max": round(p99), "mean": p50}
+    return {**edges, "p50": p50, "p90": p99, "p99": p99, "p999": p99, "buckets": []}
+
+
 def sent_in(messages: int) -> dict[str, Any]:
     """A histogram of the traffic program: every sixteenth message, most of them in 16 us."""
     count = max(1, messages // 16)

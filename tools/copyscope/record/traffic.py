@@ -243,10 +243,10 @@ class Quantiles(Section):
     min: int | None
     max: int | None
     mean: float | None
-    p50: int | None
-    p90: int | None
-    p99: int | None
-    p999: int | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    p999: float | None
     buckets: Rows
 
 
