@@ -1,8 +1,8 @@
 """The life of a watched program's zero-copy buffers: what the collector says becomes a section and a line."""
 
 from builders.watched import watched_record
+from copyscope.record.assemble import buffers
 from copyscope.record.check import typed
-from copyscope.record.moved import buffers
 from copyscope.render.watch import buffer_lines
 
 HELD = {"unit": "ns", "buckets": [[8_388_608, 10_485_760, 98], [41_943_040, 50_331_648, 2]]}
