@@ -102,7 +102,9 @@ def test_ctrl_c_while_all_is_loaded_is_no_traceback(loaded: str, statuses: list[
         run.send_signal(signal.SIGINT)
         said = [line for line in run.stderr.read().splitlines() if not line.startswith("import time:")]
     assert run.returncode in statuses, said
-    assert [line.startswith("copyscope: interrupted") for line in said] == [True] * (run.returncode > 0)
+    # While the interpreter itself ends there may be a line, or none.
+    assert all(line.startswith("copyscope: interrupted") for line in said)
+    assert (run.returncode > 0) <= len(said) <= 1
 
 
 @pytest.mark.skipif(
