@@ -185,7 +185,6 @@ def test_when_notices_are_read(words: str) -> None:
     assert account["in_flight"] == account["enobufs"] == 0
     if words.endswith("never"):
         assert account["max_in_flight"] == 400 and account["waits"] == account["wait_ns"] == 0
-        assert account["errqueue_reads"] < 40
     else:
         assert account["max_in_flight"] == 1 and account["notifications"] == 400
         # At a quarter of the ring it looks before it waits, and may find the notice there.
