@@ -85,8 +85,8 @@ def buffer_lines(record: Record, width: int) -> list[Text]:
         if row["given_back_sends"] is None:
             parts = [f"{row['protocol']}: {row['reason']}"]
         else:
-            unread = units.format_count(row["given_back_sends"] - row["read_sends"])
-            parts += [f"the notices were read {_at_most(row['reading'])} later, of {unread} sends never"]
+            unread = units.counted(row["given_back_sends"] - row["read_sends"], "send")
+            parts += [f"the notices were read {_at_most(row['reading'])} later, of {unread} never"]
         if row["flag_only_calls"]:
             count = units.format_count(row["flag_only_calls"])
             parts += [f"{count} calls had MSG_ZEROCOPY and their sockets no SO_ZEROCOPY: plain copies"]
