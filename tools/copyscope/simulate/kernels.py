@@ -8,8 +8,6 @@ import lzma
 import os
 import platform
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +176,10 @@ def _check_signature(suite: str, signed: bytes) -> None:
 
 
 def _get(url: str, sha256: str | None) -> bytes:
+    # Whoever shows a record loads this module, too: these would be a tenth of its time.
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
             content: bytes = answer.read()
