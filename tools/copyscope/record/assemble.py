@@ -234,12 +234,12 @@ def watched_sections(raw: Raw, target: Row) -> Row:
 
 def whole(last: Row) -> Row:
     """All that moved from the first moment to the last reading, whether a segment was under way or not."""
-    sent, sends = moved(last, NOTHING_YET, "send")
-    received, receives = moved(last, NOTHING_YET, "receive")
+    sent, sends = moved(last["volume"], "send")
+    received, receives = moved(last["volume"], "receive")
     return {
         "sent_bytes": sent,
         "send_calls": sends,
-        "received_bytes": received + taken(last, NOTHING_YET),
+        "received_bytes": received + taken(last["volume"]),
         "receive_calls": receives,
     }
 

@@ -38,29 +38,26 @@ def key_of(row: Row) -> tuple[str, ...]:
     return tuple(row[key] for key in KEY)
 
 
-def moved(after: Row, before: Row, direction: str) -> tuple[int, int]:
-    """(bytes, calls) of one direction between two readings, of calls that are always counted."""
-    rows = [
-        row
-        for row in subtract_volume(after["volume"], before["volume"])
-        if row["direction"] == direction and row["syscall"] not in TAKEN
-    ]
-    return sum(row["bytes"] for row in rows), sum(row["calls"] for row in rows)
+def moved(rows: Iterable[Row], direction: str) -> tuple[int, int]:
+    """(bytes, calls) of one direction, of calls that are always counted."""
+    found = [row for row in rows if row["direction"] == direction and row["syscall"] not in TAKEN]
+    return sum(row["bytes"] for row in found), sum(row["calls"] for row in found)
 
 
-def taken(after: Row, before: Row) -> int:
-    """Bytes that were received by mapping or splice(2) between two readings, while that was counted."""
-    rows = subtract_volume(after["volume"], before["volume"])
+def taken(rows: Iterable[Row]) -> int:
+    """Bytes that were received by mapping or splice(2), while that was counted."""
     return sum(row["bytes"] for row in rows if row["syscall"] in TAKEN and row["direction"] != "send")
 
 
 def target_totals(before: Row, begin: Row, end: Row, after: Row) -> Row:
     """What a program moved inside a segment, and how much more while hooks came and went."""
-    sent, sends = moved(end, begin, "send")
-    received, receives = moved(end, begin, "receive")
-    outer_sent, outer_sends = moved(after, before, "send")
-    outer_received, outer_receives = moved(after, before, "receive")
-    received_otherwise = taken(end, begin)
+    inner = subtract_volume(end["volume"], begin["volume"])
+    outer = subtract_volume(after["volume"], before["volume"])
+    sent, sends = moved(inner, "send")
+    received, receives = moved(inner, "receive")
+    outer_sent, outer_sends = moved(outer, "send")
+    outer_received, outer_receives = moved(outer, "receive")
+    received_otherwise = taken(inner)
     totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
     return {
         "role": "target",
