@@ -4,8 +4,6 @@ Pure and idempotent: the derived sections depend on the raw ones only, so a reco
 a rule has changed, and the raw data are never touched.
 """
 
-from collections.abc import Mapping, Sequence
-
 from msgspec import to_builtins
 
 from copyscope.ledger import attribution, user_copies
@@ -34,7 +32,7 @@ from copyscope.ledger.sends import sends_of
 from copyscope.ledger.verdict import find_verdict, losses
 from copyscope.ledger.zerocopy import zerocopy_of
 from copyscope.record.check import typed
-from copyscope.record.derived import AccountRow, Derived, Identity, Side, Sides, StageRow, Throughput
+from copyscope.record.derived import Derived, Side, Sides, Throughput
 from copyscope.record.measured import Measured
 from copyscope.record.segments import (
     Record,
@@ -83,7 +81,11 @@ def derived(raw: Measured, *, effects: bool = True) -> Derived:
     zerocopy = zerocopy_of(raw, ledger)
     cost = overhead(raw) if effects else NOT_WORKED_OUT
     loss, state = losses(raw), machine_state(raw, sides.other.cpu_ns)
-    checks = checks_of(raw, times, sides, [*rows, *stages], gather_ns)
+    table = own_traffic.ROWS if raw.target is None else target.ROWS
+    checks = check(table, raw) + time_identities(raw, times, sides, [*rows, *stages], gather_ns)
+    checks += function_identities(raw)
+    # A run that ended inside a segment has broken some of them by that.
+    checks = [excused(one) for one in checks] if cut_short(raw.run) else checks
     sentence = find_sentence(raw, [*ledger, *stages], sides, zerocopy, cost, times=times)
     tx_bytes, rx_bytes, messages = moved(raw)
     return Derived(
@@ -105,24 +107,6 @@ def derived(raw: Measured, *, effects: bool = True) -> Derived:
         placement=placed(raw),
         portrait=None if raw.target is None else portrait(raw),
     )
-
-
-def checks_of(
-    raw: Measured,
-    times: Mapping[str, SideTime],
-    sides: Sides,
-    rows: Sequence[AccountRow | StageRow],
-    gather_ns: float | None,
-) -> list[Identity]:
-    """rows: of the ledger and of the stages, also where a program's own copies are not all known."""
-    table = own_traffic.ROWS if raw.target is None else target.ROWS
-    found = [
-        *check(table, raw),
-        *time_identities(raw, times, sides, rows, gather_ns),
-        *function_identities(raw),
-    ]
-    # A run that ended inside a segment has broken some of them by that.
-    return [excused(one) for one in found] if cut_short(raw.run) else found
 
 
 def moved(raw: Measured) -> tuple[int, int, int]:

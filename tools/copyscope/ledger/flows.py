@@ -65,9 +65,8 @@ def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
     absent = why_no_ledger(raw.run)
     first = _gather(raw, absent)
     if absent:
-        return first | dict.fromkeys(
-            (*ACCOUNTS, *([] if raw.target is None else ["mapped"])), unknown(absent)
-        )
+        accounts = ACCOUNTS if raw.target is None else (*ACCOUNTS, "mapped")
+        return first | dict.fromkeys(accounts, unknown(absent))
     sent = sends_of(raw, "ledger")
     blind = None if raw.target is None else why_no_completions(raw.hooks)
     late = _deferred(raw, sent, blind)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from copyscope.ledger import attribution
+from copyscope.ledger.limit import threads_of
 from copyscope.ledger.rows import cell
 from copyscope.ledger.sends import Sends, sends_of, why_no_completions
 from copyscope.ledger.share import FEWEST_SAMPLES, percent
@@ -49,8 +50,7 @@ def _of_own(raw: Measured, sent: Sends, silent: int, **known: Any) -> Zerocopy:
     waits = [(one.waits, one.wait_ns) for one in made if one.waits is not None and one.wait_ns is not None]
     waited: dict[str, Any] = {}
     if len(waits) == len(made):
-        threads = 1 if raw.asked.sender == "loop" else raw.asked.threads
-        share = sum(ns for _, ns in waits) / (wall_ns(segments) * threads)
+        share = sum(ns for _, ns in waits) / (wall_ns(segments) * threads_of(raw.asked, "sender"))
         waited = {"waits": sum(count for count, _ in waits), "waiting_share": share}
     return Zerocopy(
         **known,
