@@ -11,9 +11,9 @@ from browser import look
 from builders.sweep import store, sweep
 from builders.watched import watched_record
 from copyscope.commands import report
+from copyscope.exports import FORMATS
 from copyscope.judge import advice
 from copyscope.ledger.derive import derive
-from copyscope.render.exports import FORMATS
 
 SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
 # Wider than the screen and without a bar of its own to scroll with: what is cut.

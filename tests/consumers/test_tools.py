@@ -16,7 +16,7 @@ from typing import Any
 import made
 import pytest
 from browser import MODULES, PLACE, look
-from copyscope.render.exports import FORMATS
+from copyscope.exports import FORMATS
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")

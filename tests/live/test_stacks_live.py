@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copyscope.render.exports import FORMATS
+from copyscope.exports import FORMATS
 from profiling import record_of
 
 

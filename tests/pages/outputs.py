@@ -13,7 +13,7 @@ from pathlib import Path
 
 from copyscope.commands import crossover
 from copyscope.record import store
-from copyscope.render import first_screen, terminal
+from copyscope.show import first_screen, terminal
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]

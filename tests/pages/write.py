@@ -10,8 +10,8 @@ from pathlib import Path
 import command_line_page
 import outputs
 import record_page
+from copyscope.exports.path_drawing import draw
 from copyscope.record import store
-from copyscope.render.path_drawing import draw
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REFERENCE = DOCS / "reference"

@@ -19,8 +19,8 @@ from copyscope.judge.crossover_file import Found
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
-from copyscope.render import first_screen
-from copyscope.render.advice import advice_lines
+from copyscope.show import first_screen
+from copyscope.show.advice import advice_lines
 from msgspec import convert, to_builtins
 from rich.console import Console
 

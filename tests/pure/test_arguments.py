@@ -266,7 +266,7 @@ def test_a_terminal_of_another_encoding() -> None:
         "import json, sys; from copyscope import streams\n"
         "from copyscope.commands import doctor, documents\n"
         "from copyscope.doctor.findings import Diagnosis, Finding\n"
-        "from copyscope.render.doctor import render; from copyscope.render.console import make_console\n"
+        "from copyscope.show.doctor import render; from copyscope.show.console import make_console\n"
         "streams.open_standard()\n"
         "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
         "render(found, verbose=True, console=make_console()) if sys.argv[1] == 'text' else None\n"

@@ -3,7 +3,7 @@
 from builders.watched import watched_record
 from copyscope.record.assemble import buffers
 from copyscope.record.check import typed
-from copyscope.render.watch import buffer_lines
+from copyscope.show.watch import buffer_lines
 
 HELD = {"unit": "ns", "buckets": [[8_388_608, 10_485_760, 98], [41_943_040, 50_331_648, 2]]}
 READ = {"unit": "ns", "buckets": [[2_048, 2_560, 60]]}

@@ -23,7 +23,7 @@ from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare
 from copyscope.judge.metrics import delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.difference import markdown, render
+from copyscope.show.difference import markdown, render
 from rich.console import Console
 
 Record = dict[str, Any]

@@ -14,9 +14,9 @@ from copyscope.commands.verbs import VERBS
 from copyscope.doctor import diagnose, kernel, network
 from copyscope.doctor.diagnose import check_counters, check_programs, check_user, read_probe
 from copyscope.doctor.findings import Diagnosis, Finding
-from copyscope.render.console import make_console
-from copyscope.render.doctor import render
 from copyscope.run.counters import Counter, Part
+from copyscope.show.console import make_console
+from copyscope.show.doctor import render
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -30,7 +30,7 @@ from copyscope.drill.ways import (
     Way,
     Write,
 )
-from copyscope.render.drill import say
+from copyscope.show.drill import say
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import TopologyError
 

@@ -15,7 +15,7 @@ from copyscope.ledger.functions import at_most, interval
 from copyscope.plan.instruments import parse_count
 from copyscope.record import store
 from copyscope.record.instruments import FunctionCell
-from copyscope.render.exact_table import exact_lines
+from copyscope.show.exact_table import exact_lines
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,8 +9,8 @@ import pytest
 from builders.sweep import sweep
 from copyscope import paths
 from copyscope.judge.metrics import METRICS, typed_runs
-from copyscope.render import table_files
-from copyscope.render.table_files import Table
+from copyscope.report import table_files
+from copyscope.report.table_files import Table
 from copyscope.stats import Estimate
 from copyscope.study import table as results_table
 from copyscope.study.published import COLUMNS

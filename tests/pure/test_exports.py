@@ -19,10 +19,10 @@ import pytest
 from builders import raw_record
 from builders.watched import watched_record
 from copyscope.commands import show
+from copyscope.exports import FORMATS, page
+from copyscope.exports.costs import costs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.exports import FORMATS, page
-from copyscope.render.exports.costs import costs
 from copyscope.taxonomy.samples import to_record, to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 

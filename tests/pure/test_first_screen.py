@@ -21,9 +21,9 @@ from builders.watched import watched_record
 from copyscope import paths
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import first_screen
-from copyscope.render.explain import IN_A_LINE
-from copyscope.render.ledger_table import kib_factor
+from copyscope.show import first_screen
+from copyscope.show.explain import IN_A_LINE
+from copyscope.show.ledger_table import kib_factor
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from rich.console import Console
 from test_render import RECORDS, Record

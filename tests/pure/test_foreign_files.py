@@ -19,23 +19,23 @@ from copyscope.commands import show
 from copyscope.commands.watch import beginning, read_crossovers
 from copyscope.errors import UsageError
 from copyscope.escaping import for_csv, for_html, one_line, visible
+from copyscope.exports import FORMATS
 from copyscope.files import regular_file
 from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file
 from copyscope.record import store as record
-from copyscope.render.console import make_console
-from copyscope.render.exports import FORMATS
-from copyscope.render.live import LiveView
-from copyscope.render.plots.catalogue import PLOTS
-from copyscope.render.plots.draw import Subject, draw
-from copyscope.render.progress import Steps
-from copyscope.render.report import html
-from copyscope.render.report.blocks import Block, Code, Heading, Paragraph, Table
-from copyscope.render.report.sections import document
-from copyscope.render.table_files import as_csv
-from copyscope.render.watch import render
+from copyscope.report import html
+from copyscope.report.blocks import Block, Code, Heading, Paragraph, Table
+from copyscope.report.plots.catalogue import PLOTS
+from copyscope.report.plots.draw import Subject, draw
+from copyscope.report.sections import document
+from copyscope.report.table_files import as_csv
 from copyscope.run.target import Target
+from copyscope.show.console import make_console
+from copyscope.show.live import LiveView
+from copyscope.show.progress import Steps
+from copyscope.show.watch import render
 from copyscope.study import table as results_table
 from copyscope.study.claims.judge import judge_all
 from copyscope.study.study import caption, examine

@@ -18,8 +18,8 @@ from copyscope.errors import RunError
 from copyscope.files import rescuing
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.watch import render as render_watch
 from copyscope.run.session import Silent
+from copyscope.show.watch import render as render_watch
 from copyscope.sweep.experiment import load as load_experiment
 from copyscope.sweep.sweep import perform
 

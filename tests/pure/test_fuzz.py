@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import SMALL, small, store
+from copyscope import exports
 from copyscope.commands.reading import load as load_sweeps
 from copyscope.commands.verbs import VERBS
 from copyscope.errors import RunError, UsageError
@@ -28,7 +29,7 @@ from copyscope.judge import crossover_file
 from copyscope.judge.metrics import typed_runs
 from copyscope.record import records_file
 from copyscope.record import store as record
-from copyscope.render import exports, table_files
+from copyscope.report import table_files
 from copyscope.run.target import find_cgroup, find_netns, parse_pids
 from copyscope.study import table
 from copyscope.study.claims.judge import judge_all

@@ -7,8 +7,8 @@ import pytest
 from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands import draw as command
+from copyscope.exports.lines_drawing import LINE_PX, draw
 from copyscope.record import store
-from copyscope.render.lines_drawing import LINE_PX, draw
 from test_modelled import KIB, ONE, TWO, ZERO, boot
 
 pytestmark = pytest.mark.timeout(20)

@@ -12,8 +12,8 @@ from copyscope.ledger.verdict import next_step
 from copyscope.machine import fingerprint
 from copyscope.machine.clock import read_clock, read_on_battery
 from copyscope.record.assemble import readings
-from copyscope.render import first_screen, terminal
-from copyscope.render.summary import render_summary
+from copyscope.show import first_screen, terminal
+from copyscope.show.summary import render_summary
 from copyscope.sweep import noise
 from rich.console import Console
 from test_machine import plant

@@ -16,7 +16,7 @@ from copyscope import paths
 from copyscope.commands import report
 from copyscope.ledger.derive import derive
 from copyscope.record.check import find_problems
-from copyscope.render.plots.draw import Drawing, Subject, figure_of
+from copyscope.report.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
 from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
 from copyscope.study.claims.table import CLAIMS

@@ -8,7 +8,7 @@ import builders
 import pytest
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import terminal
+from copyscope.show import terminal
 from rich.console import Console
 
 Record = dict[str, Any]

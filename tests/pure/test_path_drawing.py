@@ -10,9 +10,9 @@ import pytest
 from builders import raw_record
 from builders.watched import watched_record
 from copyscope.commands import draw as command
+from copyscope.exports.path_drawing import LEFT, MIDDLE, RIGHT, draw
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render.path_drawing import LEFT, MIDDLE, RIGHT, draw
 
 Record = dict[str, Any]
 SVG = "{http://www.w3.org/2000/svg}"

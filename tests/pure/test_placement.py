@@ -20,7 +20,7 @@ from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.plan import options
 from copyscope.plan.placement import beside, place
 from copyscope.record.measured import Pinned
-from copyscope.render import first_screen
+from copyscope.show import first_screen
 from rich.console import Console
 
 Two = tuple[list[int], list[int]]

@@ -6,9 +6,9 @@ import numpy
 import pytest
 from builders.sweep import sweep
 from copyscope.judge.metrics import typed_runs
-from copyscope.render.plots import draw
-from copyscope.render.plots.catalogue import PLOTS
-from copyscope.render.plots.colours import FILLS, KNOWN
+from copyscope.report.plots import draw
+from copyscope.report.plots.catalogue import PLOTS
+from copyscope.report.plots.colours import FILLS, KNOWN
 from copyscope.stats import Estimate
 from copyscope.study import facets, table
 from copyscope.study.cost_waterfall import simplest

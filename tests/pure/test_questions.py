@@ -8,7 +8,7 @@ from builders.sweep import sweep
 from copyscope.judge import estimates, metrics
 from copyscope.judge.crossover import crossovers_of
 from copyscope.judge.metrics import typed_runs
-from copyscope.render.report.tables import saved_tables
+from copyscope.report.tables import saved_tables
 from copyscope.stats import Estimate, Missing
 from copyscope.study import cost_waterfall, questions, table
 from copyscope.study.cost_waterfall import Waterfall

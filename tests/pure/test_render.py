@@ -18,11 +18,11 @@ from builders.encrypted import with_tls
 from builders.watched import watched_record
 from copyscope import units
 from copyscope.ledger.derive import derive
-from copyscope.render import evidence, terminal, watch
-from copyscope.render.console import REPORT_WIDTH, make_console
-from copyscope.render.layout import Table, wrap
-from copyscope.render.progress import Steps
-from copyscope.render.summary import render_summary
+from copyscope.show import evidence, terminal, watch
+from copyscope.show.console import REPORT_WIDTH, make_console
+from copyscope.show.layout import Table, wrap
+from copyscope.show.progress import Steps
+from copyscope.show.summary import render_summary
 from rich.console import Console
 from test_ledger import with_work_of_others
 

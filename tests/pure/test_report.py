@@ -16,7 +16,7 @@ from builders.sweep import store, sweep
 from copyscope import VERSION
 from copyscope.commands import report
 from copyscope.record import records_file
-from copyscope.render.plots.catalogue import PLOTS
+from copyscope.report.plots.catalogue import PLOTS
 
 Record = dict[str, Any]
 

@@ -7,7 +7,7 @@ from builders.kernel import hook_row
 from builders.watched import CALLS, EDGE_CALLS, watched_record
 from copyscope.ledger import portrait
 from copyscope.ledger.derive import derive
-from copyscope.render.portrait import portrait_lines
+from copyscope.show.portrait import portrait_lines
 from hypothesis import given
 from hypothesis import strategies as st
 

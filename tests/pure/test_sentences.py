@@ -11,7 +11,7 @@ from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.share import Share
 from copyscope.record import store
-from copyscope.render import first_screen, live, watch
+from copyscope.show import first_screen, live, watch
 from rich.console import Console
 
 Record = dict[str, Any]

@@ -30,7 +30,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
 from copyscope.record.simulated import PerKib
-from copyscope.render.simulated import simulated_lines
+from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import (
     boot,
     caches,

@@ -9,7 +9,7 @@ from builders.simulated import command_output, command_record
 from copyscope.commands import simulate as simulate_command
 from copyscope.errors import UsageError
 from copyscope.record import store
-from copyscope.render.simulated import simulated_lines
+from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import command, job
 
 pytestmark = pytest.mark.timeout(20)

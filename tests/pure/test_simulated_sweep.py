@@ -14,7 +14,7 @@ from copyscope import paths
 from copyscope.commands import crossover, reading
 from copyscope.errors import RunError, UsageError
 from copyscope.plan import options
-from copyscope.render.sweep import SweepProgress
+from copyscope.show.sweep import SweepProgress
 from copyscope.simulate import simulation
 from copyscope.simulate.request import Request
 from copyscope.sweep import results

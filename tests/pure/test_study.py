@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from builders.sweep import sweep
 from copyscope.judge.metrics import typed_runs
-from copyscope.render.plots.catalogue import PLOTS
-from copyscope.render.plots.draw import Subject, figure_of
-from copyscope.render.report import html as page
-from copyscope.render.report.sections import document
+from copyscope.report import html as page
+from copyscope.report.plots.catalogue import PLOTS
+from copyscope.report.plots.draw import Subject, figure_of
+from copyscope.report.sections import document
 from copyscope.study import table
 from copyscope.study.claims.judge import judge_all
 from copyscope.study.cost_waterfall import simplest

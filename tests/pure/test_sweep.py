@@ -21,7 +21,7 @@ from copyscope.commands.sweep import EXPERIMENTS, default_directory
 from copyscope.errors import MachineError, RunError, UsageError
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file, store
-from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
+from copyscope.show.sweep import SweepProgress, outcome_lines, plan_lines
 from copyscope.sweep import noise
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import Experiment, Point, expand, identify, load

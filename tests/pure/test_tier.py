@@ -18,9 +18,9 @@ from copyscope.plan.schedule import PHASE_WEIGHTS
 from copyscope.plan.tier import choose_tier
 from copyscope.record import store
 from copyscope.record.hooks import why_not
-from copyscope.render.evidence import hook_lines, loss_lines
-from copyscope.render.exact_table import exact_lines
-from copyscope.render.ledger_table import account_lines
+from copyscope.show.evidence import hook_lines, loss_lines
+from copyscope.show.exact_table import exact_lines
+from copyscope.show.ledger_table import account_lines
 
 REFUSED = {"state": "refused", "how": None, "reason": "fentry: load: Operation not permitted"}
 

@@ -14,9 +14,9 @@ from copyscope.errors import RunError
 from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.render import first_screen, watch
 from copyscope.run.elf import ElfFile
 from copyscope.run.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
+from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.taxonomy.user_copies import copies, is_repeated_move

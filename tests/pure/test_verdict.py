@@ -12,9 +12,9 @@ from builders.exact import with_functions
 from builders.watched import watched_record
 from copyscope.ledger import overhead
 from copyscope.ledger.derive import derive
-from copyscope.render import watch
-from copyscope.render.console import make_console
-from copyscope.render.evidence import observer_lines
+from copyscope.show import watch
+from copyscope.show.console import make_console
+from copyscope.show.evidence import observer_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

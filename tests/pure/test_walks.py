@@ -60,7 +60,7 @@ def test_the_page_is_read_in_five_minutes() -> None:
 
 
 def test_the_number_of_a_size_is_where_the_first_walk_says() -> None:
-    for name in ("plan/options.py", "render/first_screen.py"):
+    for name in ("plan/options.py", "show/first_screen.py"):
         assert PACKAGE / name in walk(1)
         assert "size_bytes" in (PACKAGE / name).read_text(encoding="utf-8")
     assert '"--size"' in (PACKAGE / "plan" / "arguments.py").read_text(encoding="utf-8")

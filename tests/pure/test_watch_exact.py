@@ -13,7 +13,7 @@ from copyscope.ledger.derive import derive
 from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
-from copyscope.render import watch
+from copyscope.show import watch
 from rich.console import Console
 
 Record = dict[str, Any]

@@ -24,7 +24,7 @@ from copyscope.ledger.derive import derive
 from copyscope.ledger.window import Window
 from copyscope.record import store
 from copyscope.record.moved import subtract_volume
-from copyscope.render import live, watch
+from copyscope.show import live, watch
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

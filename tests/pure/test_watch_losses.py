@@ -5,7 +5,7 @@ from typing import Any
 
 from builders.watched import watched_record
 from copyscope.ledger.derive import derive
-from copyscope.render import first_screen, live, watch
+from copyscope.show import first_screen, live, watch
 from rich.console import Console
 
 Record = dict[str, Any]

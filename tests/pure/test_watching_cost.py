@@ -7,8 +7,8 @@ from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.headline import cost_of_watching
 from copyscope.record.derived import Watching
-from copyscope.render.evidence import watching_lines
-from copyscope.render.first_screen import watching_text
+from copyscope.show.evidence import watching_lines
+from copyscope.show.first_screen import watching_text
 from msgspec import convert
 
 Record = dict[str, Any]

@@ -8,7 +8,7 @@ from builders.watched import watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.verdict import OTHERWISE, next_step
 from copyscope.record.check import typed
-from copyscope.render import first_screen
+from copyscope.show import first_screen
 from rich.console import Console
 
 Record = dict[str, Any]

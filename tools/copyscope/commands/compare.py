@@ -23,8 +23,8 @@ from copyscope.plan.options import refuse_of_single_runs
 from copyscope.record import records_file, store
 from copyscope.record.assemble import Identity
 from copyscope.record.check import Whole
-from copyscope.render.progress import Steps
 from copyscope.run.build import git_revision
+from copyscope.show.progress import Steps
 from copyscope.sweep.runner import Prepared, prepare
 from copyscope.topology import TopologyError
 

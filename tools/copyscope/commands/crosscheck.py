@@ -23,11 +23,11 @@ from copyscope.plan.options import (
 )
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record.assemble import Identity, assemble
-from copyscope.render.console import make_console
-from copyscope.render.crosscheck import render_crosscheck
-from copyscope.render.progress import Steps
 from copyscope.run.build import git_revision
 from copyscope.run.traffic import OwnTraffic
+from copyscope.show.console import make_console
+from copyscope.show.crosscheck import render_crosscheck
+from copyscope.show.progress import Steps
 
 # The sampler gets as many samples as perf record, so that the shares' intervals are alike.
 FREQUENCY_HZ = "997"

@@ -13,8 +13,8 @@ from copyscope.errors import RunError, UsageError
 from copyscope.judge.crossover import PAIRS, costs_of, crossovers_of, read_pair
 from copyscope.judge.crossover_file import document
 from copyscope.judge.metrics import typed_runs
-from copyscope.render.console import make_console
-from copyscope.render.crossovers import render
+from copyscope.show.console import make_console
+from copyscope.show.crossovers import render
 from copyscope.sweep import results
 from copyscope.sweep.experiment import load as load_experiment
 

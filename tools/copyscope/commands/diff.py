@@ -17,8 +17,8 @@ from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import whole
 from copyscope.record import store
 from copyscope.record.check import Whole
-from copyscope.render.console import make_console
-from copyscope.render.difference import markdown, render
+from copyscope.show.console import make_console
+from copyscope.show.difference import markdown, render
 from copyscope.sweep import results
 
 EXIT_REGRESSION, EXIT_TROUBLE, EXIT_INCONCLUSIVE = 1, 2, 3

@@ -5,8 +5,8 @@ import argparse
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
 from copyscope.doctor.diagnose import diagnose
-from copyscope.render.console import make_console
-from copyscope.render.doctor import render
+from copyscope.show.console import make_console
+from copyscope.show.doctor import render
 
 EXAMPLES = """\
 examples:

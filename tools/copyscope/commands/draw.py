@@ -7,11 +7,11 @@ from pathlib import Path
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, reading
 from copyscope.errors import RunError, UsageError
+from copyscope.exports import lines_drawing
+from copyscope.exports.path_drawing import draw
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
-from copyscope.render import lines_drawing
-from copyscope.render.path_drawing import draw
 from copyscope.sweep.experiment_file import size_bytes
 from copyscope.units import format_whole_size
 

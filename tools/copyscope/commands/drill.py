@@ -12,8 +12,8 @@ from copyscope.commands import documents, entry
 from copyscope.drill.trials import PATHS, changes, run_all
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.drill import drill_lines
+from copyscope.show.console import make_console, print_lines, report_width
+from copyscope.show.drill import drill_lines
 
 EXAMPLES = """\
 examples:

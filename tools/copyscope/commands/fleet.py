@@ -14,9 +14,9 @@ from copyscope.files import saving
 from copyscope.fleet import ansible, directory
 from copyscope.fleet.answers import Answer, Row, judge
 from copyscope.record.store import RecordError
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.fleet import fleet_lines
-from copyscope.render.progress import Steps
+from copyscope.show.console import make_console, print_lines, report_width
+from copyscope.show.fleet import fleet_lines
+from copyscope.show.progress import Steps
 
 VERBS = ("run", "watch", "advise", "doctor", "drill", "crossover")
 EXAMPLES = """\

@@ -13,9 +13,9 @@ from copyscope.errors import RunError, UsageError
 from copyscope.escaping import visible
 from copyscope.fleet import database
 from copyscope.fleet.questions import QUESTIONS
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.layout import Table
-from copyscope.render.table_files import as_csv
+from copyscope.report.table_files import as_csv
+from copyscope.show.console import make_console, print_lines, report_width
+from copyscope.show.layout import Table
 
 LEFT_OUT_MAX = 5
 ASKED = "\n".join(f"  {name:15} {question.text}" for name, question in QUESTIONS.items())

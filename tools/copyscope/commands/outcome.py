@@ -19,10 +19,10 @@ from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
 from copyscope.record.segments import Record
 from copyscope.record.session_result import Raw
-from copyscope.render import first_screen, terminal
-from copyscope.render.console import make_console
-from copyscope.render.summary import render_summary
 from copyscope.run.build import Revision
+from copyscope.show import first_screen, terminal
+from copyscope.show.console import make_console
+from copyscope.show.summary import render_summary
 from copyscope.taxonomy.samples import to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.units import format_bytes

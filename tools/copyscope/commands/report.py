@@ -16,11 +16,10 @@ from copyscope.judge import crossover_file
 from copyscope.judge.crossover_file import headline, sentence
 from copyscope.judge.metrics import typed_runs
 from copyscope.record.check import Whole
-from copyscope.render import table_files
-from copyscope.render.plots.draw import Subject, draw_all
-from copyscope.render.report import html, modelled, readme
-from copyscope.render.report.blocks import Block
-from copyscope.render.report.sections import document
+from copyscope.report import html, modelled, readme, table_files
+from copyscope.report.blocks import Block
+from copyscope.report.plots.draw import Subject, draw_all
+from copyscope.report.sections import document
 from copyscope.simulate import kernels
 from copyscope.study import table as results_table
 from copyscope.study.claims.judge import judge_all

@@ -19,10 +19,10 @@ from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_t
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
 from copyscope.record.segments import Record
-from copyscope.render.progress import Steps
 from copyscope.run.build import ask_revision
 from copyscope.run.session import Session
 from copyscope.run.traffic import OwnTraffic
+from copyscope.show.progress import Steps
 
 
 def main(argv: list[str]) -> int:

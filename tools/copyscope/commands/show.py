@@ -6,16 +6,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from copyscope import exports
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record.store import Record
-from copyscope.render import exports, terminal, watch
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.simulated import simulated_lines
-from copyscope.render.summary import render_summary
+from copyscope.show import terminal, watch
+from copyscope.show.console import make_console, print_lines, report_width
+from copyscope.show.simulated import simulated_lines
+from copyscope.show.summary import render_summary
 
 EXAMPLES = """\
 examples:

@@ -12,9 +12,9 @@ from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import split
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import of_run, parser
-from copyscope.render.console import make_console, print_lines, report_width
-from copyscope.render.progress import Steps
-from copyscope.render.simulated import simulated_lines
+from copyscope.show.console import make_console, print_lines, report_width
+from copyscope.show.progress import Steps
+from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import qemu, request, simulation
 
 

@@ -13,9 +13,9 @@ from copyscope.escaping import visible
 from copyscope.judge.metrics import typed_runs
 from copyscope.machine import fingerprint
 from copyscope.plan.instruments import parse_time_s
-from copyscope.render.console import make_console, print_lines
-from copyscope.render.sweep import SweepProgress, outcome_lines, plan_lines
-from copyscope.render.sweep_result import next_lines, result_lines
+from copyscope.show.console import make_console, print_lines
+from copyscope.show.sweep import SweepProgress, outcome_lines, plan_lines
+from copyscope.show.sweep_result import next_lines, result_lines
 from copyscope.study import table as results_table
 from copyscope.sweep import results
 from copyscope.sweep.directory import refuse_foreign

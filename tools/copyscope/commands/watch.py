@@ -25,15 +25,15 @@ from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.record.segments import Record
-from copyscope.render.console import SafeConsole, has_screen
-from copyscope.render.live import LiveView
-from copyscope.render.progress import Clock
-from copyscope.render.watch import render
 from copyscope.run.build import ask_revision
 from copyscope.run.command import Output
 from copyscope.run.program import WatchedProgram
 from copyscope.run.session import Session, Silent
 from copyscope.run.target import Target, container_path, find_cgroup, find_netns, parse_pids, unit_path
+from copyscope.show.console import SafeConsole, has_screen
+from copyscope.show.live import LiveView
+from copyscope.show.progress import Clock
+from copyscope.show.watch import render
 
 # Said of a command that outlasts its measurement.
 AFTER = "waiting for its end (Ctrl-C is passed on)"

@@ -1,6 +1,6 @@
 """What works on this machine: every instrument is tried, every fact comes with what to do about it.
 
-Returns data only; render/doctor.py shows it. Nothing is changed on the machine.
+Returns data only; show/doctor.py shows it. Nothing is changed on the machine.
 """
 
 import json

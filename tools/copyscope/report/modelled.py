@@ -1,0 +1,142 @@
+"""The report of a simulated experiment: plots, misses of each point, answers, claims, and what it is not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from copyscope.record.segments import Record
+from copyscope.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
+from copyscope.report.cells import spell
+from copyscope.report.plots.catalogue import MODELLED
+from copyscope.study.claims.judge import Judgement
+from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate
+from copyscope.study.modelled_answers import modelled_answers
+from copyscope.units import format_bytes, format_whole_size
+
+MODEL_KEYS = ("inclusion", "prefetch", "source")
+LIMITS = (
+    "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It is no"
+    " measurement of this or another machine.",
+    "The model has no time, no overlap of misses, no instruction cache and no prefetcher unless asked for."
+    " Its CPUs take turns, so that more data waits in sockets than on real ones.",
+    "A boot counts some MiB after a warm-up: a working set that is larger than the last level is not sent"
+    " completely, and the cache may still hold what an earlier strategy left there.",
+    "In full: docs/5-simulated-caches.md.",
+)
+
+
+@dataclass(frozen=True)
+class ModelStudy:
+    """All that the report says. `left_out`: names of records that are in no number, each with its reason."""
+
+    name: str
+    question: str | None
+    records: Sequence[Record]
+    points: Sequence[ModelPoint]
+    left_out: Sequence[tuple[str, str]]
+    judgements: Sequence[Judgement]
+
+    @property
+    def caption(self) -> str:
+        """What was simulated, in one line: it stands under every plot."""
+        first = self.records[0]["simulated"]
+        boots = sorted({len(point.boots) for point in self.points})
+        count = str(boots[0]) if len(boots) == 1 else f"{boots[0]} to {boots[-1]}"
+        guest = f"Linux {first['kernel']['release']} in QEMU {first['qemu']['version']}"
+        return f"Modelled, not measured: {guest}; means of {count} boots with 95 % intervals."
+
+
+def document(study: ModelStudy) -> list[Block]:
+    """All blocks of the report."""
+    blocks: list[Block] = [
+        Heading(1, f"{study.name}: how many lines each copy moves, in a simulated machine", "top"),
+        *([Paragraph(f"Question: {study.question}")] if study.question else []),
+        Paragraph(study.caption, strong=True),
+        Heading(2, "Plots", "plots"),
+        *(Picture(plot.name, plot.title, plot.alt) for plot in MODELLED),
+        Heading(2, "Table", "table"),
+        _points_table(study.points),
+        Heading(2, "Two questions", "questions"),
+    ]
+    for answer in modelled_answers(study.points):
+        blocks += [Heading(3, answer.question, f"question-{len(blocks)}"), Paragraph(answer.text)]
+        blocks += [Bullets(answer.bullets)] if answer.bullets else []
+    blocks += [
+        Heading(2, "Published claims, in the model", "claims"),
+        Paragraph("A verdict here is one of the model: it stands beside that of a measured machine."),
+        _claims_table(study.judgements),
+        Heading(2, "The models", "models"),
+        _models_table(study.points),
+        Heading(2, "What it is not", "limits"),
+        Bullets(LIMITS),
+        *_failed(study),
+        Heading(2, "Files beside this page", "files"),
+        Code(
+            "modelled.csv     modelled.parquet   one row per point and account or stage\n"
+            "plots/           every plot as PNG (300 DPI) and SVG\n"
+            "records.jsonl.gz the records, one line per boot: docs/reference/record.md"
+        ),
+    ]
+    return blocks
+
+
+def _points_table(points: Sequence[ModelPoint]) -> Table:
+    columns = ["model", "path", "ring", "size", "strategy", "boots"]
+    columns += [TITLES[level] for level in LEVELS] + [f"copies: {TITLES[level]}" for level in LEVELS]
+    rows = [
+        [
+            *(point.setting.cache, point.setting.path, str(point.setting.working_set_messages)),
+            *(format_whole_size(point.size), point.impl, str(len(point.boots))),
+            *(spell(estimate(point.misses(level))) for level in LEVELS),
+            *(spell(estimate(copies(point, level))) for level in LEVELS),
+        ]
+        for point in points
+    ]
+    notes = ["Misses of loads and stores, lines per KiB delivered, all sides; ring: messages sent in turn."]
+    return Table(columns, rows, frozenset((2, 3, *range(5, len(columns)))), notes, "Misses per KiB, modelled")
+
+
+def _claims_table(judgements: Sequence[Judgement]) -> Table:
+    rows = [
+        [
+            one.claim.id,
+            one.claim.text,
+            ", ".join(one.claim.sources),
+            one.modelled.verdict,
+            one.modelled.evidence,
+        ]
+        for one in judgements
+        if one.modelled is not None
+    ]
+    return Table(["id", "claim", "in", "in the model", "evidence"], rows, title="Claims, judged in the model")
+
+
+def _models_table(points: Sequence[ModelPoint]) -> Table:
+    models = {point.model["name"]: point.model for point in points}
+    rows = [
+        [name, *(_level(model, level) for level in LEVELS), *(model[key] for key in MODEL_KEYS)]
+        for name, model in models.items()
+    ]
+    columns = ["model", *TITLES.values(), "last level", "prefetcher", "source"]
+    return Table(columns, rows, title="Models of the caches")
+
+
+def _level(model: Mapping[str, Any], level: str) -> str:
+    size = model[f"{level}_bytes"]
+    return f"{format_bytes(size)} in {model[f'{level}_ways']} ways" if size else "none"
+
+
+def _failed(study: ModelStudy) -> list[Block]:
+    rows = [
+        [r["run"]["id"], "; ".join(r["verdict"]["reasons"])]
+        for r in study.records
+        if not r["verdict"]["valid"]
+    ]
+    rows += [[name, reason] for name, reason in study.left_out]
+    blocks: list[Block] = [Heading(2, "Invalid boots, and what was left out", "invalid")]
+    if not rows:
+        return [*blocks, Paragraph("No boot was invalid, none was left out.")]
+    return [
+        *blocks,
+        Table(["record", "why"], rows, title="In no number: of a boot the point that is named, else all"),
+    ]

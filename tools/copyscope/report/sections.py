@@ -1,0 +1,178 @@
+"""The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
+
+from copyscope import VERSION
+from copyscope.judge.crossover_file import sentence
+from copyscope.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Fold,
+    Heading,
+    Paragraph,
+    Picture,
+    Table,
+)
+from copyscope.report.leading import leading
+from copyscope.report.machine import machine_blocks
+from copyscope.report.plots.catalogue import PLOTS, Plot
+from copyscope.report.tables import (
+    claims_table,
+    copies_table,
+    crossovers_table,
+    facts_table,
+    results_table,
+    saved_tables,
+    verdict_table,
+)
+from copyscope.stats import Missing
+from copyscope.study.cost_waterfall import why_no_waterfall
+from copyscope.study.study import Study, caption, duration, repeats
+
+FILES = """\
+results.csv      results.parquet    one row per point: value, low, high of every metric
+ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB
+plots/           every plot as PNG (300 DPI) and SVG
+records.jsonl.gz the records, one line per run: docs/reference/record.md"""
+NO_PAIR = "No pair of strategies was measured at the same settings."
+
+
+def document(study: Study) -> list[Block]:
+    """All blocks of the report."""
+    return [
+        Heading(
+            1, f"{study.name} on {study.machine['hostname']}: where the copies are, and what they cost", "top"
+        ),
+        _byline(study),
+        *_verdict(study),
+        *leading(study),
+        Heading(2, "Crossovers", "crossovers"),
+        crossovers_table(study.crossings) if study.crossings else Paragraph(NO_PAIR),
+        Heading(2, "Tables", "tables"),
+        results_table(study),
+        copies_table(study),
+        *saved_tables(study.saved),
+        *_questions(study),
+        *_plots(study),
+        *_claims(study),
+        *_methods(study),
+        *machine_blocks(study.machine),
+        *_failed(study),
+        Heading(2, "Files beside this page", "files"),
+        Code(FILES),
+        Paragraph(
+            "Made from records.jsonl.gz by copyscope report; the same records give the same bytes."
+            " See docs/reference/results.md."
+        ),
+    ]
+
+
+def _verdict(study: Study) -> list[Block]:
+    verdict = sentence(study.crossings, study.runs)
+    blocks: list[Block] = [Heading(2, "Verdict", "verdict"), Paragraph(verdict, strong=True)]
+    if study.question:
+        blocks.append(Paragraph(f"Question: {study.question}"))
+    if study.crossings:
+        blocks.append(verdict_table(study.crossings))
+    counts = f"{len(study.rows)} points, {len(study.records)} runs"
+    bad = f"{len(study.invalid)} of them invalid, {len(study.left_out)} left out"
+    blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.runs, study.rows)}"))
+    return blocks
+
+
+def _byline(study: Study) -> Paragraph:
+    """When, by what. The page is no younger than its records: it is made again when they change."""
+    days = sorted(str(record["run"]["started"])[:10] for record in study.records)
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return Paragraph(f"Measured on {when} by copyscope {_versions(study)}; page by copyscope {VERSION}.")
+
+
+def _versions(study: Study) -> str:
+    found = []
+    for made in (record["copyscope"] for record in study.records):
+        changed = " with changes" if made["dirty"] else ""
+        revision = "no revision" if made["git"] is None else f"{made['git']}{changed}"
+        found.append(f"{made['version']} ({revision})")
+    return ", ".join(dict.fromkeys(found))
+
+
+def _plots(study: Study) -> list[Block]:
+    """All that were drawn; what there is nothing to draw of is one line."""
+    if not study.rows:
+        return []
+    blocks: list[Block] = [Heading(2, "All plots", "plots")]
+    drawn = []
+    for plot in PLOTS:
+        if why := _why_empty(plot, study):
+            blocks.append(Paragraph(f"{plot.title}: not drawn: {why}."))
+        else:
+            drawn.append(Picture(plot.name, plot.title, plot.alt))
+    if drawn:
+        blocks.append(Fold(f"{len(drawn)} plots: {', '.join(one.title for one in drawn)}", drawn))
+    return blocks
+
+
+def _why_empty(plot: Plot, study: Study) -> str | None:
+    """Why there is nothing to draw; None where there is something."""
+    if plot.of == "saved":
+        return why_no_waterfall(study.saved)
+    values = [row.values[name] for row in study.rows for name in plot.metrics]
+    reasons = [value.reason for value in values if isinstance(value, Missing)]
+    return reasons[0] if len(reasons) == len(values) else None
+
+
+def _questions(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Six questions", "questions")]
+    for index, answer in enumerate(study.answers, start=1):
+        blocks += [Heading(3, f"{index}. {answer.question}", f"question-{index}"), Paragraph(answer.text)]
+        if answer.bullets:
+            blocks.append(Bullets(answer.bullets))
+        if answer.facts:
+            blocks.append(facts_table(answer))
+    return blocks
+
+
+def _claims(study: Study) -> list[Block]:
+    return [Heading(2, "Published claims", "claims"), claims_table(study)]
+
+
+def _methods(study: Study) -> list[Block]:
+    instruments = dict.fromkeys(
+        f"{e['name']}: {e['status']}" + (f" ({e['reason']})" if e["reason"] else "")
+        for r in study.records
+        for e in r["sampler"]["events"]
+    )
+    steal = [
+        r["machine"]["steal_percent"] for r in study.records if r["machine"]["steal_percent"] is not None
+    ]
+    items = [
+        f"Each run is {duration(study.runs)} with {repeats(study.rows)} per point, in a seeded shuffle of "
+        "blocks: every block holds every point once, so that a drift of the machine hits all alike.",
+        "Goodput is payload that arrived, of segments without any instrument. CPU time is of segments with "
+        "the ledger's instruments, per KiB (1024 B) delivered in them.",
+        "Estimates are medians over valid runs with 95 % intervals; strategies are compared repeat by "
+        "repeat. Where the interval of a difference holds none, no difference was found, and it says so.",
+        "A run whose verdict is invalid is in no number. What is unknown is n/a with its reason, never zero.",
+        f"Sampler: {'; '.join(instruments)}.",
+        f"Measured by copyscope {_versions(study)}.",
+    ]
+    if steal:
+        items.append(f"CPU time taken by the hypervisor: at most {max(steal):.3g} % of a run.")
+    return [Heading(2, "Methods", "methods"), Bullets(items), Paragraph("In full: docs/method.md.")]
+
+
+def _failed(study: Study) -> list[Block]:
+    blocks: list[Block] = [Heading(2, "Invalid runs, and what was left out", "invalid")]
+    if study.invalid:
+        rows = []
+        for run, work, verdict in ((r["run"], r["workload"], r["verdict"]) for r in study.invalid):
+            what = f"{work['impl']}, {work['size_bytes']:,} B, threads {work['threads']}"
+            rows.append([run["id"], f"{what}, repeat {run['repeat']}", "; ".join(verdict["reasons"])])
+        blocks.append(Table(["run", "what", "why"], rows, title="Invalid runs: kept, shown, never averaged"))
+    else:
+        blocks.append(Paragraph("No run was invalid."))
+    if study.left_out:
+        rows = [[name, reason] for name, reason in study.left_out]
+        blocks.append(Table(["record", "why"], rows, title="Left out: in no number"))
+    else:
+        blocks.append(Paragraph("No record was left out."))
+    return blocks

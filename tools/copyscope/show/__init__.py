@@ -1,0 +1,1 @@
+"""One run on the terminal: a record in, text out. No new numbers."""
