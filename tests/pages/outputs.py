@@ -13,6 +13,7 @@ from pathlib import Path
 
 from copyscope.commands import crossover
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.show import first_screen, terminal
 from rich.console import Console
 
@@ -40,14 +41,15 @@ def written(page: Path, but: str = "") -> str:
 def screen(name: str, folder: Path = DOCS) -> list[str]:
     """The first screen of a record, 80 columns wide."""
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    first_screen.render(store.read(folder / f"{name}.json.gz"), console)
+    first_screen.render(typed_whole(store.read(folder / f"{name}.json.gz")), console)
     return printed(console)
 
 
 def report() -> list[str]:
     """What `-v` prints of the run that is drawn."""
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    terminal.render(store.read(DOCS / "path.json.gz"), verbose=False, explain=False, console=console)
+    run = typed_whole(store.read(DOCS / "path.json.gz"))
+    terminal.render(run, verbose=False, explain=False, console=console)
     return printed(console)
 
 

@@ -12,6 +12,7 @@ import outputs
 import record_page
 from copyscope.exports.path_drawing import draw
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 REFERENCE = DOCS / "reference"
@@ -26,7 +27,7 @@ PAGES: dict[Path, Callable[[], bytes]] = {
     REFERENCE / "record.md": lambda: record_page.page().encode(),
     REFERENCE / "record.schema.json": lambda: store.serialise(record_page.schema()),
     REFERENCE / "command-line.md": lambda: command_line_page.page().encode(),
-    DOCS / "path.svg": lambda: draw(store.read(DOCS / "path.json.gz")).encode(),
+    DOCS / "path.svg": lambda: draw(typed_whole(store.read(DOCS / "path.json.gz"))).encode(),
     **{page: partial(with_outputs, page) for page in outputs.PAGES},
 }
 

@@ -433,7 +433,7 @@ def test_what_is_in_use_is_judged_by_what_it_comes_to() -> None:
 def test_the_screen_has_a_line_for_each_remedy_and_the_next_command() -> None:
     full = derived()
     full["advice"] = advice.advise(full, None)
-    lines = [line.plain for line in advice_lines(full, 80)]
+    lines = [line.plain for line in advice_lines(typed_whole(full), 80)]
     assert max(map(len, lines)) <= 80
     starts = [next(at for at, line in enumerate(lines) if line.startswith(name)) for name in NAMES]
     why = lines.index("why:")
@@ -460,7 +460,7 @@ def test_an_answer_fits_one_screen_and_says_how_many_reasons_it_has_no_room_for(
     screens = {}
     for height in (24, 60):
         console = Console(file=io.StringIO(), width=80, height=height, color_system=None, force_terminal=True)
-        first_screen.render(full, console)
+        first_screen.render(typed_whole(full), console)
         assert isinstance(console.file, io.StringIO)
         screens[height] = console.file.getvalue()
     lines = screens[24].splitlines()

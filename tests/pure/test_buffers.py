@@ -1,8 +1,11 @@
 """The life of a watched program's zero-copy buffers: what the collector says becomes a section and a line."""
 
+from typing import Any
+
 from builders.watched import watched_record
+from copyscope.ledger.derive import derive
 from copyscope.record.assemble import buffers
-from copyscope.record.check import typed
+from copyscope.record.check import typed, typed_whole
 from copyscope.show.watch import buffer_lines
 
 HELD = {"unit": "ns", "buckets": [[8_388_608, 10_485_760, 98], [41_943_040, 50_331_648, 2]]}
@@ -21,8 +24,9 @@ ROW = {
 }
 
 
-def said(section: dict[str, object]) -> str:
-    return " ".join(" ".join(line.plain for line in buffer_lines(section, 200)).split())
+def said(section: dict[str, Any]) -> str:
+    run = typed_whole(derive(watched_record() | section))
+    return " ".join(" ".join(line.plain for line in buffer_lines(run, 200)).split())
 
 
 def test_what_was_given_back_read_and_never_read_is_one_line() -> None:

@@ -14,6 +14,7 @@ from copyscope.ledger.derive import derive
 from copyscope.ledger.functions import at_most, interval
 from copyscope.plan.instruments import parse_count
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.record.instruments import FunctionCell
 from copyscope.show.exact_table import exact_lines
 from hypothesis import given
@@ -221,7 +222,7 @@ def test_without_their_hooks_owners_are_unknown_and_say_why() -> None:
 
 
 def test_the_lines_fit_and_name_owner_runner_and_latency() -> None:
-    lines = [line.plain for line in exact_lines(derive(exact_record()), 100)]
+    lines = [line.plain for line in exact_lines(typed_whole(derive(exact_record())), 100)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= 100
     assert "copies of the sender's memory" in text and "softirq on the receiver" in text
@@ -251,7 +252,7 @@ def test_what_has_the_work_of_the_hooks_in_it_is_unknown_and_says_so() -> None:
     # Nor are they anywhere else.
     assert {row["instructions"] for row in full["ledger"]} == {None}
     assert store.validate(full) == []
-    text = " ".join(line.plain.strip() for line in exact_lines(full, 200))
+    text = " ".join(line.plain.strip() for line in exact_lines(typed_whole(full), 200))
     assert "the hooks' own work is in r4843, and nobody has measured how much of it" in text
     assert "n/a: l1d_misses, cycles, instructions of a copy: the hooks' own work is in it" in text
 
@@ -282,7 +283,7 @@ def test_a_raw_event_is_counted_and_shown_by_its_number() -> None:
     raw = exact_record(counted={"LLC-load-misses": 3, "r4843": 2})
     row = row_of(raw, "copy_out")
     assert row["raw"] == {"r4843": 2 * row["cpu_ns"]}
-    assert "r4843/KiB" in "\n".join(line.plain for line in exact_lines(derive(raw), 200))
+    assert "r4843/KiB" in "\n".join(line.plain for line in exact_lines(typed_whole(derive(raw)), 200))
 
 
 def test_an_event_of_some_cores_is_known_of_who_was_bound_to_them() -> None:

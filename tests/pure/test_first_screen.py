@@ -21,6 +21,7 @@ from builders.watched import watched_record
 from copyscope import paths
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.show import first_screen
 from copyscope.show.explain import IN_A_LINE
 from copyscope.show.ledger_table import kib_factor
@@ -44,7 +45,7 @@ LARGER = ("zero_copy_xdp", "zero_copy_pmu", "invalid", "watched")
 
 def screen(record: Record, width: int = 80, height: int = 24, *, explain: bool = False) -> str:
     console = Console(file=io.StringIO(), width=width, height=height, color_system=None, force_terminal=True)
-    first_screen.render(record, console, explain=explain)
+    first_screen.render(typed_whole(record), console, explain=explain)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -109,7 +110,7 @@ def test_trust_is_one_line_on_a_noisy_machine_too(
     state: dict[str, Any], low: float, high: float, said: str
 ) -> None:
     record = ALL["one_copy"]()
-    record["machine_state"] = state
+    record["machine_state"] |= {"others_share": None, "steal_share": None, "spread_share": None, **state}
     record["overhead"] |= {"ratio": 0.97, "low": low, "high": high}
     assert f"\nvalid, 18 checks hold; {said}\nmore: " in screen(record)
 
@@ -126,7 +127,7 @@ def test_every_copy_has_a_row(account: str) -> None:
 
 def test_a_pipe_gets_the_smallest_screen() -> None:
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    first_screen.render(ALL["one_copy"](), console)
+    first_screen.render(typed_whole(ALL["one_copy"]()), console)
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == screen(ALL["one_copy"]())
 
@@ -266,7 +267,7 @@ def test_a_copy_that_was_timed_has_no_events_and_the_whole_has_them() -> None:
     assert rows["program's own memcpy"]["cycles"] == rows["program's other work"]["cycles"] == "n/a"
     counted = sum(record["counters"][side]["cycles"]["value"] for side in ("sender", "receiver"))
     beside = sum(row["cycles"] for row in record["stages"] if row["side"] == "other")
-    per_kib = kib_factor(record) or 0.0
+    per_kib = kib_factor(typed_whole(record)) or 0.0
     assert rows["all"]["cycles"] == f"{(counted + beside) * per_kib:,.0f}"
 
 

@@ -25,6 +25,7 @@ from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import records_file
 from copyscope.record import store as record
+from copyscope.record.check import typed_whole
 from copyscope.report import html
 from copyscope.report.blocks import Block, Code, Heading, Paragraph, Table
 from copyscope.report.plots.catalogue import PLOTS
@@ -192,12 +193,12 @@ def test_a_watched_program_may_be_called_anything() -> None:
     made = derive(made)
     made["verdict"] = {**made["verdict"], "valid": False, "reasons": [EVIL], "sentence": EVIL}
     shown = io.StringIO()
-    render(made, verbose=True, explain=True, console=make_console(shown))
+    render(typed_whole(made), verbose=True, explain=True, console=make_console(shown))
     assert "␛[2J" in shown.getvalue()
     assert "[red]:smile:" in shown.getvalue()
     harmless(shown.getvalue())
     live = io.StringIO()
-    LiveView(wanted=True, stream=live).update(made)
+    LiveView(wanted=True, stream=live).update(typed_whole(made))
     harmless(live.getvalue())
     harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=True))
     harmless(beginning(Target("comm", comm=EVIL), EVIL, None, there=False))

@@ -12,6 +12,7 @@ from copyscope.ledger.verdict import next_step
 from copyscope.machine import fingerprint
 from copyscope.machine.clock import read_clock, read_on_battery
 from copyscope.record.assemble import readings
+from copyscope.record.check import typed_whole
 from copyscope.show import first_screen, terminal
 from copyscope.show.summary import render_summary
 from copyscope.sweep import noise
@@ -38,7 +39,7 @@ def busy_record(others_ns: int) -> Record:
 
 def screen(full: Record) -> str:
     out = io.StringIO()
-    terminal.render(full, verbose=False, explain=False, console=Console(file=out, width=100))
+    terminal.render(typed_whole(full), verbose=False, explain=False, console=Console(file=out, width=100))
     return out.getvalue()
 
 
@@ -236,7 +237,7 @@ def test_the_clock_is_one_caution_where_it_changed_and_nothing_otherwise(
         full = derive(raw)
         assert full["machine_state"]["clock_sentence"] == said and full["verdict"]["valid"]
         first = io.StringIO()
-        first_screen.render(full, Console(file=first, width=80, height=24, force_terminal=True))
+        first_screen.render(typed_whole(full), Console(file=first, width=80, height=24, force_terminal=True))
         for shown in (screen(full) if raw.get("target") is None else "", first.getvalue()):
             assert shown.count("caution: ") == (0 if said is None or not shown else 1)
         assert derive(full)["machine_state"] == full["machine_state"]
@@ -256,7 +257,7 @@ def test_a_sweep_marks_points_that_were_measured_beside_others() -> None:
 
 def test_of_several_runs_each_says_whether_the_machine_was_busy() -> None:
     out = io.StringIO()
-    runs = [derive(busy_record(others)) for others in (0, 3_840_000_000)]
+    runs = [typed_whole(derive(busy_record(others))) for others in (0, 3_840_000_000)]
     render_summary(runs, Console(file=out, width=100))
     rows = [line.split("115,200")[-1].strip() for line in out.getvalue().splitlines() if "115,200" in line]
     assert rows == ["valid", "valid; machine busy"]

@@ -8,6 +8,7 @@ import builders
 import pytest
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.show import terminal
 from rich.console import Console
 
@@ -39,7 +40,7 @@ def identity(full: Record, name: str) -> Record:
 
 def report(full: Record, *, verbose: bool = True) -> str:
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    terminal.render(full, verbose=verbose, explain=verbose, console=console)
+    terminal.render(typed_whole(full), verbose=verbose, explain=verbose, console=console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -13,6 +13,7 @@ from copyscope.commands import draw as command
 from copyscope.exports.path_drawing import LEFT, MIDDLE, RIGHT, draw
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 
 Record = dict[str, Any]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -43,13 +44,14 @@ def known(impl: str = "zero_copy", **options: Any) -> Record:
     for row in record["ledger"]:
         account = row["account"]
         row |= {"ns_per_kib": prices.get(account), "share": shares.get(account)}
+        row["reasons"] = dict.fromkeys(("ns_per_kib", "share"), "not set here") | row["reasons"]
         if row["bytes"]:
             row["bytes"] = 3 << 30
     return record
 
 
 def test_each_copy_has_its_bytes_its_price_and_its_share() -> None:
-    drawn = draw(known())
+    drawn = draw(typed_whole(known()))
     assert priced(drawn, "deferred: late copy") == [
         "3 GiB, 186.2 ns/KiB",
         "67.1 % of the sender's CPU time, in softirq",
@@ -72,11 +74,11 @@ def test_each_copy_has_its_bytes_its_price_and_its_share() -> None:
     ],
 )
 def test_a_late_copy_stands_where_it_happens(options: dict[str, Any], look: str, begins: int) -> None:
-    assert [x for x, _ in arrows(draw(known(**options)), look)] == [begins + 180]
+    assert [x for x, _ in arrows(draw(typed_whole(known(**options))), look)] == [begins + 180]
 
 
 def test_a_gather_copy_is_drawn_above_the_border_of_the_kernel() -> None:
-    drawn = draw(derive(raw_record("two_copy")))
+    drawn = draw(typed_whole(derive(raw_record("two_copy"))))
     border = float(re.search(r'class="edge" d="M\d+ ([\d.]+)', drawn)[1])  # type: ignore[index]
     left = sorted(y for x, y in arrows(drawn, "copy") if x < MIDDLE)
     assert len(left) == 2 and left[0] + 56 < border
@@ -88,14 +90,16 @@ def test_what_is_not_known_is_not_a_number() -> None:
     record = known()
     for row in record["ledger"]:
         row |= {"ns_per_kib": None, "share": None}
-    assert priced(draw(record), "deferred: late copy")[0] == "3 GiB, n/a ns/KiB"
+    assert priced(draw(typed_whole(record)), "deferred: late copy")[0] == "3 GiB, n/a ns/KiB"
 
 
 def test_a_watched_program_and_an_invalid_run_say_so() -> None:
     record = derive(watched_record(zerocopy=True, copied=100, receives=4096))
-    assert {"the program's memory", "what it sends", "what it receives"} <= set(texts(draw(record)))
-    record["verdict"]["valid"] = False
-    assert "INVALID RUN: do not use its figures" in texts(draw(record))
+    assert {"the program's memory", "what it sends", "what it receives"} <= set(
+        texts(draw(typed_whole(record)))
+    )
+    record["verdict"] |= {"valid": False, "reasons": ["sent_bytes: broken"]}
+    assert "INVALID RUN: do not use its figures" in texts(draw(typed_whole(record)))
 
 
 def test_foreign_names_are_text_and_nothing_else() -> None:
@@ -106,10 +110,10 @@ def test_foreign_names_are_text_and_nothing_else() -> None:
     record["topology"]["kind"] = evil * 50
     record["topology"]["devices"][0]["name"] = evil
     record["zerocopy"]["cause"]["sentence"] = evil
-    root = ElementTree.fromstring(draw(record))
+    root = ElementTree.fromstring(draw(typed_whole(record)))
     found = {element.tag.removeprefix(SVG) for element in root.iter()}
     assert found == {"svg", "title", "style", "path", "rect", "text"}
-    assert not re.search("[\x00-\x08\x1b\u202e]", draw(record))
+    assert not re.search("[\x00-\x08\x1b\u202e]", draw(typed_whole(record)))
 
 
 def test_the_same_record_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +122,7 @@ def test_the_same_record_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
     assert command.main([str(kept)]) == 0
     printed = capsys.readouterr().out
     assert command.main([str(kept), "--out", str(drawn)]) == 0
-    assert drawn.read_text() == printed == draw(derive(raw_record("zero_copy")))
+    assert drawn.read_text() == printed == draw(typed_whole(derive(raw_record("zero_copy"))))
     assert "prefers-color-scheme:dark" in printed
 
 
@@ -133,7 +137,7 @@ def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     raw = raw_record("zero_copy")
     store.write(raw, tmp_path / "raw.json")
     assert command.main([str(tmp_path / "raw.json")]) == 0
-    assert capsys.readouterr().out == draw(derive(raw))
+    assert capsys.readouterr().out == draw(typed_whole(derive(raw)))
     del raw["samples"]
     store.write(raw, tmp_path / "half.json")
     assert command.main([str(tmp_path / "half.json")]) == 1

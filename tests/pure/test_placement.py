@@ -19,6 +19,7 @@ from copyscope.ledger.machine_state import in_common
 from copyscope.machine.cores import FACTS, look_at_load, read_cpus
 from copyscope.plan import options
 from copyscope.plan.placement import beside, place
+from copyscope.record.check import typed_whole
 from copyscope.record.measured import Pinned
 from copyscope.show import first_screen
 from rich.console import Console
@@ -258,7 +259,7 @@ def test_a_record_names_cpu_core_type_node_and_cache() -> None:
     raw["placement"]["receiver"] = raw["placement"]["sender"]
     assert derive(raw)["placement"]["caution"]
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
-    first_screen.render(derive(raw), console)
+    first_screen.render(typed_whole(derive(raw)), console)
     assert isinstance(console.file, io.StringIO)
     first = console.file.getvalue().splitlines()
     assert first[1] == "caution: sender and receiver on CPU 0: they take turns"

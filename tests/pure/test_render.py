@@ -18,6 +18,8 @@ from builders.encrypted import with_tls
 from builders.watched import watched_record
 from copyscope import units
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed_whole
+from copyscope.record.sections import Histogram
 from copyscope.show import evidence, terminal, watch
 from copyscope.show.console import REPORT_WIDTH, make_console
 from copyscope.show.layout import Table, wrap
@@ -89,7 +91,7 @@ def printed(console: Console) -> str:
 
 def report(record: Record, *, width: int = 100, verbose: bool = False, explain: bool = False) -> str:
     console = plain_console(width)
-    terminal.render(record, verbose=verbose, explain=explain, console=console)
+    terminal.render(typed_whole(record), verbose=verbose, explain=explain, console=console)
     return printed(console)
 
 
@@ -154,7 +156,7 @@ def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
 def test_a_quantile_is_the_upper_edge_of_its_bucket(
     buckets: list[list[int]], p50: str | None, p99: str | None
 ) -> None:
-    histogram = {"unit": "ns", "buckets": buckets}
+    histogram = Histogram("ns", buckets)
     assert [evidence.quantile(histogram, share) for share in (0.50, 0.99)] == [p50, p99]
 
 
@@ -184,7 +186,7 @@ ELSEWHERE = (
 
 def report_of_watched(record: Record) -> str:
     console = plain_console(100)
-    watch.render(record, verbose=False, console=console)
+    watch.render(typed_whole(record), verbose=False, console=console)
     return printed(console)
 
 
@@ -248,18 +250,22 @@ def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NO_COLOR", raising=False)
     record = RECORDS["invalid"]()
     coloured = Terminal()
-    terminal.render(RECORDS["invalid"](), verbose=False, explain=False, console=make_console(coloured))
+    terminal.render(
+        typed_whole(RECORDS["invalid"]()), verbose=False, explain=False, console=make_console(coloured)
+    )
     assert "\x1b[" in coloured.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = Terminal()
-    terminal.render(record, verbose=True, explain=True, console=make_console(plain))
+    terminal.render(typed_whole(record), verbose=True, explain=True, console=make_console(plain))
     assert "\x1b" not in plain.getvalue()
 
 
 def test_a_pipe_gets_a_hundred_columns_and_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     pipe = io.StringIO()
-    terminal.render(RECORDS["one_copy"](), verbose=False, explain=False, console=make_console(pipe))
+    terminal.render(
+        typed_whole(RECORDS["one_copy"]()), verbose=False, explain=False, console=make_console(pipe)
+    )
     assert pipe.getvalue() == report(RECORDS["one_copy"]())
 
 
@@ -272,7 +278,7 @@ def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
         records.append(record)
     records[2]["verdict"] |= {"valid": False, "reasons": ["sent_bytes: broken"]}
     console = plain_console(100)
-    render_summary(records, console)
+    render_summary([typed_whole(one) for one in records], console)
     check_golden("summary", printed(console))
     assert "median 21.0 Gb/s, 20.0 Gb/s .. 22.0 Gb/s (2 runs)" in printed(console)
 
@@ -291,7 +297,7 @@ def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
         for n in range(count)
     ]
     console = Console(file=io.StringIO(), width=80, height=24, color_system=None, force_terminal=True)
-    render_summary(records, console)
+    render_summary([typed_whole(one) for one in records], console)
     lines = printed(console).splitlines()
     assert len(lines) < 24 and max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if re.match(r"run-\d+ ", line)]
@@ -305,7 +311,7 @@ def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
 def test_summary_without_a_valid_run_says_so() -> None:
     record = RECORDS["invalid"]()
     console = plain_console(80)
-    render_summary([record], console)
+    render_summary([typed_whole(record)], console)
     assert "n/a: no valid run" in printed(console)
 
 

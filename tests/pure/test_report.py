@@ -196,7 +196,7 @@ def test_what_a_terminal_needs_loads_no_plotting() -> None:
         "    importlib.import_module(f'copyscope.{name}')\n"
         "    print(name, {'matplotlib', 'numpy', 'pyarrow'} & set(sys.modules) or 'none')\n"
     )
-    names = ["commands.run", "commands.doctor", "render.terminal", "judge.estimates", "sweep.results"]
+    names = ["commands.run", "commands.doctor", "show.terminal", "judge.estimates", "sweep.results"]
     argv = [sys.executable, "-P", "-c", script, *names]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{name} none" for name in names]

@@ -7,6 +7,7 @@ from builders.kernel import hook_row
 from builders.watched import CALLS, EDGE_CALLS, watched_record
 from copyscope.ledger import portrait
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed_whole
 from copyscope.show.portrait import portrait_lines
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ EVERY_CALL = 9 * (CALLS + 2 * EDGE_CALLS)
 
 
 def shown(record: Record) -> str:
-    return " ".join(line.plain.strip() for line in portrait_lines(record, 80))
+    return " ".join(line.plain.strip() for line in portrait_lines(typed_whole(record), 80))
 
 
 def test_buffers_and_rounds() -> None:

@@ -11,6 +11,7 @@ from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.share import Share
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.show import first_screen, live, watch
 from rich.console import Console
 
@@ -136,7 +137,7 @@ def test_advice_from_too_few_samples_is_for_how_long_to_watch() -> None:
 
 def test_the_first_screen_shows_no_shares_of_a_few_samples() -> None:
     console = Console(width=80, height=24, color_system=None, force_terminal=True, record=True)
-    first_screen.render(derive(sleeper(2)), console)
+    first_screen.render(typed_whole(derive(sleeper(2))), console)
     shown = console.export_text()
     assert "\nn/a: 2 samples of its CPU time: too few for shares\n" in shown and "100.0 %" not in shown
 
@@ -144,7 +145,7 @@ def test_the_first_screen_shows_no_shares_of_a_few_samples() -> None:
 def test_all_tables_show_no_shares_of_a_few_samples() -> None:
     """The interval of a row stays: it is right, and wide."""
     console = Console(width=100, color_system=None, record=True)
-    watch.render(derive(sleeper(2)), verbose=False, console=console)
+    watch.render(typed_whole(derive(sleeper(2))), verbose=False, console=console)
     shown = console.export_text()
     assert shown.count("n/a: 2 samples: too few for shares") == 1 and "95 % interval" in shown
     assert "n/a: ns/KiB, share: 2 samples: too few for shares" in shown
@@ -152,8 +153,8 @@ def test_all_tables_show_no_shares_of_a_few_samples() -> None:
 
 
 def test_the_live_view_shows_no_shares_of_a_few_samples() -> None:
-    assert "2 samples: too few for shares" in live.line_of(derive(sleeper(2)))
-    assert "copy into the kernel 25 %" in live.line_of(derive(watched_record()))
+    assert "2 samples: too few for shares" in live.line_of(typed_whole(derive(sleeper(2))))
+    assert "copy into the kernel 25 %" in live.line_of(typed_whole(derive(watched_record())))
 
 
 def test_a_run_of_our_own_with_too_few_samples_says_so() -> None:
@@ -194,7 +195,7 @@ def test_refused_sends_are_counted_and_said() -> None:
         raw["send_errors"].append({"syscall": call, "error": error, "calls": calls})
     assert "; 50 % of its send calls were refused (ENOBUFS 80,000, EAGAIN 10,000)" in sentence(raw)
     out = io.StringIO()
-    watch.render(derive(raw), verbose=True, console=Console(file=out, width=100))
+    watch.render(typed_whole(derive(raw)), verbose=True, console=Console(file=out, width=100))
     said = "send calls: 80,000 sendto with ENOBUFS, 6,000 sendto with EAGAIN, 4,000 write with EAGAIN"
     assert said in " ".join(out.getvalue().split())
 

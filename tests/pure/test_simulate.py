@@ -29,6 +29,7 @@ from copyscope.commands import simulate as simulate_command
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
+from copyscope.record.check import typed_simulated
 from copyscope.record.simulated import PerKib
 from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import (
@@ -450,7 +451,7 @@ def test_an_output_that_is_not_whole_is_not_used(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("width", [72, 100])
 def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
-    lines = [line.plain for line in simulated_lines(simulated_record(seeds=(2,)), width)]
+    lines = [line.plain for line in simulated_lines(typed_simulated(simulated_record(seeds=(2,))), width)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
     assert "one_copy, SIMULATED: 1 KiB in 8 fields, veth (MTU 1500), 64 messages counted" in text
@@ -460,12 +461,12 @@ def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
     assert "SIDE BY SIDE" not in text
     several = simulated_record(seeds=(2,))
     several["simulated"]["measurements"] *= 2
-    beside = [line.plain.split() for line in simulated_lines(several, 100)]
+    beside = [line.plain.split() for line in simulated_lines(typed_simulated(several), 100)]
     # 14 + 10 instructions of the two sides (and those of others), 16 + 16 misses of L1D, all of copies.
     (first, *_) = [row for row in beside if row[:3] == ["one_copy", "1", "KiB"]]
     assert first[4:] == ["32.0", "0.0", "0.0", "32.0", "0.0", "0.0", "16.0", "0.0", "0.0"]
     broken = simulated_record(seeds=(2,), sent=5)
-    text = " ".join(line.plain for line in simulated_lines(broken, width))
+    text = " ".join(line.plain for line in simulated_lines(typed_simulated(broken), width))
     assert "DOES NOT HOLD: bytes of the sender" in text
 
 

@@ -17,6 +17,7 @@ from copyscope.plan.run_plan import RunPlan, traffic_plan
 from copyscope.plan.schedule import PHASE_WEIGHTS
 from copyscope.plan.tier import choose_tier
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.record.hooks import why_not
 from copyscope.show.evidence import hook_lines, loss_lines
 from copyscope.show.exact_table import exact_lines
@@ -133,7 +134,9 @@ def test_a_run_without_function_hooks_is_not_judged_by_them(tier: str, valid: bo
     raw["hooks"].append(hook("send", **REFUSED))
     made = derive(raw)
     assert made["verdict"]["valid"] is valid
-    assert ("tcp_send refused" in "".join(map(str, hook_lines(made, 200, verbose=False)))) is not valid
+    assert (
+        "tcp_send refused" in "".join(map(str, hook_lines(typed_whole(made), 200, verbose=False)))
+    ) is not valid
 
 
 def test_not_asked_for_is_not_refused() -> None:
@@ -251,7 +254,7 @@ def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
         rows = [[(row["side"], row["context"], row[key]) for row in full[name]] for full in (one, other)]
         assert rows[0] == rows[1]
         assert len({frozenset(row) for full in (one, other) for row in full[name]}) == 1
-    columns = [account_lines(full, 400, verbose=True)[2].plain.split() for full in (one, other)]
+    columns = [account_lines(typed_whole(full), 400, verbose=True)[2].plain.split() for full in (one, other)]
     assert columns[0] == columns[1] and columns[0][0] == "account"
     # What is hooked is in the same units as what is sampled.
     numbers = {"bytes", "calls", "cpu_ns", "ns_per_kib", "share", "method", "ci", "reasons"}
@@ -281,7 +284,7 @@ def test_what_the_kernel_does_not_count_is_unknown_and_no_zero() -> None:
     assert made["loss"]["missed_send"] == unknown
     assert derive(made)["loss"] == made["loss"]
     assert made["verdict"]["valid"]
-    text = "\n".join(map(str, loss_lines(made, 200, verbose=True)))
+    text = "\n".join(map(str, loss_lines(typed_whole(made), 200, verbose=True)))
     assert "none; 1 loss counter read, zero" in text
     assert "n/a: 2 loss counters: this kernel does not count (recursion_send, missed_send)" in text
 
@@ -292,7 +295,7 @@ def test_copies_of_which_a_look_was_stopped_are_said_and_mark_a_run_when_they_ar
     for count, valid in ((0, True), (timed // 25, True), (timed // 15, False)):
         raw["loss"]["functions_look_stopped"] = count
         made = derive(raw)
-        text = "\n".join(map(str, exact_lines(made, 300)))
+        text = "\n".join(map(str, exact_lines(typed_whole(made), 300)))
         assert (f"left out: {count:,} of {timed + count:,} timed copies" in text) == (count > 0)
         assert made["verdict"]["valid"] is valid
 

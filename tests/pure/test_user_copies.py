@@ -14,6 +14,7 @@ from copyscope.errors import RunError
 from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.run.elf import ElfFile
 from copyscope.run.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
 from copyscope.show import first_screen, watch
@@ -203,7 +204,7 @@ def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_bal
     assert user == pytest.approx(0.25, abs=0.01)
     assert next(one["holds"] for one in made["identities"] if one["name"] == "target_rows") is True
     console = Console(width=100, color_system=None, record=True)
-    watch.render(made, verbose=True, console=console)
+    watch.render(typed_whole(made), verbose=True, console=console)
     shown = console.export_text()
     assert re.search(r"^sum +100.0 %", shown, re.MULTILINE)
     assert "(gather, of which only bounds are known, is in user)" in " ".join(shown.split())
@@ -265,5 +266,5 @@ def test_a_bound_that_is_known_is_said(
     assert (remedy["answer"], remedy["why"]) == (answer, f"its own copies take {words}")
     assert store.validate(full | {"advice": made}) == []
     shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
-    first_screen.render(full, shown)
+    first_screen.render(typed_whole(full), shown)
     assert f"program's own memcpy {words} of its CPU time: " in " ".join(shown.export_text().split())

@@ -12,6 +12,7 @@ from builders.exact import with_functions
 from builders.watched import watched_record
 from copyscope.ledger import overhead
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed_whole
 from copyscope.show import watch
 from copyscope.show.console import make_console
 from copyscope.show.evidence import observer_lines
@@ -286,7 +287,7 @@ def test_what_hooked_functions_cost_is_told_under_the_name_of_their_segments() -
     assert ends == pytest.approx(of_three(0.79, 0.80, 0.82), abs=1e-4)
     assert phases[phase]["segments"] == {"unprobed": 3, phase: 3}
     assert phases["calls"]["ratio"] is None and phases["calls"]["reason"]
-    lines = " ".join(line.plain for line in observer_lines(derive(with_functions(raw)), 200))
+    lines = " ".join(line.plain for line in observer_lines(typed_whole(derive(with_functions(raw))), 200))
     assert f"{phase}: goodput -20.0 %" in lines
 
 
@@ -388,6 +389,6 @@ def test_calls_of_connections_that_found_no_place_are_named_and_too_many_spoil_a
     assert full["verdict"]["valid"] is valid and len(reasons) == (not valid)
     assert all(reason.startswith("loss: watch_socket_map_full: 190 of 180,108") for reason in reasons)
     shown = io.StringIO()
-    watch.render(full, verbose=False, console=make_console(shown))
+    watch.render(typed_whole(full), verbose=False, console=make_console(shown))
     assert f"\nlosses        watch_socket_map_full {count} of 180,108" in shown.getvalue()
     assert ("INVALID RUN" in shown.getvalue()) is not valid

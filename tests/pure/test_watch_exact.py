@@ -13,6 +13,7 @@ from copyscope.ledger.derive import derive
 from copyscope.plan.instruments import EXACT
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.show import watch
 from rich.console import Console
 
@@ -109,7 +110,9 @@ def test_exact_rows_are_per_kib_of_what_the_program_moved() -> None:
     assert {row["side"] for row in full["exact"]} == {"target"}
     for width in (60, 100):
         stream = io.StringIO()
-        watch.render(full, verbose=True, console=Console(file=stream, width=width, color_system=None))
+        watch.render(
+            typed_whole(full), verbose=True, console=Console(file=stream, width=width, color_system=None)
+        )
         assert "EXACT" in stream.getvalue() and "tier" in stream.getvalue()
         assert max(len(line) for line in stream.getvalue().splitlines()) <= width
 

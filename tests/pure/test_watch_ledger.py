@@ -23,6 +23,7 @@ from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.ledger.window import Window
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.record.moved import subtract_volume
 from copyscope.show import live, watch
 from hypothesis import given
@@ -282,7 +283,7 @@ def test_the_report_fits(kind: str) -> None:
     for width in (60, 80, 100):
         stream = io.StringIO()
         console = Console(file=stream, width=width, color_system=None)
-        watch.render(full, verbose=True, explain=True, console=console)
+        watch.render(typed_whole(full), verbose=True, explain=True, console=console)
         shown = stream.getvalue()
         assert max(len(line) for line in shown.splitlines()) <= width
         assert "COPY LEDGER" in shown and "PORTRAIT" in shown and "server[4711]" in shown
@@ -292,7 +293,7 @@ def test_the_report_fits(kind: str) -> None:
 
 def screen_of(record: Record, width: int, height: int) -> list[Text]:
     shown = live.Shown()
-    shown.add(record, 12.0)
+    shown.add(typed_whole(record), 12.0)
     return live.screen_of(shown, width, height)
 
 
@@ -301,7 +302,7 @@ def test_the_screen_fits_a_small_terminal() -> None:
     assert len(lines) <= 24 and max(len(line.plain) for line in lines) < 80
     assert any(line.plain.startswith("page pinning ") for line in lines)
     assert any(re.search(r"sends/s, .* sent, .* received$", line.plain) for line in lines)
-    told = live.line_of(derived())
+    told = live.line_of(typed_whole(derived()))
     assert "Gb/s" in told and "\n" not in told and "zero-copy" not in told and "lost" not in told
 
 
@@ -312,7 +313,7 @@ def test_the_screen_says_what_is_done_before_there_is_a_picture(monkeypatch: pyt
     with live.LiveView(wanted=True, stream=stream) as view:
         view.prepare("nginx: loading")
         assert "nginx: loading" in stream.getvalue()
-        view.update(derived())
+        view.update(typed_whole(derived()))
         view.prepare("nginx: attaching")
     said = stream.getvalue()
     assert "COPIES, THEN STAGES" in said and "nginx: attaching" not in said
@@ -345,8 +346,8 @@ def test_the_live_view_says_that_the_machine_is_busy_while_it_is() -> None:
         *(None, None, 17, 25, 38, 38, 25, 12, None, None, None, None)
     ]  # fmt: skip
     assert [len(screen_of(record, 80, 24)) <= 24 for record in shown] == [True] * 12
-    assert "; busy: others took 38 %" in live.line_of(shown[4])
-    assert "busy" not in live.line_of(shown[0])
+    assert "; busy: others took 38 %" in live.line_of(typed_whole(shown[4]))
+    assert "busy" not in live.line_of(typed_whole(shown[0]))
 
 
 def test_the_live_view_works_out_a_picture_a_second_at_most() -> None:
@@ -402,7 +403,7 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
     assert full["zerocopy"]["reason"] == "inet_sk_error_report: no such"
     assert store.validate(full) == []
     out = io.StringIO()
-    watch.render(full, verbose=False, console=Console(file=out, width=100))
+    watch.render(typed_whole(full), verbose=False, console=Console(file=out, width=100))
     assert "completions n/a: inet_sk_error_report: no such" in " ".join(out.getvalue().split())
 
 
@@ -456,5 +457,5 @@ def test_the_live_view_works_out_nothing_that_it_does_not_show(monkeypatch: pyte
     seen = seen_of(blocks=8)
     seen.connections = None  # type: ignore[assignment]
     shown = window.record(seen, {"samples": [], "loss": {}})
-    assert "Gb/s" in live.line_of(shown)
+    assert "Gb/s" in live.line_of(typed_whole(shown))
     assert screen_of(shown, 80, 24)

@@ -5,6 +5,7 @@ from typing import Any
 
 from builders.watched import watched_record
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed_whole
 from copyscope.show import first_screen, live, watch
 from rich.console import Console
 
@@ -17,10 +18,10 @@ def screens(record: Record) -> tuple[str, str, str]:
         Console(file=io.StringIO(), width=160, height=50, color_system=None, force_terminal=True)
         for _ in range(2)
     )
-    watch.render(record, verbose=False, console=whole)
-    first_screen.render(record, first)
+    watch.render(typed_whole(record), verbose=False, console=whole)
+    first_screen.render(typed_whole(record), first)
     assert isinstance(whole.file, io.StringIO) and isinstance(first.file, io.StringIO)
-    return whole.file.getvalue(), first.file.getvalue(), live.line_of(record)
+    return whole.file.getvalue(), first.file.getvalue(), live.line_of(typed_whole(record))
 
 
 def test_processes_without_a_place_are_named_and_judged() -> None:

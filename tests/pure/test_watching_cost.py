@@ -6,6 +6,7 @@ import pytest
 from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.headline import cost_of_watching
+from copyscope.record.check import typed_whole
 from copyscope.record.derived import Watching
 from copyscope.show.evidence import watching_lines
 from copyscope.show.first_screen import watching_text
@@ -31,7 +32,7 @@ def test_a_watch_that_changes_nothing_costs_nothing() -> None:
     found = cost(watched())
     assert (found["ratio"], found["low"], found["high"]) == pytest.approx((1.0, 1.0, 1.0))
     assert (found["reason"], found["pairs"], found["level"]) == (None, 3, 0.95)
-    assert watching_text(found) == "watching cost 0.0 % of goodput (0.0 to 0.0)"
+    assert watching_text(convert(found, Watching)) == "watching cost 0.0 % of goodput (0.0 to 0.0)"
 
 
 def test_each_kind_of_segment_counts_for_its_time() -> None:
@@ -62,7 +63,7 @@ def test_standing_still_while_hooks_come_and_go_counts() -> None:
 def test_what_cannot_be_known_says_why(options: Any, said: str) -> None:
     found = cost(watched(**options))
     assert found["ratio"] is None and said in found["reason"]
-    assert watching_text(found) == "what watching cost: n/a"
+    assert watching_text(convert(found, Watching)) == "what watching cost: n/a"
 
 
 def test_the_screens_say_when_it_is_unclear() -> None:
@@ -72,11 +73,11 @@ def test_the_screens_say_when_it_is_unclear() -> None:
             longer = 0.5 + segment["block"] / 2
             segment["end_ns"] = segment["begin_ns"] + round(longer * SEGMENT_NS)
     made = derive(raw)
-    found = made["overhead"]["watching"]
+    found = convert(made["overhead"]["watching"], Watching)
     assert watching_text(found).startswith("what watching cost is unclear: 0.0 % of goodput (")
-    text = " ".join(" ".join(line.plain for line in watching_lines(made, found, 200)).split())
+    text = " ".join(" ".join(line.plain for line in watching_lines(typed_whole(made), found, 200)).split())
     assert "too noisy to tell" in text and "copyscope's own work took 0.1 % of one CPU" in text
-    assert cost_of_watching(convert(found, Watching)) == ""
+    assert cost_of_watching(found) == ""
 
 
 def test_what_is_taken_by_mapping_is_compared_where_it_is_counted() -> None:

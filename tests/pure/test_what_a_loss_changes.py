@@ -7,7 +7,7 @@ from builders.kernel import hook_row
 from builders.watched import watched_record
 from copyscope.ledger.derive import derive
 from copyscope.ledger.verdict import OTHERWISE, next_step
-from copyscope.record.check import typed
+from copyscope.record.check import typed, typed_whole
 from copyscope.show import first_screen
 from rich.console import Console
 
@@ -37,7 +37,7 @@ def test_a_hook_on_which_no_number_rests_may_be_skipped(hook: str) -> None:
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     assert full["loss"][f"recursion_{hook}"]["count"] == 3
     shown = Console(width=160, height=50, color_system=None, force_terminal=True, record=True)
-    first_screen.render(full, shown)
+    first_screen.render(typed_whole(full), shown)
     assert hook in shown.export_text()
 
 

@@ -12,6 +12,7 @@ from copyscope.exports.path_drawing import draw
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.sweep.experiment_file import size_bytes
 from copyscope.units import format_whole_size
 
@@ -63,7 +64,7 @@ def _path(arguments: argparse.Namespace, found: store.Record) -> str:
         raise UsageError("--size: for simulated records only: this run has one size: leave it out")
     if not found.get("rx_bytes") and not found.get("tx_bytes"):
         raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
-    return draw(found)
+    return draw(typed_whole(found))
 
 
 def _lines(arguments: argparse.Namespace, found: store.Record) -> str:

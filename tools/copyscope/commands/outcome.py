@@ -17,6 +17,7 @@ from copyscope.files.rescuing import kept_if_it_fails
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
+from copyscope.record.check import typed_whole
 from copyscope.record.segments import Record
 from copyscope.record.session_result import Raw
 from copyscope.run.build import Revision
@@ -87,13 +88,13 @@ def report(
 def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
     """The report: what fits one screen, all tables with -v, everything with -vv."""
     if args.verbose == 0:
-        first_screen.render(made, console, explain=args.explain)
+        first_screen.render(typed_whole(made), console, explain=args.explain)
     else:
-        render(made, verbose=args.verbose > 1, explain=args.explain, console=console)
+        render(typed_whole(made), verbose=args.verbose > 1, explain=args.explain, console=console)
 
 
 def report_together(records: list[Record], args: argparse.Namespace) -> bool:
     """The runs of one --repeat, after each has been reported; False: --json is elsewhere."""
     if args.json != "-":
-        render_summary(records, make_console())
+        render_summary([typed_whole(record) for record in records], make_console())
     return not args.json or keeping.write_json(records, args.json)

@@ -12,6 +12,7 @@ from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
 from copyscope.ledger.derive import whole
+from copyscope.record.check import typed_simulated, typed_whole
 from copyscope.record.store import Record
 from copyscope.show import terminal, watch
 from copyscope.show.console import make_console, print_lines, report_width
@@ -67,7 +68,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for one in made:
         _render(one, arguments, console)
     if len(made) > 1 and not any("simulated" in one or "target" in one for one in made):
-        render_summary(made, console)
+        render_summary([typed_whole(one) for one in made], console)
     return 0
 
 
@@ -97,7 +98,7 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
 
 def _render(record: Record, arguments: argparse.Namespace, console: Console) -> None:
     if "simulated" in record:
-        print_lines(simulated_lines(record, report_width(console)), console)
+        print_lines(simulated_lines(typed_simulated(record), report_width(console)), console)
         return
     render = watch.render if "target" in record else terminal.render
     outcome.show(record, arguments, render, console)

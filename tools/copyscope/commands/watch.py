@@ -24,6 +24,7 @@ from copyscope.ledger.window import Window
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.record.segments import Record
 from copyscope.run.build import ask_revision
 from copyscope.run.command import Output
@@ -156,7 +157,7 @@ class Screen(Silent):
             return
         answer = session.setup.collector.ask("samples", "samples")
         self._program.code.name(answer["samples"])
-        self.view.update(self._window.record(seen, answer))
+        self.view.update(typed_whole(self._window.record(seen, answer)))
         sys.stdout.flush()
         if streams.reader_has_gone(sys.stdout):
             self._program.stop.because("the reader of its output has ended")

@@ -1,18 +1,19 @@
 """One run as an HTML page that needs nothing else: verdict, path of a byte, ledger, checks, all the rest."""
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from copyscope import VERSION, units
 from copyscope.exports import flamegraph
+from copyscope.record.check import Whole, typed_whole
+from copyscope.record.derived import AccountRow
 from copyscope.record.segments import Record
 from copyscope.report import blocks, html
 from copyscope.report.machine import machine_blocks
 from copyscope.report.plots.colours import FILLS
 from copyscope.show import first_screen, terminal, watch
 from copyscope.show.console import make_console
-from copyscope.show.ledger_table import kib_factor, occurring, why_no_time
+from copyscope.show.ledger_table import Row, kib_factor, occurring, why_no_time
 from copyscope.study.wording import number
 
 FLAMES = blocks.Picture(
@@ -26,95 +27,96 @@ HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
 
 def write(record: Record) -> bytes:
     """The page; the same record gives the same bytes."""
-    pictures = {FLAMES.name: flamegraph.draw(record)} if record.get("stacks") else {}
-    return html.write(document(record), pictures).encode()
+    run = typed_whole(record)
+    pictures = {FLAMES.name: flamegraph.draw(record)} if run.raw.stacks else {}
+    return html.write(document(run, record["machine"]), pictures).encode()
 
 
-def document(record: Record) -> list[blocks.Block]:
+def document(run: Whole, machine: Record) -> list[blocks.Block]:
     """All blocks, the verdict first."""
     flames: list[blocks.Block] = [blocks.Heading(2, FLAMES.title, "flames"), FLAMES]
     return [
-        blocks.Heading(1, _title(record), "top"),
-        blocks.Paragraph(_byline(record)),
+        blocks.Heading(1, _title(run), "top"),
+        blocks.Paragraph(_byline(run)),
         blocks.Heading(2, "Verdict", "verdict"),
-        *_verdict(record),
+        *_verdict(run),
         blocks.Heading(2, "The path of a byte", "path"),
-        *_path(record),
-        *(flames if record.get("stacks") else []),
+        *_path(run),
+        *(flames if run.raw.stacks else []),
         blocks.Heading(2, "Ledger", "ledger"),
-        _ledger(record),
-        *_advice(record),
+        _ledger(run),
+        *_advice(run),
         blocks.Heading(2, "Consistency checks", "checks"),
-        _checks(record),
+        _checks(run),
         blocks.Heading(2, "All of it, and what it means", "all"),
-        blocks.Fold("as a terminal shows it", [blocks.Code(_text(record))]),
-        *machine_blocks(record["machine"]),
+        blocks.Fold("as a terminal shows it", [blocks.Code(_text(run))]),
+        *machine_blocks(machine),
     ]
 
 
-def _title(record: Record) -> str:
-    if record.get("target"):
-        return f"{record['target']['name']}: what it copies"
-    work, path = record["workload"], record["topology"]["kind"]
-    size, threads = units.format_bytes(work["size_bytes"]), units.counted(work["threads"], "thread")
-    return f"{work['impl']}, {size}, {threads}, {path}: where the copies are"
+def _title(run: Whole) -> str:
+    if run.raw.target:
+        return f"{run.raw.target.name}: what it copies"
+    work, path = run.raw.asked, run.raw.topology.kind
+    size, threads = units.format_bytes(work.size_bytes), units.counted(work.threads, "thread")
+    return f"{work.impl}, {size}, {threads}, {path}: where the copies are"
 
 
-def _byline(record: Record) -> str:
-    run, machine, made = record["run"], record["machine"], record["copyscope"]
-    when = str(run["started"])[:16].replace("T", " ")
+def _byline(run: Whole) -> str:
+    machine, made = run.raw.machine, run.raw.copyscope
+    when = str(run.raw.run.started)[:16].replace("T", " ")
     return (
-        f"Measured on {when} on {machine['hostname']}, Linux {machine['kernel']}, by copyscope "
-        f"{made['version']}; run {run['id']}; page by copyscope {VERSION}."
+        f"Measured on {when} on {machine.hostname}, Linux {machine.kernel}, by copyscope "
+        f"{made.version}; run {run.raw.run.id}; page by copyscope {VERSION}."
     )
 
 
-def _verdict(record: Record) -> Iterator[blocks.Block]:
-    verdict = record["verdict"]
-    if not verdict["valid"]:
+def _verdict(run: Whole) -> Iterator[blocks.Block]:
+    verdict = run.derived.verdict
+    if not verdict.valid:
         yield blocks.Paragraph("INVALID RUN", strong=True)
-        yield blocks.Bullets(verdict["reasons"])
-    yield blocks.Paragraph(verdict["sentence"], strong=True)
-    goodput = record["throughput_gbps"]
-    rates = {"without instruments": goodput["unprobed"], "with the ledger's": goodput["probed"]}
+        yield blocks.Bullets(verdict.reasons)
+    yield blocks.Paragraph(verdict.sentence, strong=True)
+    goodput = run.derived.throughput_gbps
+    rates = {"without instruments": goodput.unprobed, "with the ledger's": goodput.probed}
     told = ", ".join(f"{units.format_gbps(rate)} {how}" for how, rate in rates.items() if rate is not None)
-    held = [one["holds"] for one in record["identities"] if one["holds"] is not None]
-    measured = units.format_seconds(record["run"]["measured_s"])
+    held = [one.holds for one in run.derived.identities if one.holds is not None]
+    measured = units.format_seconds(run.raw.run.measured_s)
     yield blocks.Paragraph(
         f"Goodput: {told or 'n/a'}; {measured} measured; {sum(held)} of {len(held)} consistency checks hold."
     )
 
 
-def _path(record: Record) -> list[blocks.Block]:
+def _path(run: Whole) -> list[blocks.Block]:
     """Copies in the order in which a byte meets them, then other work, the dearest first; they add up."""
-    per_kib = kib_factor(record)
-    copies = [row for row in occurring(record["ledger"]) if row["cpu_ns"]]
-    work = sorted((row for row in record["stages"] if row["cpu_ns"]), key=lambda row: -row["cpu_ns"])
-    rows = [*copies, *work]
-    whole = sum(row["cpu_ns"] for row in rows if first_screen.is_counted(record, row))
+    per_kib = kib_factor(run)
+    work = sorted(run.derived.stages, key=lambda row: -(row.cpu_ns or 0.0))
+    every: list[Row] = [*occurring(run.derived.ledger), *work]
+    rows = [(row, row.cpu_ns) for row in every if row.cpu_ns]
+    whole = sum(ns for row, ns in rows if first_screen.is_counted(run, row))
     if not whole or per_kib is None:
-        return [blocks.Paragraph(f"Not drawn: {why_no_time(record, 'no CPU time was seen')}.")]
-    longest = max(row["cpu_ns"] for row in rows)
+        return [blocks.Paragraph(f"Not drawn: {why_no_time(run, 'no CPU time was seen')}.")]
+    longest = max(ns for _, ns in rows)
     bars = []
-    for row in rows:
-        where = first_screen.where(record, row["side"], {row["context"]})
-        name = first_screen.called(_name(row), watched=bool(record.get("target")))
-        box = blocks.Box(0, row["cpu_ns"] / longest, FILLS[_name(row)].colour)
-        text = f"{_price(row['cpu_ns'] * per_kib)}, {_share(record, row, whole)}"
+    for row, ns in rows:
+        where = first_screen.where(run, row.side, {row.context})
+        name = first_screen.called(row.category, watched=bool(run.raw.target))
+        box = blocks.Box(0, ns / longest, FILLS[row.category].colour)
+        text = f"{_price(ns * per_kib)}, {_share(run, row, ns / whole)}"
         bars.append(blocks.Bar(f"{name} ({where})" if where else name, [box], text))
-    beside = sum(row["cpu_ns"] for row in rows) - whole
+    beside = sum(ns for _, ns in rows) - whole
     said = f"In all {_price(whole * per_kib)}"
     said += f"; {first_screen.OTHERS} {_price(beside * per_kib)}." if beside else "."
-    moved = "sent or received" if record.get("target") else "delivered"
+    moved = "sent or received" if run.raw.target else "delivered"
     title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
     return [blocks.Paragraph(said), blocks.Bars(title, bars)]
 
 
-def _share(record: Record, row: Mapping[str, Any], whole: float) -> str:
+def _share(run: Whole, row: Row, share: float) -> str:
     """Of the same whole as on the screen."""
-    if not first_screen.is_counted(record, row):
+    if not first_screen.is_counted(run, row):
         return first_screen.OTHERS
-    return f"{row['cpu_ns'] / whole:.1%} of {'its CPU time' if record.get('target') else 'all'}"
+    return f"{share:.1%} of {'its CPU time' if run.raw.target else 'all'}"
 
 
 def _price(ns_per_kib: float) -> str:
@@ -122,64 +124,66 @@ def _price(ns_per_kib: float) -> str:
     return f"{number(ns_per_kib)} ns/KiB, {cores} cores at 10 Gb/s"
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    return str(row.get("account") or row["stage"])
-
-
-def _ledger(record: Record) -> blocks.Table:
+def _ledger(run: Whole) -> blocks.Table:
     columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share of its side"]
     columns += ["bytes", "calls", "method"]
-    per_kib = kib_factor(record) or 0.0
-    rows = []
-    for row in [*occurring(record["ledger"]), *record["stages"]]:
-        ends = row["ci"]
-        interval = f"{ends['low_ns'] * per_kib:.1f} to {ends['high_ns'] * per_kib:.1f}" if ends else "n/a"
+    per_kib = kib_factor(run) or 0.0
+    rows: list[list[str]] = []
+    every: list[Row] = [*occurring(run.derived.ledger), *run.derived.stages]
+    for row in every:
+        ends = row.ci
+        interval = f"{ends.low_ns * per_kib:.1f} to {ends.high_ns * per_kib:.1f}" if ends else "n/a"
         rows.append(
             [
-                _name(row),
-                first_screen.WORDS.get(_name(row), ""),
-                row["side"],
-                row["context"],
-                "n/a" if row["ns_per_kib"] is None else f"{row['ns_per_kib']:.1f}",
+                row.category,
+                first_screen.WORDS.get(row.category, ""),
+                row.side,
+                row.context,
+                "n/a" if row.ns_per_kib is None else f"{row.ns_per_kib:.1f}",
                 interval,
-                "n/a" if row["share"] is None else f"{row['share']:.1%}",
-                *("" if row.get(key) is None else f"{row[key]:,}" for key in ("bytes", "calls")),
-                row["method"],
+                "n/a" if row.share is None else f"{row.share:.1%}",
+                *("" if moved is None else f"{moved:,}" for moved in _moved(row)),
+                row.method,
             ]
         )
-    notes = _notes(row["reasons"].get(key) for row in record["ledger"] for key in SHOWN)
+    notes = _notes(row.reasons.get(key) for row in run.derived.ledger for key in SHOWN)
     return blocks.Table(columns, rows, frozenset((4, 5, 6, 7, 8)), notes, "Copies, and all other work")
 
 
-def _advice(record: Record) -> Sequence[blocks.Block]:
-    advice = record.get("advice")
+def _moved(row: Row) -> tuple[int | None, int | None]:
+    """Bytes and calls, which a stage does not have."""
+    return (row.bytes, row.calls) if isinstance(row, AccountRow) else (None, None)
+
+
+def _advice(run: Whole) -> Sequence[blocks.Block]:
+    advice = run.derived.advice
     if not advice:
         return []
-    rows = [
-        [one["name"], blocks.Cell(one["answer"], ANSWERS.get(one["answer"], "")), one["why"]]
-        for one in advice.get("remedies") or ()
+    rows: list[list[str | blocks.Cell]] = [
+        [one.name, blocks.Cell(one.answer, ANSWERS.get(one.answer, "")), one.why]
+        for one in advice.remedies or ()
     ]
     table = [blocks.Table(["remedy", "answer", "why"], rows)] if rows else []
     return [
         blocks.Heading(2, "What would help?", "advice"),
         *table,
-        blocks.Bullets(advice.get("reasons") or [advice["text"]]),
+        blocks.Bullets(advice.reasons or [advice.text]),
     ]
 
 
-def _checks(record: Record) -> blocks.Table:
-    rows = [
+def _checks(run: Whole) -> blocks.Table:
+    rows: list[list[str | blocks.Cell]] = [
         [
-            blocks.Cell(HOLDS[one["holds"]], TONES[one["holds"]]),
-            one["name"],
-            one["what"],
-            *("n/a" if one[key] is None else f"{one[key]:,.10g}" for key in ("left", "right", "tolerance")),
-            one["unit"],
+            blocks.Cell(HOLDS[one.holds], TONES[one.holds]),
+            one.name,
+            one.what,
+            *("n/a" if value is None else f"{value:,.10g}" for value in (one.left, one.right, one.tolerance)),
+            one.unit,
         ]
-        for one in record["identities"]
+        for one in run.derived.identities
     ]
     columns = ["check", "name", "what must agree", "left", "right", "may differ by", "unit"]
-    notes = _notes(why for one in record["identities"] for why in one.get("reasons", {}).values())
+    notes = _notes(one.reason for one in run.derived.identities)
     return blocks.Table(columns, rows, frozenset((3, 4, 5)), notes, "What must agree")
 
 
@@ -188,10 +192,10 @@ def _notes(reasons: Iterable[str | None]) -> list[str]:
     return [f"n/a: {reason}." for reason in dict.fromkeys(reasons) if reason]
 
 
-def _text(record: Record) -> str:
+def _text(run: Whole) -> str:
     """What `-v --explain` prints."""
     stream = io.StringIO()
     console = make_console(stream)
-    render = watch.render if record.get("target") else terminal.render
-    render(record, verbose=True, explain=True, console=console)
+    render = watch.render if run.raw.target else terminal.render
+    render(run, verbose=True, explain=True, console=console)
     return stream.getvalue()

@@ -6,16 +6,15 @@ its own, and refers to nothing outside of itself.
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from copyscope import units
 from copyscope.escaping import for_html, one_line
 from copyscope.ledger.attribution import SIDES
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.derived import AccountRow
 from copyscope.show.account_words import WORDS
 from copyscope.show.ledger_table import occurring
-
-Row = Mapping[str, Any]
 
 WIDTH = 960
 # Left edges of the three boxes in the kernel; the first and the last have the programs' memory above them.
@@ -49,21 +48,21 @@ class Step(NamedTuple):
     lines: list[str]
 
 
-def draw(record: Record) -> str:
+def draw(run: Whole) -> str:
     """The whole drawing. Foreign text in it (names of programs and devices) is escaped."""
-    steps = _steps(record)
+    steps = _steps(run)
     top = 64
     user = top + (BOX_HEIGHT + ROOM if "gather" in steps else 0)  # where the buffer that is sent lies
     kernel = user + BOX_HEIGHT + ROOM
     below = kernel + BOX_HEIGHT + 28
-    hops = _hops(record, steps)
+    hops = _hops(run, steps)
     foot = below + LINE * (1 + max(len(hop.lines) for hop in hops))
-    notes = _notes(record)
+    notes = _notes(run)
     parts = [
-        *_opening(record, foot + LINE * (len(notes) + 2)),
-        *_sending(record, steps, top, user, kernel),
-        *_crossing(record, hops, kernel, below),
-        *_receiving(record, steps, user, kernel),
+        *_opening(run, foot + LINE * (len(notes) + 2)),
+        *_sending(run, steps, top, user, kernel),
+        *_crossing(run, hops, kernel, below),
+        *_receiving(run, steps, user, kernel),
         *(text(LEFT, foot + LINE * number, line, "soft") for number, line in enumerate(notes)),
         *_legend(foot + LINE * (len(notes) + 0.6)),
         "</svg>",
@@ -71,47 +70,48 @@ def draw(record: Record) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _steps(record: Record) -> dict[str, Step]:
+def _steps(run: Whole) -> dict[str, Step]:
     """Account -> its arrow, of the accounts that the record's ledger shows."""
-    rows = occurring(record["ledger"])
+    rows = occurring(run.derived.ledger)
     made = {}
     for account, words in WORDS.items():
-        mine = [row for row in rows if row["account"] == account]
+        mine = [row for row in rows if row.account == account]
         if mine:
             made[account] = Step(words.arrow, [words.title, _amount(mine), *_shares(mine)])
     return made
 
 
-def _amount(rows: Sequence[Row]) -> str:
+def _amount(rows: Sequence[AccountRow]) -> str:
     """`9.79 GiB, 186.2 ns/KiB`: all rows of an account together."""
-    prices = [row["ns_per_kib"] for row in rows if row["ns_per_kib"] is not None]
+    prices = [row.ns_per_kib for row in rows if row.ns_per_kib is not None]
     price = units.format_tenths(sum(prices)) if prices else units.NOT_AVAILABLE
-    moved = [row["bytes"] for row in rows if row["bytes"] is not None]
+    moved = [row.bytes for row in rows if row.bytes is not None]
     amount = units.format_bytes(sum(moved)) if moved else f"bytes {units.NOT_AVAILABLE}"
     # a completion moves nothing: 0 B would be read as a finding
-    start = "" if rows[0]["account"] == "completion" else f"{amount}, "
+    start = "" if rows[0].account == "completion" else f"{amount}, "
     return f"{start}{price} ns/KiB"
 
 
-def _shares(rows: Sequence[Row]) -> list[str]:
+def _shares(rows: Sequence[AccountRow]) -> list[str]:
     """`67.1 % of the sender's CPU time`, a line for each side that spent some."""
     lines = []
     for side in (*SIDES, "target"):
-        mine = [row for row in rows if row["side"] == side]
-        share = sum(row["share"] or 0 for row in mine)
+        mine = [row for row in rows if row.side == side]
+        share = sum(row.share or 0 for row in mine)
         if share and side == "other":
             lines.append("and time of other tasks, in softirq")
         elif share:
-            softirq = any(row["share"] and row["context"] == "softirq" for row in mine)
+            softirq = any(row.share and row.context == "softirq" for row in mine)
             where = ", in softirq" if softirq else ""
             lines.append(f"{units.format_percent(share)} of {OWNERS[side]} CPU time{where}")
     return lines
 
 
-def _hops(record: Record, steps: Mapping[str, Step]) -> list[Step]:
+def _hops(run: Whole, steps: Mapping[str, Step]) -> list[Step]:
     """What happens on the way from the socket to the device, and from there to the other socket."""
-    local = bool(record["topology"]["local_delivery"])
-    code = ((record.get("zerocopy") or {}).get("cause") or {}).get("code")
+    local = bool(run.raw.topology.local_delivery)
+    cause = run.derived.zerocopy.cause if run.derived.zerocopy else None
+    code = cause.code if cause else None
     ways: list[list[Step]] = [[], []]
     if "deferred" in steps:
         behind = code not in BEFORE_DEVICE and (local or code in ("local_delivery", "received"))
@@ -124,37 +124,37 @@ def _hops(record: Record, steps: Mapping[str, Step]) -> list[Step]:
     return [_together(way) if way else otherwise for way, otherwise in zip(ways, empty, strict=True)]
 
 
-def _opening(record: Record, height: float) -> list[str]:
-    what = _what(record)
-    valid = record["verdict"]["valid"]
+def _opening(run: Whole, height: float) -> list[str]:
+    what = _what(run)
+    valid = run.derived.verdict.valid
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img">',
         f"<title>{safe(f'The path of a byte: {what}')}</title>",
         f"<style>{STYLE}</style>",
         text(LEFT, 28, what, "head"),
-        text(LEFT, 48, _measured(record) if valid else "INVALID RUN: do not use its figures", "soft"),
+        text(LEFT, 48, _measured(run) if valid else "INVALID RUN: do not use its figures", "soft"),
     ]
 
 
-def _what(record: Record) -> str:
-    if "target" in record:
-        return f"{record['target']['name']}, a watched program"
-    work = record["workload"]
-    size = units.format_bytes(work["size_bytes"])
-    threads = f", {work['threads']} threads" if work["threads"] > 1 else ""
-    return f"{work['impl']}: {size} in {work['fields']} fields{threads}, over {record['topology']['kind']}"
+def _what(run: Whole) -> str:
+    if run.raw.target is not None:
+        return f"{run.raw.target.name}, a watched program"
+    work = run.raw.asked
+    size = units.format_bytes(work.size_bytes)
+    threads = f", {work.threads} threads" if work.threads > 1 else ""
+    return f"{work.impl}: {size} in {work.fields} fields{threads}, over {run.raw.topology.kind}"
 
 
-def _measured(record: Record) -> str:
-    goodput = record["throughput_gbps"]["unprobed"]
-    machine = record["machine"]
-    control = "with its bytes counted" if "target" in record else "without instruments"
+def _measured(run: Whole) -> str:
+    goodput = run.derived.throughput_gbps.unprobed
+    machine = run.raw.machine
+    control = "with its bytes counted" if run.raw.target is not None else "without instruments"
     speed = f"{units.format_gbps(goodput)} {control}; " if goodput is not None else ""
-    return f"{speed}measured on Linux {machine['kernel']}, {machine['cpu_model'] or 'processor not known'}"
+    return f"{speed}measured on Linux {machine.kernel}, {machine.cpu_model or 'processor not known'}"
 
 
-def _sending(record: Record, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
-    program, what = _memory(record)
+def _sending(run: Whole, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
+    program, what = _memory(run)
     parts = _border(user + BOX_HEIGHT + BORDER)
     if "gather" in steps:
         parts += _box(LEFT, top, program, what) + _down(top, user, steps["gather"])
@@ -173,18 +173,18 @@ def _sending(record: Record, steps: Mapping[str, Step], top: float, user: float,
     return parts
 
 
-def _memory(record: Record) -> tuple[str, str]:
+def _memory(run: Whole) -> tuple[str, str]:
     """Where the bytes are before they are sent, and in how many pieces."""
-    if "target" in record:
+    if run.raw.target is not None:
         return "the program's memory", "what it sends"
-    work = record["workload"]
-    if work["impl"] == "sendfile":
+    work = run.raw.asked
+    if work.impl == "sendfile":
         return "a file", "pages of the page cache"
-    return "sender's memory", f"{work['fields']} fields"
+    return "sender's memory", f"{work.fields} fields"
 
 
-def _crossing(record: Record, hops: Sequence[Step], kernel: float, below: float) -> list[str]:
-    parts = _box(MIDDLE, kernel, *_device(record))
+def _crossing(run: Whole, hops: Sequence[Step], kernel: float, below: float) -> list[str]:
+    parts = _box(MIDDLE, kernel, *_device(run))
     height = kernel + BOX_HEIGHT / 2
     for start, end, hop in ((LEFT, MIDDLE, hops[0]), (MIDDLE, RIGHT, hops[1])):
         begin = start + BOX_WIDTH
@@ -194,15 +194,15 @@ def _crossing(record: Record, hops: Sequence[Step], kernel: float, below: float)
     return parts
 
 
-def _device(record: Record) -> tuple[str, str]:
-    topology = record["topology"]
-    names = [device["name"] for device in topology["devices"]]
-    kind = "network" if "target" in record else str(topology["kind"])
+def _device(run: Whole) -> tuple[str, str]:
+    topology = run.raw.topology
+    names = [device.name for device in topology.devices]
+    kind = "network" if run.raw.target is not None else str(topology.kind)
     return kind, ", ".join(dict.fromkeys(names))
 
 
-def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: float) -> list[str]:
-    watched = "target" in record
+def _receiving(run: Whole, steps: Mapping[str, Step], user: float, kernel: float) -> list[str]:
+    watched = run.raw.target is not None
     parts = _box(RIGHT, kernel, "socket buffer (skb)", "kernel, receiving side")
     taken = [steps[name] for name in ("decrypt", "copy_out", "mapped") if name in steps]
     if taken:
@@ -212,7 +212,7 @@ def _receiving(record: Record, steps: Mapping[str, Step], user: float, kernel: f
         parts += _lines(middle - 16, user + BOX_HEIGHT + BORDER + 26, both.lines, "end")
         where = ("the program's memory", "what it receives") if watched else ("receiver's memory", "")
         parts += _box(RIGHT, user, *where)
-    elif not watched and record["workload"]["receiver"] == "splice":
+    elif not watched and run.raw.asked.receiver == "splice":
         parts += _box(RIGHT, user, "a pipe", "the same pages (splice)")
     elif not watched:
         parts += _box(RIGHT, user, "thrown away", "without a copy (MSG_TRUNC)")
@@ -233,12 +233,12 @@ def _border(height: float) -> list[str]:
     ]
 
 
-def _notes(record: Record) -> list[str]:
+def _notes(run: Whole) -> list[str]:
     """Why there is a late copy, where the record knows it, in lines that fit."""
-    cause = (record.get("zerocopy") or {}).get("cause")
+    cause = run.derived.zerocopy.cause if run.derived.zerocopy else None
     if not cause:
         return []
-    return wrap(f"Why the copy was made: {one_line(cause['sentence'], 300)}.", 130)
+    return wrap(f"Why the copy was made: {one_line(cause.sentence, 300)}.", 130)
 
 
 def _legend(height: float) -> list[str]:

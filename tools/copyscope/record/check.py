@@ -10,7 +10,8 @@ from copyscope.record.derived import Derived, SimulatedRun
 from copyscope.record.measured import Measured
 from copyscope.record.portrait import Portrait
 from copyscope.record.sections import Section
-from copyscope.record.store import RecordError
+from copyscope.record.simulated import Simulated
+from copyscope.record.store import Record, RecordError
 
 Half = TypeVar("Half", bound=Section)
 
@@ -37,6 +38,11 @@ def typed(record: Mapping[str, Any]) -> Measured:
 def typed_whole(record: Mapping[str, Any]) -> Whole:
     """Both halves of a whole record. Raises RecordError, as typed() does."""
     return Whole(typed(record), _half(record, Derived))
+
+
+def typed_simulated(record: Record) -> Simulated:
+    """What was counted in a simulated machine, of a record of one. Raises RecordError, as typed() does."""
+    return _half(record, SimulatedRun).simulated
 
 
 def _half(record: Mapping[str, Any], half: type[Half]) -> Half:

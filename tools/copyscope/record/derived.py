@@ -100,6 +100,11 @@ class AccountRow(SampledCost):
     calls_method: str | None = None
     events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
 
+    @property
+    def category(self) -> str:
+        """What it is a row of: an account, as a stage of the other rows."""
+        return self.account
+
 
 class StageRow(SampledCost):
     """A stage of the ledger: kernel work that is not a copy.
@@ -109,6 +114,11 @@ class StageRow(SampledCost):
 
     stage: str
     events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
+
+    @property
+    def category(self) -> str:
+        """What it is a row of."""
+        return self.stage
 
 
 class ExactRow(Cost):

@@ -1,7 +1,6 @@
 """The exact tier: what the hooks of copies counted, one row per copy, side and context."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -9,8 +8,9 @@ from copyscope import units
 from copyscope.grouping import gathered
 from copyscope.ledger.functions import OWN_WORK
 from copyscope.ledger.verdict import stopped_looks
-from copyscope.record.check import typed
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.derived import CopyRun, ExactRow
+from copyscope.record.instruments import Functions
 from copyscope.show.layout import Table, heading, labelled, wrap
 from copyscope.show.ledger_table import interval_per_kib, plain_reason, rate
 
@@ -27,104 +27,103 @@ COUNTED = {
 PROVEN = ("llc_misses",)
 
 
-def exact_lines(record: Record, width: int) -> list[Text]:
+def exact_lines(run: Whole, width: int) -> list[Text]:
     """Nothing when no function was hooked in this run."""
-    rows = record["exact"]
-    if not rows:
+    rows, functions = run.derived.exact, run.raw.functions
+    if not rows or functions is None:
         return []
     note = "functions segments; own time; share = of that side's CPU time"
     lines = heading("EXACT", note, width)
-    gated = record["functions"]["gate"] > 1
+    gated = functions.gate > 1
     titles = ("calls", "bytes", "own time", "ns/KiB", "95 % interval", "share")
-    raw = sorted({name for row in rows for name in (row.get("raw") or {})})
+    raw = sorted({name for row in rows for name in (row.raw or {})})
     counted = [*COUNTED.values(), *(f"{name}/KiB" for name in raw)]
     table = Table(("in", "side", "where"), *titles, *counted)
-    for row in sorted(rows, key=lambda row: (row["side"] != "sender", row["side"], -row["self_ns"])):
+    for row in sorted(rows, key=lambda row: (row.side != "sender", row.side, -row.self_ns)):
         per_kib = _per_kib(row)
         table.add(
-            *(row["category"], row["side"], row["context"]),
-            units.format_count(row["calls"]),
-            units.format_bytes(row["bytes"]) if row["bytes"] else "-",
-            None if row["cpu_ns"] is None else units.format_ns(row["cpu_ns"]),
-            None if row["ns_per_kib"] is None else f"{row['ns_per_kib']:,.1f}",
-            interval_per_kib(row["ci"], per_kib) if gated else None,
-            units.format_percent(row["share"]),
-            *(rate(row[key], per_kib) for key in COUNTED),
-            *(rate(row["raw"][name], per_kib) for name in raw),
+            *(row.category, row.side, row.context),
+            units.format_count(row.calls),
+            units.format_bytes(row.bytes) if row.bytes else "-",
+            None if row.cpu_ns is None else units.format_ns(row.cpu_ns),
+            None if row.ns_per_kib is None else f"{row.ns_per_kib:,.1f}",
+            interval_per_kib(row.ci, per_kib) if gated else None,
+            units.format_percent(row.share),
+            *(rate(getattr(row, key), per_kib) for key in COUNTED),
+            *(rate((row.raw or {}).get(name), per_kib) for name in raw),
         )
     lines += table.lines(width)
-    for note in _notes(record):
+    for note in _notes(run, functions):
         lines += wrap(note, width, indent=2, style="dim")
-    return lines + life_lines(record, width)
+    return lines + life_lines(run, width)
 
 
-def _per_kib(row: Record) -> float | None:
+def _per_kib(row: ExactRow) -> float | None:
     """What turns a total of this row into its value per KiB of payload; None for a row without time."""
-    return row["ns_per_kib"] / row["cpu_ns"] if row["cpu_ns"] and row["ns_per_kib"] else None
+    return row.ns_per_kib / row.cpu_ns if row.cpu_ns and row.ns_per_kib else None
 
 
-def _notes(record: Record) -> Iterator[str]:
+def _notes(run: Whole, functions: Functions) -> Iterator[str]:
     """What is in no row; how many were timed; what the counters cost, and which of them are n/a."""
-    functions = record["functions"]
-    if functions["gate"] != 1:
-        timed, whole = (sum(row[key] for row in record["exact"]) for key in ("timed_calls", "calls"))
+    if functions.gate != 1:
+        timed = sum(row.timed_calls for row in run.derived.exact)
+        whole = sum(row.calls for row in run.derived.exact)
         yield (
-            f"exact 1/{functions['gate']}: {units.format_count(timed)} of {units.format_count(whole)} copies"
+            f"exact 1/{functions.gate}: {units.format_count(timed)} of {units.format_count(whole)} copies"
             " were timed, chosen at random; calls and bytes are of all"
         )
-    stopped = stopped_looks(typed(record))
+    stopped = stopped_looks(run.raw)
     if stopped is not None and stopped[0]:
         count, of = map(units.format_count, stopped)
         yield f"left out: {count} of {of} timed copies: a look at the clock was stopped in its middle"
-    yield from _own_work(record)
-    for event in functions["events"]:
-        if event["status"] == "scaled":
-            ran = f"ran {event['running'] * 100:.0f} % of the time"
-            yield f"{event['name']}: scaled, {ran}: {event['reason']}"
-        elif event["status"] == "partial":
-            yield f"{event['name']}: {event['reason']}"
-        if event.get("counts"):
-            yield f"{event['name']}: {event['counts']}"
-    lacking = [event for event in functions["events"] if event["status"] == "unsupported"]
-    unsupported = gathered((plain_reason(event["reason"]), event["name"]) for event in lacking)
+    yield from _own_work(run.derived.exact, functions)
+    for event in functions.events:
+        if event.status == "scaled":
+            ran = f"ran {(event.running or 0.0) * 100:.0f} % of the time"
+            yield f"{event.name}: scaled, {ran}: {event.reason}"
+        elif event.status == "partial":
+            yield f"{event.name}: {event.reason}"
+        if event.counts:
+            yield f"{event.name}: {event.counts}"
+    lacking = [event for event in functions.events if event.status == "unsupported"]
+    unsupported = gathered(
+        (plain_reason(event.reason or "no reason recorded"), event.name) for event in lacking
+    )
     for reason, names in unsupported.items():
         yield f"n/a: {', '.join(names)} per function: {reason}"
 
 
-def _own_work(record: Record) -> Iterator[str]:
+def _own_work(exact: Sequence[ExactRow], functions: Functions) -> Iterator[str]:
     """What a look costs, and which counters have its work in them."""
-    cost = record["functions"]["read_cost"]
+    cost = functions.read_cost
     if cost is not None:
         yield (
-            f"a look where a copy begins or ends takes {cost['look_ns']:.0f} ns ({cost['low_ns']:.0f} to"
-            f" {cost['high_ns']:.0f}, {cost['reads']:,} looks)"
+            f"a look where a copy begins or ends takes {cost.look_ns:.0f} ns ({cost.low_ns:.0f} to"
+            f" {cost.high_ns:.0f}, {cost.reads:,} looks)"
         )
-    rows = [row | (row.get("raw") or {}) for row in record["exact"]]
-    keys = [*COUNTED, *sorted({name for row in record["exact"] for name in (row.get("raw") or {})})]
-    known = [key for key in keys if any(row[key] is not None for row in rows)]
+    known = [key for key in COUNTED if any(getattr(row, key) is not None for row in exact)]
+    known += sorted({name for row in exact for name, count in (row.raw or {}).items() if count is not None})
     if unproven := [key for key in known if key not in PROVEN]:
         yield f"the hooks' own work is in {', '.join(unproven)}, and nobody has measured how much of it"
     yield f"n/a: {', '.join(OWN_WORK)} of a copy: the hooks' own work is in it (docs/reference/pmu.md)"
 
 
-def life_lines(record: Record, width: int) -> list[Text]:
+def life_lines(run: Whole, width: int) -> list[Text]:
     """Whose memory the deferred copies copied, who ran them, when the notice came; nothing without hooks."""
-    life = record["zerocopy_life"]
+    life = run.derived.zerocopy_life
     if life is None:
         return []
     lines: list[Text] = []
-    for owned in life["owners"]:
-        owner = (
-            "memory of unknown owner" if owned["owner_side"] is None else f"{_of(owned['owner_side'])} memory"
-        )
-        runs = ", ".join(f"{units.format_count(run['calls'])} {_runner(run)}" for run in owned["runs"])
-        text = f"{units.format_count(owned['calls'])} copies of {owner}, {units.format_bytes(owned['bytes'])}"
+    for owned in life.owners:
+        owner = "memory of unknown owner" if owned.owner_side is None else f"{_of(owned.owner_side)} memory"
+        runs = ", ".join(f"{units.format_count(one.calls)} {_runner(one)}" for one in owned.runs)
+        text = f"{units.format_count(owned.calls)} copies of {owner}, {units.format_bytes(owned.bytes)}"
         lines += labelled("deferred", f"{text}; run by: {runs}", width)
-    for notified in life["notified"]:
-        text = f"{_of(notified['side'])} sends: notified p50 {_when(notified['p50_ns'])}, "
-        text += f"p99 {_when(notified['p99_ns'])}"
-        count = units.format_count(notified["count"])
-        before = units.format_count(notified["before_return"])
+    for notified in life.notified:
+        text = f"{_of(notified.side)} sends: notified p50 {_when(notified.p50_ns)}, "
+        text += f"p99 {_when(notified.p99_ns)}"
+        count = units.format_count(notified.count)
+        before = units.format_count(notified.before_return)
         text += f" ({count} notifications, {before} of them before the send returned)"
         lines += labelled("completion", text, width)
     return lines
@@ -134,11 +133,11 @@ def _of(side: str) -> str:
     return "other processes'" if side == "other" else f"the {side}'s"
 
 
-def _runner(run: Mapping[str, Any]) -> str:
-    if run["context"] == "softirq":
-        return "softirq of others" if run["side"] == "other" else f"softirq on the {run['side']}"
-    task = "others" if run["side"] == "other" else f"the {run['side']}"
-    return task if run["context"] == "process" else f"{task} (context unknown)"
+def _runner(run: CopyRun) -> str:
+    if run.context == "softirq":
+        return "softirq of others" if run.side == "other" else f"softirq on the {run.side}"
+    task = "others" if run.side == "other" else f"the {run.side}"
+    return task if run.context == "process" else f"{task} (context unknown)"
 
 
 def _when(ns: int | None) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.ledger.rows import CONTEXTS
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
 from copyscope.show.account_words import WORDS
 from copyscope.show.layout import heading, wrap
 from copyscope.show.ledger_table import deciding_symbols, occurring
@@ -112,31 +112,35 @@ PROGRAM_MEANING = {
 }
 
 
-def explain_lines(record: Record, width: int) -> list[Text]:
+def explain_lines(run: Whole, width: int) -> list[Text]:
     """Meaning, doer and place of every row that this run shows."""
     lines = heading("WHAT THE ROWS MEAN", "only those of this run, copies in the order of the path", width)
-    rows = occurring(record["ledger"])
+    rows = occurring(run.derived.ledger)
     for account in ACCOUNTS:
-        here = [row for row in rows if row["account"] == account]
+        here = [row for row in rows if row.account == account]
         if here:
-            contexts = [name for name in CONTEXTS if any(row["context"] == name for row in here)]
+            contexts = [name for name in CONTEXTS if any(row.context == name for row in here)]
             places = "; ".join(WHERE_MEANING[name] for name in contexts)
-            text = f"{WORDS[account].meaning} Ran {places}.{_doers(record, account)}"
+            text = f"{WORDS[account].meaning} Ran {places}.{_doers(run, account)}"
             lines += entry(account, text, width)
-    stages = {row["stage"] for row in record["stages"] if row["samples"] or row["cpu_ns"]}
+    stages = {row.stage for row in run.derived.stages if row.samples or row.cpu_ns}
     for stage, meaning in STAGE_MEANING.items():
         if stage in stages:
-            lines += entry(stage, meaning + _doers(record, stage), width)
+            lines += entry(stage, meaning + _doers(run, stage), width)
     for name, meaning in LINE_MEANING.items():
         lines += entry(name, meaning, width)
     return lines
 
 
-def explain_program_lines(record: Record, width: int) -> list[Text]:
+def explain_program_lines(run: Whole, width: int) -> list[Text]:
     """The portrait's lines that this run shows, and the three around them."""
-    shown = {**record["portrait"], "target": True, "watching": True, "bottleneck": True}
-    shown |= {"peers": record["topology"]["peers"], "zero-copy": record["zerocopy"]}
-    texts = [(name, text) for name, text in PROGRAM_MEANING.items() if shown[name]]
+    portrait = run.portrait
+    absent = {
+        name for name in ("send", "receive", "buffers", "rounds", "packets") if not getattr(portrait, name)
+    }
+    absent |= set() if run.raw.topology.peers else {"peers"}
+    absent |= set() if run.derived.zerocopy else {"zero-copy"}
+    texts = [(name, text) for name, text in PROGRAM_MEANING.items() if name not in absent]
     return [line for name, text in texts for line in entry(name, text, width)]
 
 
@@ -147,9 +151,9 @@ def entry(name: str, text: str, width: int) -> list[Text]:
     return lines
 
 
-def _doers(record: Record, category: str) -> str:
+def _doers(run: Whole, category: str) -> str:
     """The functions in which most samples of this row were taken, with their share of it."""
-    symbols = deciding_symbols(record, category)
+    symbols = deciding_symbols(run, category)
     total = symbols.total()
     if not total:
         return ""

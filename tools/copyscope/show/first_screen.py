@@ -6,7 +6,6 @@ of one whole: the CPU time of both sides and of the softirq work beside them, or
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,7 +14,9 @@ from copyscope import units
 from copyscope.escaping import one_line
 from copyscope.grouping import grouped
 from copyscope.ledger import overhead
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.derived import Identity, MachineState, PhaseEffect, Ratio, Watching
+from copyscope.record.instruments import Loss
 from copyscope.show import account_words, event_columns
 from copyscope.show.advice import advice_lines
 from copyscope.show.console import has_screen, print_lines
@@ -25,6 +26,7 @@ from copyscope.show.layout import Table, heading, wrap
 from copyscope.show.ledger_table import (
     Row,
     deciding_symbols,
+    every_row,
     kib_factor,
     occurring,
     position,
@@ -98,7 +100,7 @@ class Step:
     rows: tuple[Row, ...] = ()
 
 
-def render(record: Record, console: Console, *, explain: bool = False) -> None:
+def render(run: Whole, console: Console, *, explain: bool = False) -> None:
     """Print it, or fewer rows, each with what it means.
 
     The last line is the verdict's: above it a long screen may have scrolled away.
@@ -107,64 +109,62 @@ def render(record: Record, console: Console, *, explain: bool = False) -> None:
     width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
     # One line is the prompt's.
     height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
-    title = [*wrap(_title(record), width, indent=2, style="bold"), *processor_lines(record, width)]
-    end = [Text(), *wrap(_trust(record, width), width, indent=2)]
+    title = [*wrap(_title(run), width, indent=2, style="bold"), *processor_lines(run, width)]
+    end = [Text(), *wrap(_trust(run, width), width, indent=2)]
     if explain and height >= HEIGHT:
         end += [line for text in WORDS_MEAN for line in wrap(f"  {text}", width, indent=2, style="dim")]
     end += wrap(MORE_EXPLAINED if explain else MORE, width, indent=2, style="dim")
-    end += _verdict(record, width)
+    end += _verdict(run, width)
     room = height - len(title) - len(end)
-    if record.get("advice"):
+    if run.derived.advice:
         # What was asked for is the answer: where the time goes is behind -v then.
-        between = advice_lines(record, width, room)
+        between = advice_lines(run, width, room)
     else:
         between = next(
             lines
             for rows in range(ROWS_MAX if height < HEIGHT else height, ROWS_MIN - 1, -1)
-            if len(lines := _path(record, width, rows, explain)) <= room or rows == ROWS_MIN
+            if len(lines := _path(run, width, rows, explain)) <= room or rows == ROWS_MIN
         )
     print_lines([*title, *between, *end], console)
 
 
-def _verdict(record: Record, width: int) -> list[Text]:
-    verdict = record["verdict"]
-    if verdict["valid"]:
-        return wrap(verdict["sentence"], width, indent=2, style="bold")
-    more = len(verdict["reasons"]) - 1
+def _verdict(run: Whole, width: int) -> list[Text]:
+    verdict = run.derived.verdict
+    if verdict.valid:
+        return wrap(verdict.sentence, width, indent=2, style="bold")
+    more = len(verdict.reasons) - 1
     also = f" (and {more} more: -v)" if more else ""
-    lines = wrap(f"INVALID RUN: {verdict['reasons'][0]}{also}", width, indent=2, style="bold red")
-    if verdict.get("next"):
-        lines += wrap(f"next: {verdict['next']}", width, indent=2, style="red")
+    lines = wrap(f"INVALID RUN: {verdict.reasons[0]}{also}", width, indent=2, style="bold red")
+    if verdict.next:
+        lines += wrap(f"next: {verdict.next}", width, indent=2, style="red")
     return lines
 
 
-def _title(record: Record) -> str:
-    goodput = record["throughput_gbps"]
-    rate = goodput["unprobed"] if goodput["unprobed"] is not None else goodput["probed"]
+def _title(run: Whole) -> str:
+    goodput = run.derived.throughput_gbps
+    rate = goodput.unprobed if goodput.unprobed is not None else goodput.probed
     speed = "goodput n/a" if rate is None else units.format_gbps(rate)
-    speed += " with instruments attached" if rate is not None and goodput["unprobed"] is None else ""
-    measured = units.format_seconds(record["run"]["measured_s"])
-    if record.get("target"):
-        command = record["target"].get("command")
-        name = (
-            one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else record["target"]["name"]
-        )
-        sent, received = units.format_bytes(record["tx_bytes"]), units.format_bytes(record["rx_bytes"])
+    speed += " with instruments attached" if rate is not None and goodput.unprobed is None else ""
+    measured = units.format_seconds(run.raw.run.measured_s)
+    if run.raw.target:
+        command = run.raw.target.command
+        name = one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else run.raw.target.name
+        sent, received = units.format_bytes(run.derived.tx_bytes), units.format_bytes(run.derived.rx_bytes)
         return f"{name}: {speed}, {sent} sent, {received} received in {measured}"
-    work = record["workload"]
-    threads = units.counted(work["threads"], "thread")
-    size = units.format_bytes(work["size_bytes"])
-    return f"{work['impl']}, {size}, {threads}, {record['topology']['kind']}: {speed}, {measured} measured"
+    work = run.raw.asked
+    threads = units.counted(work.threads, "thread")
+    size = units.format_bytes(work.size_bytes)
+    return f"{work.impl}, {size}, {threads}, {run.raw.topology.kind}: {speed}, {measured} measured"
 
 
-def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text]:
+def _path(run: Whole, width: int, rows_max: int, explain: bool) -> list[Text]:
     """Each copy in the order in which a byte meets it, then what else takes most; they add up."""
-    copies, work = _copies(record), _work(record)
+    copies, work = _copies(run), _work(run)
     total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
-    per_kib = kib_factor(record)
-    few = too_few(record)
+    per_kib = kib_factor(run)
+    few = too_few(run)
     if few or not total_ns or per_kib is None:
-        unseen = why_no_time(record, "no CPU time was seen, or nothing moved")
+        unseen = why_no_time(run, "no CPU time was seen, or nothing moved")
         why = f"{few} of its CPU time: too few for shares" if few else unseen
         return heading("THE PATH OF A BYTE", "", width) + wrap(f"n/a: {why}", width, indent=2)
     work.sort(key=lambda step: step.ns or 0.0, reverse=True)
@@ -172,15 +172,15 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
     if len(work) > room + 1:
         rest = tuple(row for step in work[room:] for row in step.rows)
         work = [*work[:room], Step(REST, "", sum(step.ns or 0.0 for step in work[room:]), rows=rest)]
-    every = [*record["ledger"], *record["stages"]]
-    counted = tuple(row for row in every if is_counted(record, row))
+    every = every_row(run)
+    counted = tuple(row for row in every if is_counted(run, row))
     steps = [*copies, *work, Step(ALL, "", total_ns, rows=counted)]
     # Of a watched program, softirq work on packets of its own on the time of others.
-    others = tuple(row for row in every if not is_counted(record, row))
-    if beside := sum(row["cpu_ns"] or 0.0 for row in others):
+    others = tuple(row for row in every if not is_counted(run, row))
+    if beside := sum(row.cpu_ns or 0.0 for row in others):
         steps.append(Step(OTHERS, "softirq", beside, rows=others))
-    lines = heading("THE PATH OF A BYTE", _per(record, counted), width)
-    table = _table(record, steps, total_ns, per_kib, width)
+    lines = heading("THE PATH OF A BYTE", _per(run, counted), width)
+    table = _table(run, steps, total_ns, per_kib, width)
     table.strong = {*range(len(copies)), len(copies) + len(work)}
     rows = table.lines(width)
     lines += rows[:1]
@@ -195,28 +195,28 @@ def _path(record: Record, width: int, rows_max: int, explain: bool) -> list[Text
         if step.why:
             lines += wrap(f"{step.what} {step.why}", width, indent=2, style="dim")
     shown = [column for column, title in event_columns.TITLES.items() if title in table.titles]
-    for note in event_columns.notes(record, counted, shown):
+    for note in event_columns.notes(run, counted, shown):
         lines += wrap(note, width, indent=2, style="dim")
     return lines
 
 
-def _per(record: Record, rows: Sequence[Row]) -> str:
+def _per(run: Whole, rows: Sequence[Row]) -> str:
     """What the numbers are of."""
-    per = "per KiB sent or received" if record.get("target") else "per KiB delivered"
-    if not event_columns.known(rows) and "modelled" not in record:
-        per = f"its CPU time, {per}" if record.get("target") else f"CPU time {per}"
+    per = "per KiB sent or received" if run.raw.target else "per KiB delivered"
+    if not event_columns.known(rows) and run.raw.modelled is None:
+        per = f"its CPU time, {per}" if run.raw.target else f"CPU time {per}"
     return f"{per}; cores: at 10 Gb/s"
 
 
-def _table(record: Record, steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
+def _table(run: Whole, steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
     """The columns that there is room for, and bars in what they leave."""
     parts = [step for step in steps if step.what not in BESIDE]
     rest = next((number for number, step in enumerate(parts) if step.what == REST), None)
-    modelled = event_columns.simulated(record, [step.rows for step in parts], rest)
+    modelled = event_columns.simulated(run, [step.rows for step in parts], rest)
     # Of a watched program nothing is modelled, and there is one row more.
     modelled += [{} for _ in steps[len(modelled) :]]
     cells = [
-        {**_costs(step, total_ns, per_kib), **_events(record, step, per_kib), **more, **_moved(step, width)}
+        {**_costs(step, total_ns, per_kib), **_events(run, step, per_kib), **more, **_moved(step, width)}
         for step, more in zip(steps, modelled, strict=True)
     ]
     names = ("what", "where")
@@ -259,10 +259,10 @@ def _costs(step: Step, total_ns: float, per_kib: float) -> dict[str, str | None]
     }
 
 
-def _events(record: Record, step: Step, per_kib: float) -> dict[str, str | None]:
+def _events(run: Whole, step: Step, per_kib: float) -> dict[str, str | None]:
     """Its hardware events."""
     return {
-        title: event_columns.whole(record, step.rows, column, per_kib)
+        title: event_columns.whole(run, step.rows, column, per_kib)
         if step.what == ALL
         else event_columns.cell(step.rows, column, per_kib)
         for column, title in event_columns.TITLES.items()
@@ -281,28 +281,28 @@ def _moved(step: Step, width: int) -> dict[str, str | None]:
     return cells if width >= WIDEST else dict(list(cells.items())[: 2 * (width >= WIDE)])
 
 
-def _copies(record: Record) -> list[Step]:
+def _copies(run: Whole) -> list[Step]:
     """Each account and side; one that took no time is no row, one of which that is not known is."""
-    counted = (row for row in occurring(record["ledger"]) if is_counted(record, row))
-    rows = grouped(counted, lambda row: (row["account"], row["side"]))
+    counted = (row for row in occurring(run.derived.ledger) if is_counted(run, row))
+    rows = grouped(counted, lambda row: (row.account, row.side))
     steps = []
     for account, side in sorted(rows, key=lambda key: position(ACCOUNTS, key[0])):
         some = rows[account, side]
-        ns = sum(row["cpu_ns"] or 0.0 for row in some)
-        known = any(row["cpu_ns"] is not None for row in some)
+        ns = sum(row.cpu_ns or 0.0 for row in some)
+        known = any(row.cpu_ns is not None for row in some)
         # Of what is not known the bounds may be.
-        opening = "n/a: " if some[0]["ci"] is None else ""
-        why = "" if known else opening + some[0]["reasons"]["cpu_ns"]
+        opening = "n/a: " if some[0].ci is None else ""
+        why = "" if known else opening + some[0].reasons.get("cpu_ns", "no reason recorded")
         if ns or not known:
             steps.append(
                 Step(
-                    called(account, watched=bool(record.get("target"))),
-                    where(record, side, {row["context"] for row in some}),
+                    called(account, watched=bool(run.raw.target)),
+                    where(run, side, {row.context for row in some}),
                     ns if known else None,
-                    next((row["bytes"] for row in some if row["bytes"] is not None), None),
-                    next((row["calls"] for row in some if row["calls"] is not None), None),
-                    any(row.get("calls_method") == "scaled" for row in some),
-                    _functions(record, account, side),
+                    next((row.bytes for row in some if row.bytes is not None), None),
+                    next((row.calls for row in some if row.calls is not None), None),
+                    any(row.calls_method == "scaled" for row in some),
+                    _functions(run, account, side),
                     why,
                     IN_A_LINE[account],
                     tuple(some),
@@ -311,14 +311,14 @@ def _copies(record: Record) -> list[Step]:
     return steps
 
 
-def is_counted(record: Record, row: Row) -> bool:
+def is_counted(run: Whole, row: Row) -> bool:
     """Of a watched program its own CPU time is the whole: what is done on the time of others is beside it."""
-    return not record.get("target") or row["side"] == "target"
+    return not run.raw.target or row.side == "target"
 
 
-def _functions(record: Record, category: str, side: str | None = None) -> str:
+def _functions(run: Whole, category: str, side: str | None = None) -> str:
     """Where most of its samples were, as far as there is room."""
-    names = [name for name, _ in deciding_symbols(record, category, side).most_common(2)]
+    names = [name for name, _ in deciding_symbols(run, category, side).most_common(2)]
     return one_line(", ".join(names), FUNCTIONS_MAX)
 
 
@@ -327,41 +327,41 @@ def called(name: str, *, watched: bool) -> str:
     return "copy to the program" if name == "copy_out" and watched else WORDS.get(name, name)
 
 
-def where(record: Record, side: str, contexts: set[str]) -> str:
-    whose = "" if record.get("target") else side
+def where(run: Whole, side: str, contexts: set[str]) -> str:
+    whose = "" if run.raw.target else side
     return f"{whose}, softirq".removeprefix(", ") if contexts == {"softirq"} else whose
 
 
-def _work(record: Record) -> list[Step]:
+def _work(run: Whole) -> list[Step]:
     """The same of all other work, both sides in one."""
-    counted = (row for row in record["stages"] if is_counted(record, row))
+    counted = (row for row in run.derived.stages if is_counted(run, row))
     return [
         Step(
             WORK[stage],
             "",
             ns,
-            functions=_functions(record, stage),
+            functions=_functions(run, stage),
             meaning=IN_A_LINE[stage],
             rows=tuple(rows),
         )
-        for stage, rows in grouped(counted, lambda row: str(row["stage"])).items()
-        if (ns := sum(row["cpu_ns"] or 0.0 for row in rows))
+        for stage, rows in grouped(counted, lambda row: str(row.stage)).items()
+        if (ns := sum(row.cpu_ns or 0.0 for row in rows))
     ]
 
 
-def _trust(record: Record, width: int) -> str:
+def _trust(run: Whole, width: int) -> str:
     """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
-    valid = record["verdict"]["valid"]
-    checks = [one["holds"] for one in record["identities"] if one["holds"] is not None]
+    valid = run.derived.verdict.valid
+    checks = [one.holds for one in run.derived.identities if one.holds is not None]
     said = "valid" if valid else "INVALID"
     in_full = f"{said}, {sum(checks)} of {len(checks)} checks hold"
     in_short = f"{said}, {len(checks)} checks hold" if valid else in_full
-    state, end = record.get("machine_state"), _losses(record)
-    section = record["overhead"]
-    watching = section.get("watching")
-    whole = [in_full, _overheads(section["phases"]) if watching is None else watching_text(watching)]
-    whole += [state["sentence"] or "machine quiet", end] if state else [end]
-    unseen = _unseen(record)
+    state, end = run.derived.machine_state, _losses(run)
+    section = run.derived.overhead
+    watching = section.watching
+    whole = [in_full, _overheads(section.phases) if watching is None else watching_text(watching)]
+    whole += [state.sentence or "machine quiet", end] if state else [end]
+    unseen = _unseen(run)
     whole += unseen
     if len(line := "; ".join(whole)) <= width:
         return line
@@ -370,27 +370,27 @@ def _trust(record: Record, width: int) -> str:
     return "; ".join([in_short, cost, *([quiet(state)] if state else []), end, *unseen])
 
 
-def _unseen(record: Record) -> list[str]:
+def _unseen(run: Whole) -> list[str]:
     """Sides of which samples are missing: late timers of virtual machines miss what ran until then."""
-    times = [row for row in record["identities"] if row["name"].endswith("_time")]
-    parts = {row["name"].removesuffix("_time"): _part_seen(row) for row in times}
+    times = [row for row in run.derived.identities if row.name.endswith("_time")]
+    parts = {row.name.removesuffix("_time"): _part_seen(row) for row in times}
     few = {side: part for side, part in parts.items() if part < SEEN_LEAST}
     return [f"the sampler saw {100 * part:.0f} % of the {side}" for side, part in few.items()]
 
 
-def _part_seen(row: Mapping[str, Any]) -> float:
+def _part_seen(row: Identity) -> float:
     """Samples x period, of the clock's time; 1 where one is not known."""
-    return row["left"] / row["right"] if row["left"] and row["right"] else 1.0
+    return row.left / row.right if row.left and row.right else 1.0
 
 
-def _overheads(phases: Mapping[str, Any]) -> str:
-    texts = [f"{name} {'n/a' if one['ratio'] is None else _lost(one, 1)}" for name, one in in_order(phases)]
+def _overheads(phases: Mapping[str, PhaseEffect]) -> str:
+    texts = [f"{name} {'n/a' if one.ratio is None else _lost(one, 1)}" for name, one in in_order(phases)]
     return f"overhead, goodput lost: {', '.join(texts)}"
 
 
-def watching_text(watching: Mapping[str, Any]) -> str:
+def watching_text(watching: Watching) -> str:
     """What watching cost a program, as one number."""
-    if watching["ratio"] is None:
+    if watching.ratio is None:
         return "what watching cost: n/a"
     lost, _, interval = _lost(watching, 1).partition(" (")
     if _is_unclear(watching):
@@ -398,44 +398,48 @@ def watching_text(watching: Mapping[str, Any]) -> str:
     return f"watching cost {lost} of goodput ({interval}"
 
 
-def _in_short(name: str, cost: Mapping[str, Any]) -> str:
+def _in_short(name: str, cost: Ratio) -> str:
     """In whole percent; nothing where no effect and a large one are as likely."""
-    if cost["ratio"] is None:
+    if cost.ratio is None:
         return f"{name} n/a"
     return f"{name} {'unclear' if _is_unclear(cost) else _lost(cost, 0)}"
 
 
-def _is_unclear(cost: Mapping[str, Any]) -> bool:
-    return cost["low"] is not None and overhead.found(cost["low"], cost["high"]) == overhead.NOISY
+def _is_unclear(cost: Ratio) -> bool:
+    if cost.low is None or cost.high is None:
+        return False
+    return overhead.found(cost.low, cost.high) == overhead.NOISY
 
 
-def _lost(cost: Mapping[str, Any], decimals: int) -> str:
+def _lost(cost: Ratio, decimals: int) -> str:
     """The loss of goodput in percent, and its interval where there is one."""
     low, ratio, high = (
         # A loss of -0.0 is none.
-        None if cost[key] is None else f"{round((1 - cost[key]) * 100, decimals) + 0.0:.{decimals}f}"
+        None
+        if getattr(cost, key) is None
+        else f"{round((1 - getattr(cost, key)) * 100, decimals) + 0.0:.{decimals}f}"
         for key in ("high", "ratio", "low")
     )
     return f"{ratio} %" if low is None else f"{ratio} % ({low} to {high})"
 
 
-def quiet(state: Mapping[str, Any]) -> str:
-    if state["sentence"] is None:
+def quiet(state: MachineState) -> str:
+    if state.sentence is None:
         return "machine quiet"
-    taken = sum(state[f"{who}_share"] or 0.0 for who in ("others", "steal"))
-    if state["sentence"].startswith("unsteady"):
-        return f"goodput varied {state['spread_share'] * 100:.0f} %"
+    taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
+    if state.sentence.startswith("unsteady"):
+        return f"goodput varied {(state.spread_share or 0.0) * 100:.0f} %"
     return f"busy: others took {taken * 100:.0f} %"
 
 
-def _losses(record: Record) -> str:
-    counts = record["loss"]
-    lost = [_lost_at(name, one) for name, one in counts.items() if one["count"]]
-    unknown = sum(one["count"] is None for one in counts.values())
+def _losses(run: Whole) -> str:
+    counts = run.derived.loss
+    lost = [_lost_at(name, one) for name, one in counts.items() if one.count]
+    unknown = sum(one.count is None for one in counts.values())
     said = f"lost: {', '.join(lost)}" if lost else "nothing lost" if counts else "losses not known"
     return f"{said} ({unknown} counters n/a)" if unknown else said
 
 
-def _lost_at(name: str, one: Mapping[str, Any]) -> str:
-    whole = f" of {one['of']:,}" if one["of"] else ""
-    return f"{one['count']:,}{whole} {name.removeprefix('recursion_')}"
+def _lost_at(name: str, one: Loss) -> str:
+    whole = f" of {one.of:,}" if one.of else ""
+    return f"{one.count:,}{whole} {name.removeprefix('recursion_')}"

@@ -1,9 +1,9 @@
 """The copy ledger as a table: one row per account, side and context."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Sequence
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from copyscope import units
@@ -11,15 +11,17 @@ from copyscope.grouping import gathered
 from copyscope.ledger.attribution import SIDES, tied
 from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
 from copyscope.ledger.share import FEWEST_SAMPLES
+from copyscope.record.check import Whole
+from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
-from copyscope.record.segments import samples_of
+from copyscope.record.sections import Interval
 from copyscope.show.account_words import WORDS
 from copyscope.show.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 from copyscope.taxonomy.misses import MISSES, in_full
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
-Row = Mapping[str, Any]
+Row = AccountRow | StageRow
 
 DITTO = '"'
 EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
@@ -39,113 +41,113 @@ COLUMN_OF_KEY = {
 VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_method": "bytes by"}
 
 
-def account_lines(record: Row, width: int, *, verbose: bool) -> list[Text]:
+def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     """One row per account, side and context, in the order in which a byte meets them."""
     rows = sorted(
-        occurring(record["ledger"]), key=lambda row: flow_order(row["account"], row["side"], row["context"])
+        occurring(run.derived.ledger), key=lambda row: flow_order(row.account, row.side, row.context)
     )
-    kib = "sent or received by it" if record.get("target") else "delivered"
+    kib = "sent or received by it" if run.raw.target else "delivered"
     lines = heading(
         "COPY LEDGER", f"ledger segments; share = of that side's CPU time; KiB = 1024 B {kib}", width
     )
     if not rows:
         lines += wrap("no copy was seen: nothing was sent, or nothing could be attributed", width)
-    elif all(row["cpu_ns"] is None and row["bytes"] is None for row in rows):
-        reasons = dict.fromkeys(
-            plain_reason(row["reasons"][key]) for row in rows for key in ("cpu_ns", "bytes")
-        )
+    elif all(row.cpu_ns is None and row.bytes is None for row in rows):
+        reasons = dict.fromkeys(plain_reason(row.reasons[key]) for row in rows for key in ("cpu_ns", "bytes"))
         return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
     titles = ["ns/KiB", "95 % interval", "share", "bytes", "calls", "method", "cycles/B", "instr/B"]
     behind = ["95 % interval", *(["samples"] if verbose else [])]
     titles += ["L1D miss/KiB", *behind, "LLC miss/KiB", *behind, "CPU time"]
     titles += ["samples", "bytes by"] if verbose else []
     table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
-    per_kib = kib_factor(record)
-    # What was counted for an account on another row that is shown is a ditto mark.
-    counted = {COUNTED_ON + " ".join((row["account"], row["side"], row["context"])) for row in rows}
-    rows = [
-        {**row, **{key: DITTO for key, reason in row["reasons"].items() if reason in counted}} for row in rows
-    ]
-    if few := too_few(record):
+    per_kib = kib_factor(run)
+    counted = {COUNTED_ON + " ".join((row.account, row.side, row.context)) for row in rows}
+    if few := too_few(run):
         rows = [_without_shares(row, f"{few}: too few for shares") for row in rows]
     for row in rows:
-        table.add(*_account_cells(row, per_kib, verbose=verbose))
+        table.add(*_account_cells(row, per_kib, counted, verbose=verbose))
     lines += table.lines(width)
-    shown = dict.fromkeys(row["account"] for row in rows)
+    shown = dict.fromkeys(row.account for row in rows)
     words = "; ".join(f"{name} = {WORDS[name].ledger}" for name in shown)
     lines += wrap(words, width, indent=2, style="dim") if words else []
-    lines += _unknown_lines(rows, width, verbose=verbose, events=not says_no_pmu(record))
+    lines += _unknown_lines(rows, counted, width, verbose=verbose, events=not says_no_pmu(run))
     for column in MISSES:
-        if any(row[column] is not None for row in rows):
-            lines += wrap(in_full(record["machine"], column), width, indent=2, style="dim")
-    absent = [name for name in ACCOUNTS if name not in {row["account"] for row in rows}]
+        if any(getattr(row, column) is not None for row in rows):
+            lines += wrap(in_full(run.raw.machine, column), width, indent=2, style="dim")
+    absent = [name for name in ACCOUNTS if name not in {row.account for row in rows}]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
 
 
-def says_no_pmu(record: Row) -> bool:
+def says_no_pmu(run: Whole) -> bool:
     """Whether the counters say that this machine has no PMU: then nothing else need say it again."""
-    events = (event for side in record["counters"].values() for event in side.items())
-    return record["machine"]["pmu"] == [] and any(
-        value["value"] is None and event_name(name) in EVENT_NAMES for name, value in events
+    events = (event for side in run.raw.counters.values() for event in side.items())
+    return run.raw.machine.pmu == [] and any(
+        value.value is None and event_name(name) in EVENT_NAMES for name, value in events
     )
 
 
-def occurring(rows: Iterable[Row]) -> list[Row]:
+def occurring(rows: Iterable[AccountRow]) -> list[AccountRow]:
     """Rows of accounts that happened, or of which nothing is known; a counted or sampled zero is left out."""
     measures = ("bytes", "calls", "cpu_ns", "samples")
     return [
         row
         for row in rows
-        if any(row[key] for key in measures) or (row["cpu_ns"] is None and row["bytes"] is None)
+        if any(getattr(row, key) for key in measures) or (row.cpu_ns is None and row.bytes is None)
     ]
 
 
-def kib_factor(record: Row) -> float | None:
+def every_row(run: Whole) -> list[Row]:
+    """Copies, then all other work."""
+    return [*run.derived.ledger, *run.derived.stages]
+
+
+def kib_factor(run: Whole) -> float | None:
     """KiB of payload per nanosecond-per-KiB: turns a row's total into its value per KiB.
 
     Taken from a row that carries both, so that totals and rates can never use different payloads.
     """
-    for row in [*record["ledger"], *record["stages"]]:
-        if row["cpu_ns"] and row["ns_per_kib"]:
-            return float(row["ns_per_kib"]) / float(row["cpu_ns"])
+    for row in every_row(run):
+        if row.cpu_ns and row.ns_per_kib:
+            return row.ns_per_kib / row.cpu_ns
     return None
 
 
-def why_no_time(record: Row, otherwise: str) -> str:
+def why_no_time(run: Whole, otherwise: str) -> str:
     """Why no CPU time is known, as far as the stages say it."""
-    reasons = (row["reasons"].get("share") for row in record["stages"])
+    reasons = (row.reasons.get("share") for row in run.derived.stages)
     return next(filter(None, reasons), otherwise)
 
 
-def too_few(record: Row) -> str:
+def too_few(run: Whole) -> str:
     """`12 samples`, where they are too few for any share of CPU time; empty where there are more, or none."""
-    sides = ("target",) if record.get("target") else SIDES
-    samples = sum(record["sides"][side]["samples"] or 0 for side in sides)
+    sides = run.derived.sides
+    counted = [*sides.processes().values()] if run.raw.target else [*sides.processes().values(), sides.other]
+    samples = sum(side.samples or 0 for side in counted)
     return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
 
 
-def _without_shares(row: Row, why: str) -> Row:
+def _without_shares(row: AccountRow, why: str) -> AccountRow:
     """Its interval, and no number in the middle of it: that is no finding."""
-    unknown = ("ns_per_kib", "share")
-    return {**row, **dict.fromkeys(unknown), "reasons": dict.fromkeys(unknown, why) | row["reasons"]}
+    reasons = dict.fromkeys(("ns_per_kib", "share"), why) | row.reasons
+    return replace(row, ns_per_kib=None, share=None, reasons=reasons)
 
 
-def time_samples(record: Row) -> list[Sample]:
+def time_samples(run: Whole) -> list[Sample]:
     """The samples of the event that divides time in this record, so that none is counted twice."""
-    rows = samples_of(record)
-    statuses = {event["name"]: event["status"] for event in record["sampler"]["events"]}
+    rows = run.raw.samples
+    statuses = {event.name: event.status for event in run.raw.sampler.events}
     names = time_names({row.event for row in rows}, statuses) or ()
     return [row for row in tied(rows) if event_name(row.event) in names]
 
 
 def deciding_symbols(
-    record: Row, category: str, side: str | None = None, context: str | None = None
+    run: Whole, category: str, side: str | None = None, context: str | None = None
 ) -> Counter[str]:
     """Function -> samples of an account or stage; of one side and context only where they are given."""
     symbols: Counter[str] = Counter()
-    for row in time_samples(record):
+    for row in time_samples(run):
         here = side in (None, row.side) and context in (None, row.context)
         if row.category == category and here:
             symbols[row.symbol] += row.samples
@@ -161,46 +163,52 @@ def position(names: tuple[str, ...], name: str) -> int:
     return names.index(name) if name in names else len(names)
 
 
-def _account_cells(row: Row, per_kib: float | None, *, verbose: bool) -> list[str | None]:
+def _account_cells(
+    row: AccountRow, per_kib: float | None, counted: Container[str], *, verbose: bool
+) -> list[str | None]:
     # the total is said where asked for, and where there is no payload to divide it by
-    total_ns = row["cpu_ns"] if verbose or per_kib is None else None
-    about = "~" if row.get("calls_method") == "scaled" else ""
+    total_ns = row.cpu_ns if verbose or per_kib is None else None
+    about = "~" if row.calls_method == "scaled" else ""
+    moved = None if row.bytes is None else units.format_bytes(row.bytes, exact=verbose)
+    calls = None if row.calls is None else about + units.format_count(row.calls)
+    # What was counted for the account on another row that is shown is a ditto mark.
     cells = [
-        *(row["account"], row["side"], row["context"]),
-        units.format_tenths(row["ns_per_kib"]),
-        interval_per_kib(row["ci"], per_kib),
-        units.format_percent(row["share"]),
-        row["bytes"] if row["bytes"] in (None, DITTO) else units.format_bytes(row["bytes"], exact=verbose),
-        row["calls"] if row["calls"] in (None, DITTO) else about + units.format_count(row["calls"]),
-        row["method"],
-        rate(row["cycles"], per_kib, kib=1 / 1024),
-        rate(row["instructions"], per_kib, kib=1 / 1024),
+        *(row.account, row.side, row.context),
+        units.format_tenths(row.ns_per_kib),
+        interval_per_kib(row.ci, per_kib),
+        units.format_percent(row.share),
+        DITTO if moved is None and row.reasons.get("bytes") in counted else moved,
+        DITTO if calls is None and row.reasons.get("calls") in counted else calls,
+        row.method,
+        rate(row.cycles, per_kib, kib=1 / 1024),
+        rate(row.instructions, per_kib, kib=1 / 1024),
         *_miss_cells(row, "l1d_misses", per_kib, verbose=verbose),
         *_miss_cells(row, "llc_misses", per_kib, verbose=verbose),
         None if total_ns is None else units.format_ns(total_ns),
     ]
     if verbose:
+        how = ", ".join(filter(None, (row.bytes_method, row.bytes_by))) or None
         cells += [
-            None if row["samples"] is None else units.format_count(row["samples"]),
-            ", ".join(filter(None, (row["bytes_method"], row.get("bytes_by")))) or None,
+            None if row.samples is None else units.format_count(row.samples),
+            DITTO if how is None and row.reasons.get("bytes_method") in counted else how,
         ]
     return cells
 
 
-def _miss_cells(row: Row, column: str, per_kib: float | None, *, verbose: bool) -> list[str | None]:
+def _miss_cells(row: AccountRow, column: str, per_kib: float | None, *, verbose: bool) -> list[str | None]:
     """Misses per KiB, their interval, and with -vv the samples that both rest on."""
-    known = row.get("events", {}).get(column)
+    known = row.events.get(column)
     between = samples = None
     if known is not None and per_kib is not None:
-        between = units.format_interval(known["low"] * per_kib, known["high"] * per_kib, digits=2)
-        samples = units.format_count(known["samples"])
-    return [rate(row[column], per_kib), between, *([samples] if verbose else [])]
+        between = units.format_interval(known.low * per_kib, known.high * per_kib, digits=2)
+        samples = units.format_count(known.samples)
+    return [rate(getattr(row, column), per_kib), between, *([samples] if verbose else [])]
 
 
-def interval_per_kib(interval: Row | None, per_kib: float | None) -> str | None:
+def interval_per_kib(interval: Interval | None, per_kib: float | None) -> str | None:
     if interval is None or per_kib is None:
         return None
-    return units.format_interval(interval["low_ns"] * per_kib, interval["high_ns"] * per_kib)
+    return units.format_interval(interval.low_ns * per_kib, interval.high_ns * per_kib)
 
 
 def rate(total: float | None, per_kib: float | None, kib: float = 1.0) -> str | None:
@@ -208,7 +216,9 @@ def rate(total: float | None, per_kib: float | None, kib: float = 1.0) -> str | 
     return None if total is None or per_kib is None else units.format_hundredths(total * per_kib * kib)
 
 
-def _unknown_lines(rows: list[Row], width: int, *, verbose: bool, events: bool) -> list[Text]:
+def _unknown_lines(
+    rows: Sequence[AccountRow], counted: Container[str], width: int, *, verbose: bool, events: bool
+) -> list[Text]:
     """Why a cell or a whole column is n/a: one line per reason, never one per cell.
 
     A column without any value is not shown and has one line: the reason of most of its rows. Unless `events`
@@ -218,8 +228,8 @@ def _unknown_lines(rows: list[Row], width: int, *, verbose: bool, events: bool) 
     titles = {key: title for key, title in titles.items() if events or key not in EVENT_COLUMNS}
     where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
     for key, title in titles.items():
-        unknown = (row for row in rows if row[key] is None)
-        by_reason = gathered((plain_reason(row["reasons"][key]), row["account"]) for row in unknown)
+        unknown = [row for row in rows if getattr(row, key) is None and row.reasons.get(key) not in counted]
+        by_reason = gathered((plain_reason(row.reasons.get(key, "")), row.account) for row in unknown)
         if sum(map(len, by_reason.values())) == len(rows) > 0:
             where[max(by_reason, key=lambda reason: len(by_reason[reason])), ""].append(title)
         else:

@@ -4,7 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, TextIO
+from typing import NamedTuple, Self, TextIO
 
 from rich.live import Live
 from rich.text import Text
@@ -12,12 +12,12 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import visible
 from copyscope.grouping import grouped
-from copyscope.record.check import typed
-from copyscope.record.segments import Record, select, total, wall_ns
+from copyscope.record.check import Whole
+from copyscope.record.segments import select, total, wall_ns
 from copyscope.show.console import SafeConsole, has_screen
 from copyscope.show.first_screen import called, quiet
 from copyscope.show.layout import LABEL_WIDTH
-from copyscope.show.ledger_table import position, too_few
+from copyscope.show.ledger_table import every_row, position, too_few
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 SMALLEST_ROWS = 16
@@ -72,22 +72,22 @@ class LiveView:
             self._due_ns = now_ns - late_ns + self._every_ns
         return due
 
-    def update(self, record: Record) -> None:
+    def update(self, run: Whole) -> None:
         if not self.wanted:
             return
-        segments = record["run"]["segments"]
+        segments = run.raw.run.segments
         if self._began_ns is None:
-            self._began_ns = segments[0]["begin_ns"]
-        self._now.add(record, (segments[-1]["end_ns"] - self._began_ns) / 1e9)
+            self._began_ns = segments[0].begin_ns
+        self._now.add(run, (segments[-1].end_ns - self._began_ns) / 1e9)
         if self._live is None:
             elapsed = units.format_seconds(self._now.elapsed_s)
-            self._console.print(visible(f"{elapsed:>9} {line_of(record)}"), soft_wrap=True)
+            self._console.print(visible(f"{elapsed:>9} {line_of(run)}"), soft_wrap=True)
         elif not self._paused:
             self._draw()
 
     def prepare(self, step: str) -> None:
         """Say what is done before there is anything to show."""
-        if self._live is not None and self._now.record is None:
+        if self._live is not None and self._now.run is None:
             self._live.update(Text(visible(step)), refresh=True)
 
     def press(self, key: str) -> None:
@@ -102,7 +102,7 @@ class LiveView:
         self._draw()
 
     def _draw(self) -> None:
-        if self._live is None or self._now.record is None:
+        if self._live is None or self._now.run is None:
             return
         width, height = self._console.size
         self._live.update(
@@ -123,7 +123,7 @@ class LiveView:
 class Shown:
     """What the screen shows: the last record, and how goodput and shares have been so far."""
 
-    record: Record | None = None
+    run: Whole | None = None
     elapsed_s: float = 0.0
     duration_s: float | None = None
     order: str = ORDERS[0]
@@ -133,10 +133,10 @@ class Shown:
     gbps: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
     shares: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
 
-    def add(self, record: Record, elapsed_s: float) -> None:
-        self.record, self.elapsed_s = record, elapsed_s
-        self.gbps.append(rates(record)["gbps"])
-        self.shares.append({name: share for name, share, _ in shares(record)})
+    def add(self, run: Whole, elapsed_s: float) -> None:
+        self.run, self.elapsed_s = run, elapsed_s
+        self.gbps.append(rates(run).gbps)
+        self.shares.append({name: share for name, share, _ in shares(run)})
 
     def clock(self) -> str:
         """How long it has gone on, and what is left."""
@@ -147,78 +147,87 @@ class Shown:
         return text + ("  HELD (space: go on)" if self.held else "")
 
 
-def rates(record: Record) -> dict[str, float | None]:
+class Rates(NamedTuple):
+    """Calls per second and goodput; None: no time has passed."""
+
+    sends: float | None
+    receives: float | None
+    gbps: float | None
+
+
+def rates(run: Whole) -> Rates:
     """Calls per second and goodput of the window, over the segments of every phase."""
-    segments = typed(record).run.segments
+    segments = run.raw.run.segments
     seconds = wall_ns(segments) / 1e9
     if seconds <= 0:
-        return {"sends": None, "receives": None, "gbps": None}
-    return {
-        "sends": total(segments, "target", "send_calls") / seconds,
-        "receives": total(segments, "target", "receive_calls") / seconds,
-        "gbps": total(segments, "target", "bytes") * 8 / 1e9 / seconds,
-    }
+        return Rates(None, None, None)
+    return Rates(
+        total(segments, "target", "send_calls") / seconds,
+        total(segments, "target", "receive_calls") / seconds,
+        total(segments, "target", "bytes") * 8 / 1e9 / seconds,
+    )
 
 
-def shares(record: Record) -> list[tuple[str, float, float | None]]:
+def shares(run: Whole) -> list[tuple[str, float, float | None]]:
     """(account or stage, share, ns/KiB) of the program: copies in their order, then the largest stages."""
-    rows = (row for row in (*record["ledger"], *record["stages"]) if row["side"] == "target" and row["share"])
+    rows = (row for row in every_row(run) if row.side == "target")
     found = [
-        (name, sum(row["share"] for row in mine), sum(row["ns_per_kib"] or 0.0 for row in mine) or None)
-        for name, mine in grouped(rows, lambda row: str(row.get("account") or row["stage"])).items()
+        (name, share, sum(row.ns_per_kib or 0.0 for row in mine) or None)
+        for name, mine in grouped(rows, lambda row: row.category).items()
+        if (share := sum(row.share or 0.0 for row in mine))
     ]
     return sorted(found, key=lambda one: (position(ACCOUNTS, one[0]), -one[1]))
 
 
-def line_of(record: Record) -> str:
+def line_of(run: Whole) -> str:
     """One second in one line."""
-    now = rates(record)
+    now = rates(run)
     copies = [
         f"{called(name, watched=True)} {share * 100:.0f} %"
-        for name, share, _ in shares(record)
+        for name, share, _ in shares(run)
         if name in ACCOUNTS
     ]
-    if few := too_few(record):
+    if few := too_few(run):
         copies = [f"{few}: too few for shares"]
     parts = [
-        f"{units.format_gbps(now['gbps'])}, "
-        f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s",
+        f"{units.format_gbps(now.gbps)}, "
+        f"{units.format_count(now.sends)} sends/s, {units.format_count(now.receives)} receives/s",
         ", ".join(copies) or "no copy sampled",
     ]
-    if zerocopy := record["zerocopy"]:
-        known = zerocopy["completions"] is not None
+    if zerocopy := run.derived.zerocopy:
+        known = zerocopy.completions is not None
         parts.append(
-            f"zero-copy {zerocopy['copied']}/{zerocopy['completions']} copied" if known else "zero-copy n/a"
+            f"zero-copy {zerocopy.copied}/{zerocopy.completions} copied" if known else "zero-copy n/a"
         )
-    parts += [f"lost {text}"] if (text := lost(record)) != "0" else []
-    state = record["machine_state"]
-    return "; ".join([*parts, *([quiet(state)] if state["sentence"] else [])])
+    parts += [f"lost {text}"] if (text := lost(run)) != "0" else []
+    state = run.derived.machine_state
+    return "; ".join([*parts, *([quiet(state)] if state.sentence else [])])
 
 
 def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
     """The screen: never more lines than the terminal has, never wider."""
-    record = shown.record
-    assert record is not None
-    now, side = rates(record), record["sides"]["target"]
-    cpus = "n/a" if side["cpus_used"] is None else f"{side['cpus_used']:.2f}"
-    last = record["run"]["segments"][-1]["sides"]["target"]
-    title = f"{record['target']['name']}; path: {record['topology']['kind']}; {shown.clock()}"
-    goodput = f"{units.format_gbps(now['gbps']):<11}"
+    run = shown.run
+    assert run is not None
+    now, side = rates(run), run.derived.sides.target
+    cpus = "n/a" if side is None or side.cpus_used is None else f"{side.cpus_used:.2f}"
+    last = run.raw.run.segments[-1].target
+    title = f"{run.raw.watched.name}; path: {run.raw.topology.kind}; {shown.clock()}"
+    goodput = f"{units.format_gbps(now.gbps):<11}"
     room = max(8, min(HISTORY_MAX, width - LABEL_WIDTH - len(goodput) - 2))
     rows = [
         Text(title, style="bold"),
         _labelled("goodput", f"{goodput} {units.format_history(shown.gbps, room, blocks=shown.blocks)}"),
         _labelled(
             "calls",
-            f"{units.format_count(now['sends'])} sends/s, {units.format_count(now['receives'])} receives/s; "
-            f"{units.format_bytes(record['tx_bytes'])} sent, "
-            f"{units.format_bytes(record['rx_bytes'])} received",
+            f"{units.format_count(now.sends)} sends/s, {units.format_count(now.receives)} receives/s; "
+            f"{units.format_bytes(run.derived.tx_bytes)} sent, "
+            f"{units.format_bytes(run.derived.rx_bytes)} received",
         ),
-        _labelled("CPU", f"{cpus} CPUs, {last['processes']} processes, {last['threads']} threads"),
+        _labelled("CPU", f"{cpus} CPUs, {last.processes} processes, {last.threads} threads"),
         Text(),
-        *_bars(shown, record, width, height),
+        *_bars(shown, run, width, height),
         Text(),
-        *_findings(record),
+        *_findings(run),
         Text("q: end it, with the whole report   space: hold   s: sort   Ctrl-C: as q", style="dim"),
     ]
     for row in rows:
@@ -227,9 +236,9 @@ def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
     return rows
 
 
-def _bars(shown: Shown, record: Record, width: int, height: int) -> list[Text]:
+def _bars(shown: Shown, run: Whole, width: int, height: int) -> list[Text]:
     """A row for each account and stage: its share as a bar, and what it was before."""
-    found = shares(record)
+    found = shares(run)
     if shown.order == "share":
         found.sort(key=lambda row: -row[1])
     elif shown.order == "name":
@@ -247,36 +256,36 @@ def _bars(shown: Shown, record: Record, width: int, height: int) -> list[Text]:
         past = [row.get(name, 0.0) for row in shown.shares]
         text += units.format_history(past, history, blocks=shown.blocks)
         lines.append(Text(text, style="bold" if name in ACCOUNTS else ""))
-    if few := too_few(record):
+    if few := too_few(run):
         lines.append(Text(f"of {few}: too few for shares", style="dim"))
     return lines if found else [*lines, Text("not sampled yet", style="dim")]
 
 
-def _findings(record: Record) -> list[Text]:
-    zerocopy = record["zerocopy"]
+def _findings(run: Whole) -> list[Text]:
+    zerocopy = run.derived.zerocopy
     if zerocopy is None:
         state = "no send with MSG_ZEROCOPY"
     else:
-        cause = f": {zerocopy['cause']['sentence']}" if zerocopy["cause"] else ""
-        state = f"completions n/a: {zerocopy['reason']}"
-        if zerocopy["completions"] is not None:
-            state = f"{zerocopy['copied']:,} of {zerocopy['completions']:,} completions were copied{cause}"
-    segments = typed(record).run.segments
+        cause = f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
+        state = f"completions n/a: {zerocopy.reason}"
+        if zerocopy.completions is not None:
+            state = f"{zerocopy.copied:,} of {zerocopy.completions:,} completions were copied{cause}"
+    segments = run.raw.run.segments
     phases = {phase: len(select(segments, phase)) for phase in ("unprobed", "ledger", "calls")}
     # How busy the machine was in this window, where that matters; what to do then is in the report.
-    busy = record["machine_state"]["sentence"]
+    busy = run.derived.machine_state.sentence
     return [
         *([_labelled("machine", busy.rpartition(": ")[0].removeprefix("machine "))] if busy else []),
         _labelled("zero-copy", state),
-        _labelled("losses", lost(record)),
+        _labelled("losses", lost(run)),
         _labelled("segments", ", ".join(f"{count} {phase}" for phase, count in phases.items())),
     ]
 
 
-def lost(record: Record) -> str:
+def lost(run: Whole) -> str:
     """What the instruments lost, by name."""
-    found = {name: entry["count"] for name, entry in record["loss"].items() if entry["count"]}
-    unknown = sum(entry["count"] is None for entry in record["loss"].values())
+    found = {name: entry.count for name, entry in run.derived.loss.items() if entry.count}
+    unknown = sum(entry.count is None for entry in run.derived.loss.values())
     text = ", ".join(f"{name} {count:,}" for name, count in found.items()) or "0"
     return f"{text}; {unknown} not counted by this kernel" if unknown else text
 

@@ -1,12 +1,12 @@
 """An ASCII picture of the way of one byte, with a box for every copy and its measured price."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from rich.text import Text
 
 from copyscope import units
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.derived import AccountRow
 from copyscope.show.account_words import WORDS
 from copyscope.show.layout import heading, wrap
 from copyscope.show.ledger_table import deciding_symbols, flow_order, occurring
@@ -15,46 +15,46 @@ BOX_WIDTH = 76
 MARGIN = "   "
 
 
-def path_lines(record: Record, width: int) -> list[Text]:
+def path_lines(run: Whole, width: int) -> list[Text]:
     """The path from the sender's fields to the receiver's buffer, top to bottom."""
     lines = heading("THE PATH OF A BYTE", "measured CPU time of each step, per KiB delivered", width)
-    if not record["rx_bytes"]:
+    if not run.derived.rx_bytes:
         return lines + wrap("nothing was sent: there is no path", width, indent=2)
     if width < BOX_WIDTH + len(MARGIN):
         return lines + wrap("the terminal is too narrow for the picture", width, indent=2)
-    return lines + [Text(line) for line in _picture(record)]
+    return lines + [Text(line) for line in _picture(run)]
 
 
-def _picture(record: Record) -> Iterable[str]:
-    rows = occurring(record["ledger"])
-    present = {row["account"] for row in rows}
-    workload, topology = record["workload"], record["topology"]
-    yield _place(f"sender's memory: {workload['fields']} fields, one message")
+def _picture(run: Whole) -> Iterable[str]:
+    rows = occurring(run.derived.ledger)
+    present = {row.account for row in rows}
+    workload, topology = run.raw.asked, run.raw.topology
+    yield _place(f"sender's memory: {workload.fields} fields, one message")
     if "gather" in present:
-        yield from _step(record, rows, "gather")
+        yield from _step(run, rows, "gather")
         yield _place("sender's memory: one buffer")
     yield _boundary("send call")
     for account in ("copy_in", "pin", "encrypt"):
         if account in present:
-            yield from _step(record, rows, account)
-    yield _place(f"sender's socket, then {topology['kind']}")
+            yield from _step(run, rows, account)
+    yield _place(f"sender's socket, then {topology.kind}")
     crossing = [account for account in ("deferred", "silent") if account in present]
     for account in crossing:
-        yield from _step(record, rows, account)
+        yield from _step(run, rows, account)
     if not crossing:
-        by = "by reference: the same pages" if topology["local_delivery"] else "by the devices (DMA)"
+        by = "by reference: the same pages" if topology.local_delivery else "by the devices (DMA)"
         yield f"{MARGIN}      |  no copy by the CPU: {by}"
         yield f"{MARGIN}      v"
     yield _place("receiver's socket")
     taken = [account for account in ("decrypt", "mapped", "copy_out") if account in present]
     for account in taken:
-        yield from _step(record, rows, account)
+        yield from _step(run, rows, account)
     yield _boundary("receive call")
-    left = "a pipe: the same pages" if workload["receiver"] == "splice" else "thrown away without a copy"
+    left = "a pipe: the same pages" if workload.receiver == "splice" else "thrown away without a copy"
     yield _place("receiver's memory" if taken else left)
     if "completion" in present:
         yield MARGIN + "and back to the sender, later:"
-        yield from _box(record, rows, "completion")
+        yield from _box(run, rows, "completion")
 
 
 def _place(text: str) -> str:
@@ -65,24 +65,24 @@ def _boundary(text: str) -> str:
     return f"{MARGIN}{f'---- {text} '.ljust(BOX_WIDTH, '-')}"
 
 
-def _step(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Iterable[str]:
+def _step(run: Whole, rows: Iterable[AccountRow], account: str) -> Iterable[str]:
     yield f"{MARGIN}      |"
-    yield from _box(record, rows, account)
+    yield from _box(run, rows, account)
     yield f"{MARGIN}      v"
 
 
-def _box(record: Record, rows: Iterable[Mapping[str, Any]], account: str) -> Iterable[str]:
+def _box(run: Whole, rows: Iterable[AccountRow], account: str) -> Iterable[str]:
     caption = WORDS[account].caption
     edge = "=" if caption.startswith("COPY") else "-"
     rim = f"{MARGIN}+{edge * (BOX_WIDTH - 2)}+"
     yield rim
     yield _inside(caption)
-    mine = [row for row in rows if row["account"] == account]
-    for row in sorted(mine, key=lambda row: flow_order(account, row["side"], row["context"])):
-        price = units.format_tenths(row["ns_per_kib"]) or units.NOT_AVAILABLE
-        place = f"{row['side']}, {row['context']}"
+    mine = [row for row in rows if row.account == account]
+    for row in sorted(mine, key=lambda row: flow_order(account, row.side, row.context)):
+        price = units.format_tenths(row.ns_per_kib) or units.NOT_AVAILABLE
+        place = f"{row.side}, {row.context}"
         # The function in which most samples of the row fell; nothing for a row that was not sampled.
-        symbols = deciding_symbols(record, account, row["side"], row["context"])
+        symbols = deciding_symbols(run, account, row.side, row.context)
         cost, doer = f"{price:>10} ns/KiB   {place:<18}", next((s for s, _ in symbols.most_common(1)), "")
         if len(cost) + len(doer) > BOX_WIDTH - 6:
             yield _inside(cost)

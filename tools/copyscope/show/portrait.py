@@ -3,7 +3,8 @@
 from rich.text import Text
 
 from copyscope import units
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.portrait import BufferTotal, Direction, MappedTotal, PacketTotal, RoundTotal
 from copyscope.show.layout import heading, labelled, wrap
 
 BAR_WIDTH = 24
@@ -21,46 +22,46 @@ PROTOCOLS = {
 }
 
 
-def portrait_lines(record: Record, width: int) -> list[Text]:
+def portrait_lines(run: Whole, width: int) -> list[Text]:
     """How it sends and receives: sizes, calls, options, packets, peers."""
-    portrait = record["portrait"]
+    portrait = run.portrait
     lines = heading("PORTRAIT", "all segments; sizes are those of one call at the socket", width)
     for direction in ("send", "receive"):
-        part = portrait[direction]
+        part = getattr(portrait, direction)
         if part is None:
-            lines += labelled(direction, f"none: {portrait['reasons'][direction]}", width, style="dim")
+            lines += labelled(direction, f"none: {portrait.reasons[direction]}", width, style="dim")
             continue
         lines += labelled(direction, _direction_text(part, direction), width)
-        lines += histogram_lines(part["sizes"], width)
-    if portrait["mapped"] is not None:
-        lines += labelled("mapped", _mapped_text(portrait["mapped"]), width)
+        lines += histogram_lines(part.sizes, width)
+    if portrait.mapped is not None:
+        lines += labelled("mapped", _mapped_text(portrait.mapped), width)
     for label, said in (("buffers", _buffer_text), ("rounds", _round_text), ("packets", _packet_text)):
-        part = portrait[label]
-        text = f"n/a: {portrait['reasons'][label]}" if part is None else said(part)
+        part = getattr(portrait, label)
+        text = f"n/a: {portrait.reasons[label]}" if part is None else said(part)
         lines += labelled(label, text, width)
-    return lines + labelled("peers", _peer_text(record), width)
+    return lines + labelled("peers", _peer_text(run), width)
 
 
 def _protocol(name: str) -> str:
     return PROTOCOLS.get(name, f" ({name})")
 
 
-def _direction_text(part: Record, direction: str) -> str:
+def _direction_text(part: Direction, direction: str) -> str:
     calls = ", ".join(
-        f"{row['syscall']}{_protocol(row['protocol'])} {units.format_percent(row['calls'] / part['calls'])}"
-        for row in part["by_call"]
+        f"{row.syscall}{_protocol(row.protocol)} {units.format_percent(row.calls / part.calls)}"
+        for row in part.by_call
     )
-    mean = units.format_bytes(round(part["mean_bytes"]))
-    text = f"{units.format_count(part['calls'])} calls of {mean} on average; {calls}"
+    mean = units.format_bytes(round(part.mean_bytes))
+    text = f"{units.format_count(part.calls)} calls of {mean} on average; {calls}"
     if direction == "send":
         text += (
-            f"; by reference: zero-copy {units.format_percent(part['zerocopy_share'])}, "
-            f"file pages {units.format_percent(part['page_share'])}, "
-            f"from a socket (splice) {units.format_percent(part['socket_share'])}, "
-            f"its own memory (vmsplice) {units.format_percent(part['memory_share'])} of the bytes; "
-            f"io_uring {units.format_percent(part['io_uring_share'])} of the bytes; "
-            f"TCP_NODELAY {units.format_percent(part['nodelay_share'])}, "
-            f"cork {units.format_percent(part['cork_share'])} of the calls"
+            f"; by reference: zero-copy {units.format_percent(part.zerocopy_share)}, "
+            f"file pages {units.format_percent(part.page_share)}, "
+            f"from a socket (splice) {units.format_percent(part.socket_share)}, "
+            f"its own memory (vmsplice) {units.format_percent(part.memory_share)} of the bytes; "
+            f"io_uring {units.format_percent(part.io_uring_share)} of the bytes; "
+            f"TCP_NODELAY {units.format_percent(part.nodelay_share)}, "
+            f"cork {units.format_percent(part.cork_share)} of the calls"
         )
     return text
 
@@ -82,33 +83,33 @@ def histogram_lines(sizes: list[list[int]], width: int) -> list[Text]:
     return lines
 
 
-def _mapped_text(mapped: Record) -> str:
+def _mapped_text(mapped: MappedTotal) -> str:
     """What was received without a copy, and what went with it."""
     return (
-        f"{units.format_bytes(mapped['bytes'])}, {units.format_count(mapped['pages'])} pages, in "
-        f"{units.format_count(mapped['calls'])} calls of TCP_ZEROCOPY_RECEIVE, which copied "
-        f"{units.format_bytes(mapped['copied_bytes'])} that were no whole pages"
+        f"{units.format_bytes(mapped.bytes)}, {units.format_count(mapped.pages)} pages, in "
+        f"{units.format_count(mapped.calls)} calls of TCP_ZEROCOPY_RECEIVE, which copied "
+        f"{units.format_bytes(mapped.copied_bytes)} that were no whole pages"
     )
 
 
-def _buffer_text(buffers: Record) -> str:
+def _buffer_text(buffers: BufferTotal) -> str:
     """How many buffers a message has, and where they begin."""
-    text = f"{buffers['mean_per_message']:.1f} per message ({_counts_text(buffers['per_message'])})"
-    if buffers["looked"]:
+    text = f"{buffers.mean_per_message:.1f} per message ({_counts_text(buffers.per_message)})"
+    if buffers.looked:
         page, line, other = (
-            units.format_percent(buffers[f"{place}_share"]) for place in ("page", "line", "other")
+            units.format_percent(getattr(buffers, f"{place}_share")) for place in ("page", "line", "other")
         )
         text += f"; begin at a page {page}, at a cache line of 64 B {line}, elsewhere {other}"
-    text += f"; same address as the message read before {units.format_percent(buffers['repeated_share'])}"
-    if buffers["unreadable"]:
-        text += f"; {units.format_count(buffers['unreadable'])} could not be read"
+    text += f"; same address as the message read before {units.format_percent(buffers.repeated_share)}"
+    if buffers.unreadable:
+        text += f"; {units.format_count(buffers.unreadable)} could not be read"
     return text
 
 
-def _round_text(rounds: Record) -> str:
+def _round_text(rounds: RoundTotal) -> str:
     """How often TCP goes round its copy loop for one send."""
     return (
-        f"{rounds['mean_per_send']:.1f} rounds of TCP's loop per send ({_counts_text(rounds['per_send'])}); "
+        f"{rounds.mean_per_send:.1f} rounds of TCP's loop per send ({_counts_text(rounds.per_send)}); "
         "each fills a packet or a fragment, or waits for room"
     )
 
@@ -123,21 +124,21 @@ def _counts_text(counts: list[list[int]]) -> str:
     return ", ".join(parts + ["..."] * (len(counts) > len(shown)))
 
 
-def _packet_text(packets: Record) -> str:
+def _packet_text(packets: PacketTotal) -> str:
     return (
-        f"{units.format_count(packets['packets'])} handed to a device in its own time, "
-        f"{units.format_bytes(round(packets['mean_bytes']))} and {packets['mean_segments']:.1f} segments "
+        f"{units.format_count(packets.packets)} handed to a device in its own time, "
+        f"{units.format_bytes(round(packets.mean_bytes))} and {packets.mean_segments:.1f} segments "
         "on average"
     )
 
 
-def _peer_text(record: Record) -> str:
-    peers = record["topology"].get("peers", [])
+def _peer_text(run: Whole) -> str:
+    peers = run.raw.topology.peers
     if not peers:
-        return f"n/a: {record['portrait']['reasons'].get('local_share', 'none seen')}"
+        return f"n/a: {run.portrait.reasons.get('local_share', 'none seen')}"
     shown = []
     for peer in peers[:6]:
-        where = "this machine" if peer["local"] else "remote" if peer["local"] is not None else "unknown"
-        shown.append(f"{peer['address']} ({where}, {peer['device'] or 'no route'})")
+        where = "this machine" if peer.local else "remote" if peer.local is not None else "unknown"
+        shown.append(f"{peer.address} ({where}, {peer.device or 'no route'})")
     more = f" and {len(peers) - 6} more" if len(peers) > 6 else ""
     return ", ".join(shown) + more

@@ -2,18 +2,18 @@
 
 from rich.text import Text
 
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
 from copyscope.show.layout import wrap
 
 
-def processor_lines(record: Record, width: int) -> list[Text]:
+def processor_lines(run: Whole, width: int) -> list[Text]:
     """Where both sides ran, and cautions, in yellow."""
-    placed, clock = record.get("placement"), (record.get("machine_state") or {}).get("clock_sentence")
+    placed, clock = run.derived.placement, run.derived.machine_state.clock_sentence
     lines = _caution(clock, width) if clock else []
     if placed is None:
         return lines
-    sentence = placed["sentence"]
-    return [*(_caution(sentence, width) if placed["caution"] else wrap(sentence, width, indent=2)), *lines]
+    sentence = placed.sentence
+    return [*(_caution(sentence, width) if placed.caution else wrap(sentence, width, indent=2)), *lines]
 
 
 def _caution(text: str, width: int) -> list[Text]:

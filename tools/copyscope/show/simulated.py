@@ -1,16 +1,15 @@
 """The tables of a simulated machine: what each copy moves, and where the rest of the lines go."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
+from copyscope.record.simulated import Measurement, Row, Simulated
 from copyscope.show.layout import Table, heading, labelled, wrap
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
-Row = Mapping[str, Any]
 LEVELS = (("L1D", "l1d"), ("L2", "l2"), ("LLC", "llc"))
 MISSES = tuple(f"{title} misses" for title, _ in LEVELS)
 # An account below it, for each KiB, is shown as zeros only.
@@ -19,57 +18,56 @@ LEAST_PER_KIB = 0.05
 SMALL_SHARE = 0.02
 
 
-def simulated_lines(document: Row, width: int) -> list[Text]:
+def simulated_lines(section: Simulated, width: int) -> list[Text]:
     """The whole report of a simulation."""
-    section, wall_s = document["simulated"], document["run"]["wall_s"]
     lines: list[Text] = []
-    for one in section["measurements"]:
+    for one in section.measurements:
         lines += [*([Text()] if lines else []), *_measurement_lines(one, section, width)]
-    if len(section["measurements"]) > 1:
-        lines += _side_by_side(section["measurements"], width)
-    return [*lines, Text(), *_about_lines(section, wall_s, width)]
+    if len(section.measurements) > 1:
+        lines += _side_by_side(section.measurements, width)
+    return [*lines, Text(), *_about_lines(section, width)]
 
 
-def _measurement_lines(one: Row, section: Row, width: int) -> list[Text]:
-    path, command = section["path"], one.get("command")
-    parts = [path["kind"] + ("" if path["mtu_bytes"] is None else f" (MTU {path['mtu_bytes']})")]
+def _measurement_lines(one: Measurement, section: Simulated, width: int) -> list[Text]:
+    path, command = section.path, one.command
+    parts = [path.kind + ("" if path.mtu_bytes is None else f" (MTU {path.mtu_bytes})")]
     if command:
-        parts.append(f"{units.format_bytes(one['delivered_bytes'])} copied out of sockets")
+        parts.append(f"{units.format_bytes(one.delivered_bytes)} copied out of sockets")
     else:
-        parts = [f"{units.format_bytes(one['size_bytes'])} in {one['fields']} fields", *parts]
-        parts.append(f"{one['messages']:,} messages counted")
-    parts.append(f"Linux {section['kernel']['release']}")
-    name = visible(" ".join(command)) if command else one["impl"]
+        parts = [f"{units.format_bytes(one.size_bytes)} in {one.fields} fields", *parts]
+        parts.append(f"{one.messages:,} messages counted")
+    parts.append(f"Linux {section.kernel.release}")
+    name = visible(" ".join(command)) if command else one.impl
     lines = wrap(f"{name}, SIMULATED: {', '.join(parts)}", width, indent=2, style="bold")
-    for check in one["checks"]:
-        if not check["holds"]:
-            values = f"{_number(check['left'])}, expected {_number(check['right'])}"
-            lines += wrap(f"DOES NOT HOLD: {check['name']}: {values}", width, indent=2, style="bold red")
+    for check in one.checks:
+        if not check.holds:
+            values = f"{_number(check.left)}, expected {_number(check.right)}"
+            lines += wrap(f"DOES NOT HOLD: {check.name}: {values}", width, indent=2, style="bold red")
     lines += heading(
         "LINES OF EACH COPY",
         "modelled; per KiB delivered; read + written; a copy of 1 KiB must read 16 lines and write 16",
         width,
     )
-    accounts = [row for row in one["rows"] if row["kind"] == "account"]
+    accounts = [row for row in one.rows if row.kind == "account"]
     accounts = [row for row in accounts if _total([row], "read_lines", "written_lines") >= LEAST_PER_KIB]
     lines += _account_table(accounts).lines(width) if accounts else wrap("no copy was seen", width)
     lines += heading("ALL WORK", "modelled; per KiB delivered; reads and writes together", width)
     return lines + _stage_table(one).lines(width)
 
 
-def _side_by_side(measurements: Sequence[Row], width: int) -> list[Text]:
+def _side_by_side(measurements: Sequence[Measurement], width: int) -> list[Text]:
     """Each measurement in one row: what all together missed, what the copies did, and what the sender did."""
     lines = heading("SIDE BY SIDE", "modelled; misses per KiB delivered, reads and writes together", width)
     misses = [title for whom in ("all", "copies", "sender") for title in (f"{whom}: L1D", "L2", "LLC")]
     table = Table(("strategy", "size"), "instr", *misses, numbers=("size",))
     for one in measurements:
-        sides = {row["side"]: row for row in one["sides"]}
-        copies = [row for row in one["rows"] if _is_copy(row)]
+        sides = {row.side: row for row in one.sides}
+        copies = [row for row in one.rows if _is_copy(row)]
         table.add(
-            one["impl"],
-            units.format_bytes(one["size_bytes"]),
-            f"{_total(one['sides'], 'instructions'):,.0f}",
-            *_misses(one["sides"]),
+            one.impl,
+            units.format_bytes(one.size_bytes),
+            f"{_total(one.sides, 'instructions'):,.0f}",
+            *_misses(one.sides),
             *_misses(copies),
             *_misses([sides["sender"]] if "sender" in sides else []),
         )
@@ -87,24 +85,24 @@ def _account_table(rows: Iterable[Row]) -> Table:
     table = Table(("account", "side", "where"), *titles, optional=("dTLB",))
     for row in rows:
         table.add(
-            *(row["category"], row["side"], row["context"]),
-            f"{row['instructions_per_kib']:,.0f}",
+            *(row.category, row.side, row.context),
+            f"{row.instructions_per_kib:,.0f}",
             _pair(row, "read_bytes", "written_bytes", digits=0),
             _pair(row, "read_lines", "written_lines"),
             *(_pair(row, f"{key}_load_misses", f"{key}_store_misses") for _, key in LEVELS),
-            f"{row['remote_lines_per_kib']:.1f}",
-            f"{row['tlb_l1_misses_per_kib']:.1f}",
+            f"{row.remote_lines_per_kib:.1f}",
+            f"{row.tlb_l1_misses_per_kib:.1f}",
         )
     return table
 
 
-def _stage_table(one: Row) -> Table:
+def _stage_table(one: Measurement) -> Table:
     table = Table(("stage", "side"), "instr", "lines", *MISSES, "remote", "dTLB", optional=("dTLB",))
-    for whole in one["sides"]:
-        side, small = whole["side"], list[Row]()
-        mine = [row for row in one["rows"] if row["side"] == side]
+    for whole in one.sides:
+        side, small = whole.side, list[Row]()
+        mine = [row for row in one.rows if row.side == side]
         for name in ("copies", *STAGES):
-            found = [row for row in mine if name == ("copies" if _is_copy(row) else row["category"])]
+            found = [row for row in mine if name == ("copies" if _is_copy(row) else row.category)]
             if side == "other" or _is_small(found, whole):
                 small += found
             else:
@@ -116,7 +114,7 @@ def _stage_table(one: Row) -> Table:
 
 
 def _is_copy(row: Row) -> bool:
-    return row["category"] in ACCOUNTS
+    return row.category in ACCOUNTS
 
 
 def _is_small(rows: Sequence[Row], whole: Row) -> bool:
@@ -137,42 +135,42 @@ def _cells(rows: Sequence[Row]) -> list[str | None]:
 
 
 def _total(rows: Iterable[Row], *names: str) -> float:
-    return float(sum(row[f"{name}_per_kib"] for row in rows for name in names))
+    return float(sum(getattr(row, f"{name}_per_kib") for row in rows for name in names))
 
 
 def _pair(row: Row, loads: str, stores: str, digits: int = 1) -> str:
-    return f"{row[f'{loads}_per_kib']:,.{digits}f}+{row[f'{stores}_per_kib']:,.{digits}f}"
+    return f"{getattr(row, f'{loads}_per_kib'):,.{digits}f}+{getattr(row, f'{stores}_per_kib'):,.{digits}f}"
 
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _about_lines(section: Row, wall_s: float, width: int) -> list[Text]:
+def _about_lines(section: Simulated, width: int) -> list[Text]:
     """What the numbers are of, and what they are not."""
-    model, cpu, seeds = section["model"], section["cpu"], section["seeds"]
+    model, cpu, seeds = section.model, section.cpu, section.seeds
     levels = [
-        f"{title} {units.format_bytes(model[f'{key}_bytes'])} in {model[f'{key}_ways']} ways"
+        f"{title} {units.format_bytes(size)} in {getattr(model, f'{key}_ways')} ways"
         for title, key in LEVELS
-        if model[f"{key}_bytes"]
+        if (size := getattr(model, f"{key}_bytes"))
     ]
     modelled = [
         *levels,
-        f"LLC {model['inclusion']}",
-        f"lines of {model['line_bytes']} B",
-        f"prefetcher {model['prefetch']}",
-        *([f"DDIO {ddio}"] if (ddio := model.get("ddio", "unseen")) != "unseen" else []),
-        f"{model['vcpus']} CPUs",
+        f"LLC {model.inclusion}",
+        f"lines of {model.line_bytes} B",
+        f"prefetcher {model.prefetch}",
+        *([f"DDIO {ddio}"] if (ddio := model.ddio) != "unseen" else []),
+        f"{model.vcpus} CPUs",
     ]
     guest = [
-        f"QEMU {section['qemu']['version']} -cpu {cpu['model']}",
-        f"fast strings: {', '.join(cpu['flags']) or 'none'}",
+        f"QEMU {section.qemu.version} -cpu {cpu.model}",
+        f"fast strings: {', '.join(cpu.flags) or 'none'}",
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        "the same seeds give the same bits" if section["exact"] else "--fast: no two runs are alike",
-        f"digest {section['digest']}",
-        f"{wall_s:.0f} s",
+        "the same seeds give the same bits" if section.exact else "--fast: no two runs are alike",
+        f"digest {section.digest}",
+        f"{section.wall_s:.0f} s",
     ]
-    lines = labelled("model", f"{model['name']}: {', '.join(modelled)}; {model['source']}", width)
+    lines = labelled("model", f"{model.name}: {', '.join(modelled)}; {model.source}", width)
     lines += labelled("guest", ", ".join(guest), width)
     lines += labelled("spread", _spread(section), width)
     lines += labelled(
@@ -191,19 +189,19 @@ def _about_lines(section: Row, wall_s: float, width: int) -> list[Text]:
     )
 
 
-def _spread(section: Row) -> str:
+def _spread(section: Simulated) -> str:
     """How much the seeds differ in what the copies miss; one seed cannot tell."""
-    if len(section["seeds"]) < 2:
+    if len(section.seeds) < 2:
         return "unknown from one seed: --seeds 3 says how much another boot differs"
     widest = 0.0
-    for one in section["measurements"]:
-        for row in one["accounts"]:
+    for one in section.measurements:
+        for row in one.accounts:
             for name in ("l1d_load_misses", "l1d_store_misses"):
-                mean, half = row[f"{name}_per_kib"], row[f"{name}_per_kib_half_width"]
+                mean, half = getattr(row, f"{name}_per_kib"), getattr(row, f"{name}_per_kib_half_width")
                 # Of few misses a large share is still few.
                 if mean >= 4:
                     widest = max(widest, half / mean)
     return (
-        f"means of {len(section['seeds'])} boots; 95 % interval of each account's L1D misses: at most"
+        f"means of {len(section.seeds)} boots; 95 % interval of each account's L1D misses: at most"
         f" ± {units.format_percent(widest)}"
     )

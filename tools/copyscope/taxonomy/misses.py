@@ -6,8 +6,7 @@ armv8_pmuv3_perf_cache_map in drivers/perf/arm_pmuv3.c.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Protocol
 
 MISSES = {"llc_misses": "LLC miss", "l1d_misses": "L1D miss"}
 # Vendor -> column -> in a few words, and in full.
@@ -45,16 +44,23 @@ MEANINGS = {
 }
 
 
-def vendor_of(machine: Mapping[str, Any]) -> str | None:
+class Processor(Protocol):
+    """What a record says of its machine, as far as it is asked here."""
+
+    arch: str
+    cpu_model: str
+
+
+def vendor_of(machine: Processor) -> str | None:
     """A key of MEANINGS, by what a record says of its machine; None: nothing is known of its processor."""
-    if machine["arch"] in ("aarch64", "arm64"):
+    if machine.arch in ("aarch64", "arm64"):
         return "arm64"
-    if re.search(r"\b(EPYC|Ryzen|Threadripper)\b", machine["cpu_model"]):
+    if re.search(r"\b(EPYC|Ryzen|Threadripper)\b", machine.cpu_model):
         return "AMD Zen"
-    return "Intel" if "Intel" in machine["cpu_model"] else None
+    return "Intel" if "Intel" in machine.cpu_model else None
 
 
-def in_short(machine: Mapping[str, Any], columns: list[str]) -> str:
+def in_short(machine: Processor, columns: list[str]) -> str:
     """What some columns of misses count on this machine, for one line."""
     vendor = vendor_of(machine)
     if vendor is None:
@@ -63,7 +69,7 @@ def in_short(machine: Mapping[str, Any], columns: list[str]) -> str:
     return f"{'; '.join(parts)} ({vendor})"
 
 
-def in_full(machine: Mapping[str, Any], column: str) -> str:
+def in_full(machine: Processor, column: str) -> str:
     """What a column counts on this machine, as a sentence."""
     vendor = vendor_of(machine)
     if vendor is None:
