@@ -23,6 +23,7 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.show import first_screen
+from copyscope.show.account_words import COPIES, WORK
 from copyscope.show.explain import IN_A_LINE
 from copyscope.show.ledger_table import kib_factor
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -88,7 +89,7 @@ def test_what_each_row_means_is_on_one_screen_too(name: str) -> None:
 
 
 def test_every_row_has_its_meaning_in_one_line() -> None:
-    assert set(IN_A_LINE) == {*first_screen.COPIES, *first_screen.WORK} == {*ACCOUNTS, *first_screen.WORK}
+    assert set(IN_A_LINE) == {*COPIES, *WORK} == {*ACCOUNTS, *WORK}
     assert max(map(len, IN_A_LINE.values())) <= 78
 
 
@@ -112,7 +113,7 @@ def test_trust_is_one_line_on_a_noisy_machine_too(
     record = ALL["one_copy"]()
     record["machine_state"] |= {"others_share": None, "steal_share": None, "spread_share": None, **state}
     record["overhead"] |= {"ratio": 0.97, "low": low, "high": high}
-    assert f"\nvalid, 18 checks hold; {said}\nmore: " in screen(record)
+    assert f"\nvalid; {said}\nmore: " in screen(record)
 
 
 @pytest.mark.parametrize("account", ACCOUNTS)
@@ -121,7 +122,7 @@ def test_every_copy_has_a_row(account: str) -> None:
     record = derive(raw_record("one_copy"))
     row = next(row for row in record["ledger"] if row["account"] == "copy_in" and row["cpu_ns"])
     record["ledger"] = [{**row, "account": account}]
-    first = screen(record).partition("ns/KiB    share  cores\n")[2].splitlines()[0]
+    first = screen(record).partition("share\n")[2].splitlines()[0]
     assert re.match(r"[a-z][a-z', ]+ sender +172\.6 ", first), first
 
 
@@ -142,22 +143,42 @@ def test_what_it_shows_adds_up_to_all_of_it(name: str) -> None:
     assert sum(rows) == pytest.approx(100.0, abs=0.05 * len(rows))
 
 
-def test_work_on_the_time_of_others_is_beside_the_whole_and_has_no_share_of_it() -> None:
+def test_all_is_what_the_program_cost_wherever_it_ran() -> None:
+    """Nine times its own 600 ms in softirqs that interrupted other tasks: nine tenths of all."""
     record = ALL["watched"]()
-    row = next(row for row in record["stages"] if row["cpu_ns"])
-    before = [line for line in screen(record).splitlines() if line.startswith("all ")]
-    record["stages"].append({**row, "side": "other", "cpu_ns": 6e9})
+    row = next(row for row in record["stages"] if row["stage"] == "tcp_ip")
+    record["stages"].append({**row, "side": "other", "context": "softirq", "cpu_ns": 5.4e9})
     lines = screen(record).splitlines()
-    # Ten times the 312.5 ns/KiB of its own CPU time.
-    (beside,) = [line for line in lines if line.startswith("on the time of others")]
-    assert beside.split()[-2:] == ["3,125.0", "3.81"] and "%" not in beside
-    assert [line.split() for line in lines if line.startswith("all ")] == [before[0].split()]
+    (whole,) = [line for line in lines if line.startswith("all ")]
+    (tcp,) = [line for line in lines if line.startswith("TCP/IP")]
+    assert whole.split()[:4] == ["all", "3,125.0", "100.0", "%"] and tcp.split()[2:4] == ["95.0", "%"]
+    assert "of all, 90.0 % was softirq work for its packets, charged to other tasks" in lines
+
+
+def test_a_copy_without_a_sample_says_below_which_share_it_is() -> None:
+    """Its bytes were counted: it happened."""
+    record = ALL["one_copy"]()
+    for row in record["ledger"]:
+        if row["account"] == "copy_in" and row["cpu_ns"]:
+            row |= {"cpu_ns": 0.0, "ns_per_kib": 0.0, "share": 0.0, "samples": 0}
+            row["ci"] = {"low_ns": 0.0, "high_ns": 2e6, "level": 0.95}
+    (line,) = [line for line in screen(record).splitlines() if line.startswith("copy into the kernel")]
+    assert re.search(r"sender +<[0-9.]+ +<0\.[1-9] %$", line), line
+
+
+def test_how_a_watched_program_sends_and_the_bottleneck_stand_below_the_title() -> None:
+    record = ALL["watched"]()
+    record["verdict"]["limit"] = {"who": "peer", "evidence": "on CPU 12 % of the time; connections waited"}
+    assert screen(record).splitlines()[1:3] == [
+        "sends: write, 64 KiB, 33,333/s, zero-copy 0.0 %",
+        "bottleneck: peer (connections waited)",
+    ]
 
 
 def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
     """10 Gb/s are 1,220,703 KiB a second: at 901.7 ns each 1.10 s of CPU time."""
     (row,) = [line for line in screen(ALL["zero_copy"]()).splitlines() if line.startswith("all ")]
-    assert row.split() == ["all", "901.7", "100.0", "%", "1.10"]
+    assert row.split()[:5] == ["all", "901.7", "100.0", "%", "1.10"]
 
 
 def test_a_terminal_of_24_lines_that_knows_nothing(tmp_path: Path) -> None:
@@ -277,17 +298,17 @@ def test_a_copy_that_was_timed_has_no_events_and_the_whole_has_them() -> None:
         (
             "x86_64",
             "13th Gen Intel(R) Core(TM) i7-13700H",
-            "LLC miss: demand loads only, no prefetches (Intel)",
+            "LLC miss: demand loads only, no prefetches; L1D miss: demand loads; before Golden Cove all",
         ),
-        ("x86_64", "AMD EPYC 9B14", "LLC miss: demand fills from memory (AMD Zen)"),
-        ("aarch64", "PHASE implementer 0x41 part 0xd40", "LLC miss: reads (arm64)"),
-        ("x86_64", "QEMU Virtual CPU", "LLC miss: as this PMU counts them"),
+        ("x86_64", "AMD EPYC 9B14", "LLC miss: demand fills from memory; L1D miss: requests to L2"),
+        ("aarch64", "PHASE implementer 0x41 part 0xd40", "LLC miss: reads; L1D miss: refills"),
+        ("x86_64", "QEMU Virtual CPU", "LLC miss, L1D miss: as this PMU counts them"),
     ],
 )
-def test_what_this_pmu_counts_is_one_line(arch: str, model: str, said: str) -> None:
+def test_what_this_pmu_counts_is_said_below(arch: str, model: str, said: str) -> None:
     record = ALL["zero_copy_pmu"]()
     record["machine"] |= {"arch": arch, "cpu_model": model}
-    assert said in screen(record).splitlines()
+    assert said in " ".join(screen(record).split())
 
 
 def test_an_event_of_some_cpus_only_is_said_to_be_one() -> None:
@@ -296,7 +317,6 @@ def test_an_event_of_some_cpus_only_is_said_to_be_one() -> None:
         if event["name"] == "L1-dcache-load-misses":
             event |= {"status": "partial", "reason": "only on CPUs 0-11: cpu_atom has no such event"}
     assert "; L1D miss only on CPUs 0-11" in screen(record, 140, 40)
-    assert "only on CPUs" not in screen(record)
 
 
 def test_without_a_pmu_one_line_says_what_models_the_misses() -> None:

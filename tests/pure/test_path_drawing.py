@@ -54,11 +54,11 @@ def test_each_copy_has_its_bytes_its_price_and_its_share() -> None:
     drawn = draw(typed_whole(known()))
     assert priced(drawn, "deferred: late copy") == [
         "3 GiB, 186.2 ns/KiB",
-        "67.1 % of the sender's CPU time, in softirq",
+        "67.1 % of all CPU time, in softirq",
     ]
     assert priced(drawn, "copy_out: copied to the program") == [
         "3 GiB, 88.4 ns/KiB",
-        "50.7 % of the receiver's CPU time",
+        "50.7 % of all CPU time",
     ]
     assert priced(drawn, "completion: buffer is free again")[0] == "8.8 ns/KiB"  # two rows
     assert any("local delivery over veth" in line for line in texts(drawn))

@@ -224,7 +224,7 @@ def limited(
         ((0.97, 0.5), "sender", "sender 97 %, receiver 50 %"),
         ((0.5, 0.97), "receiver", "sender 50 %"),
         ((0.93, 0.96), "receiver", "receiver 96 %"),
-        ((0.5, 0.4, 0.8, 0.1), "receiver", "80 % waited for the receiver's window"),
+        ((0.5, 0.4, 0.8, 0.1), "receiver", "waited 80 % of their busy time for the receiver's window"),
         ((0.5, 0.4, 0.1, 0.7), "path", "70 % for the send buffer"),
         ((0.5, 0.4, 0.1, 0.1), "unknown", "no one cause"),
         ((0.3, 0.2, 0.1, 0.1, 4), "sender", "all 2 CPUs were 100 % busy"),

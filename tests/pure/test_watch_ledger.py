@@ -209,10 +209,16 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     ("cpus", "threads", "waited_ms", "who", "words"),
     [
         (0.97, 1, (1000, 900, 0), "target", "on CPU 97 % of the time, with one thread"),
-        (0.89, 1, (1000, 900, 0), "peer", "busy time 90 % waited for the peer's window and 0 %"),
-        (0.97, 2, (1000, 100, 600), "path", "10 % waited for the peer's window and 60 % for the send buffer"),
+        (0.89, 1, (1000, 900, 0), "peer", "waited 90 % of their busy time for the peer's window, 0 %"),
+        (
+            0.97,
+            2,
+            (1000, 100, 600),
+            "path",
+            "10 % of their busy time for the peer's window, 60 % for the send",
+        ),
         (1.95, 4, (1000, 900, 0), "target", "on CPU 195 % of the time, of 2 CPUs"),
-        (0.30, 1, (1000, 200, 100), "unknown", "busy time 20 % waited"),
+        (0.30, 1, (1000, 200, 100), "unknown", "waited 20 % of their busy time"),
         (0.30, 1, (0, 0, 0), "unknown", "30 % of the time; no connection that lasted was busy sending"),
     ],
 )

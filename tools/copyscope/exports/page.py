@@ -11,9 +11,11 @@ from copyscope.record.segments import Record
 from copyscope.report import blocks, html
 from copyscope.report.machine import machine_blocks
 from copyscope.report.plots.colours import FILLS
-from copyscope.show import first_screen, terminal, watch
+from copyscope.show import terminal, watch
+from copyscope.show.account_words import COPIES, WORK, called
 from copyscope.show.console import make_console
 from copyscope.show.ledger_table import Row, kib_factor, occurring, why_no_time
+from copyscope.show.path_table import CORES_AT_10_GBPS, where
 from copyscope.study.wording import number
 
 FLAMES = blocks.Picture(
@@ -93,39 +95,30 @@ def _path(run: Whole) -> list[blocks.Block]:
     work = sorted(run.derived.stages, key=lambda row: -(row.cpu_ns or 0.0))
     every: list[Row] = [*occurring(run.derived.ledger), *work]
     rows = [(row, row.cpu_ns) for row in every if row.cpu_ns]
-    whole = sum(ns for row, ns in rows if first_screen.is_counted(run, row))
+    whole = sum(ns for _, ns in rows)
     if not whole or per_kib is None:
         return [blocks.Paragraph(f"Not drawn: {why_no_time(run, 'no CPU time was seen')}.")]
     longest = max(ns for _, ns in rows)
     bars = []
     for row, ns in rows:
-        where = first_screen.where(run, row.side, {row.context})
-        name = first_screen.called(row.category, watched=bool(run.raw.target))
+        place = where(row.side, {row.context})
+        name = called(row.category, watched=bool(run.raw.target))
         box = blocks.Box(0, ns / longest, FILLS[row.category].colour)
-        text = f"{_price(ns * per_kib)}, {_share(run, row, ns / whole)}"
-        bars.append(blocks.Bar(f"{name} ({where})" if where else name, [box], text))
-    beside = sum(ns for _, ns in rows) - whole
-    said = f"In all {_price(whole * per_kib)}"
-    said += f"; {first_screen.OTHERS} {_price(beside * per_kib)}." if beside else "."
+        text = f"{_price(ns * per_kib)}, {ns / whole:.1%}"
+        bars.append(blocks.Bar(f"{name} ({place})" if place else name, [box], text))
+    said = f"In all {_price(whole * per_kib)}; shares are of all CPU time."
     moved = "sent or received" if run.raw.target else "delivered"
     title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
     return [blocks.Paragraph(said), blocks.Bars(title, bars)]
 
 
-def _share(run: Whole, row: Row, share: float) -> str:
-    """Of the same whole as on the screen."""
-    if not first_screen.is_counted(run, row):
-        return first_screen.OTHERS
-    return f"{share:.1%} of {'its CPU time' if run.raw.target else 'all'}"
-
-
 def _price(ns_per_kib: float) -> str:
-    cores = units.format_hundredths(ns_per_kib * first_screen.CORES_AT_10_GBPS)
+    cores = units.format_hundredths(ns_per_kib * CORES_AT_10_GBPS)
     return f"{number(ns_per_kib)} ns/KiB, {cores} cores at 10 Gb/s"
 
 
 def _ledger(run: Whole) -> blocks.Table:
-    columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share of its side"]
+    columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share"]
     columns += ["bytes", "calls", "method"]
     per_kib = kib_factor(run) or 0.0
     rows: list[list[str]] = []
@@ -136,7 +129,7 @@ def _ledger(run: Whole) -> blocks.Table:
         rows.append(
             [
                 row.category,
-                first_screen.WORDS.get(row.category, ""),
+                COPIES.get(row.category) or WORK.get(row.category, ""),
                 row.side,
                 row.context,
                 "n/a" if row.ns_per_kib is None else f"{row.ns_per_kib:.1f}",

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from copyscope import units
 from copyscope.escaping import for_html, one_line
-from copyscope.ledger.attribution import SIDES
 from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow
 from copyscope.show.account_words import WORDS
@@ -77,7 +76,7 @@ def _steps(run: Whole) -> dict[str, Step]:
     for account, words in WORDS.items():
         mine = [row for row in rows if row.account == account]
         if mine:
-            made[account] = Step(words.arrow, [words.title, _amount(mine), *_shares(mine)])
+            made[account] = Step(words.arrow, [words.title, _amount(mine), *_share(mine)])
     return made
 
 
@@ -92,19 +91,12 @@ def _amount(rows: Sequence[AccountRow]) -> str:
     return f"{start}{price} ns/KiB"
 
 
-def _shares(rows: Sequence[AccountRow]) -> list[str]:
-    """`67.1 % of the sender's CPU time`, a line for each side that spent some."""
-    lines = []
-    for side in (*SIDES, "target"):
-        mine = [row for row in rows if row.side == side]
-        share = sum(row.share or 0 for row in mine)
-        if share and side == "other":
-            lines.append("and time of other tasks, in softirq")
-        elif share:
-            softirq = any(row.share and row.context == "softirq" for row in mine)
-            where = ", in softirq" if softirq else ""
-            lines.append(f"{units.format_percent(share)} of {OWNERS[side]} CPU time{where}")
-    return lines
+def _share(rows: Sequence[AccountRow]) -> list[str]:
+    """`18.9 % of all CPU time`, and whether some of it was in softirqs."""
+    share = sum(row.share or 0.0 for row in rows)
+    softirq = any(row.share and row.context == "softirq" for row in rows)
+    where = ", in softirq" if softirq else ""
+    return [f"{units.format_percent(share)} of all CPU time{where}"] if share else []
 
 
 def _hops(run: Whole, steps: Mapping[str, Step]) -> list[Step]:

@@ -14,7 +14,7 @@ from copyscope.judge.crossover_file import Found, Question, Strategy, pays
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.headline import file_reads, share_of_rows
 from copyscope.ledger.portrait import median_slot
-from copyscope.ledger.share import WORTH_SAYING, Share, TooFew, percent, share_of_samples, too_few
+from copyscope.ledger.share import WORTH_SAYING, Share, TooFew, percent, share_of_all, too_few
 from copyscope.ledger.zerocopy import (
     ENCRYPTS,
     device_that_encrypts,
@@ -105,7 +105,7 @@ class Sends:
     def share(self, accounts: Sequence[str]) -> Share | None:
         """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
         rows = self.run.derived.ledger
-        return share_of_rows([r for r in rows if r.account in accounts and r.side == "target"], self.time)
+        return share_of_rows([r for r in rows if r.account in accounts], self.time)
 
 
 def sends_of(run: Whole, sent: Direction) -> Sends:
@@ -167,7 +167,7 @@ def _sendfile(sends: Sends, row: Found | None) -> Remedy:
         return Remedy(name, "no", "it was not seen to read files, and sendfile sends those")
     most = sends.most
     if most is not None and reads is not None:
-        most = share_of_samples(sends.time, (most.share or 0.0) + (reads.share or 0.0))
+        most = share_of_all(sends.time, (most.share or 0.0) + (reads.share or 0.0))
     return _judged(name, asked, sends, row, most=most, stoppers=of_pages(run))
 
 
@@ -262,7 +262,7 @@ def _entering(sends: Sends) -> Share | None:
         return None
     reads = file_reads(run.raw.samples, time)
     read = 0.0 if reads is None or reads.share is None else reads.share
-    return share_of_samples(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
+    return share_of_all(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
 
 
 def of_zerocopy(run: Whole) -> list[Obstacle]:

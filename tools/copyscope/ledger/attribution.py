@@ -86,17 +86,26 @@ class Weights:
 
 @dataclass(frozen=True)
 class SideTime:
-    """How the samples of one side become nanoseconds: `scale_ns` per unit of weight, or why not."""
+    """How the samples of one side become nanoseconds: `scale_ns` per unit of weight, or why not.
+
+    all_ns: CPU time of all sides: shares are of this
+    """
 
     weights: Weights
     event: str | None
     scale_ns: float | None
     reason: str | None
+    all_ns: float = 0.0
 
     @property
     def cpu_ns(self) -> float | None:
         """CPU time that the side's samples stand for (with it the softirq time that ran on top)."""
         return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
+
+    @property
+    def part(self) -> float:
+        """Of all CPU time, that of this side; 0 where it is not known."""
+        return (self.cpu_ns or 0.0) / self.all_ns if self.all_ns else 0.0
 
 
 def is_tied(row: Sample) -> bool:
@@ -159,10 +168,21 @@ def side_times(raw: Measured) -> dict[str, SideTime]:
             covered, exact = covered + base, exact + cpu_ns
     weights = weights_of(raw.samples, "other", names)
     if "cpu-clock" in names:
-        return times | {"other": SideTime(weights, names[0], 1.0, None)}
-    scale = exact / covered if covered > 0 else None
-    reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
-    return times | {"other": SideTime(weights, names[0], scale, reason)}
+        times["other"] = SideTime(weights, names[0], 1.0, None)
+    else:
+        scale = exact / covered if covered > 0 else None
+        reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
+        times["other"] = SideTime(weights, names[0], scale, reason)
+    return _of_one_whole(raw, times)
+
+
+def _of_one_whole(raw: Measured, times: dict[str, SideTime]) -> dict[str, SideTime]:
+    """Each knows the CPU time of all: of a side without samples what its clock says."""
+    clocks = {side: float(cpu_time(raw, side).ns) for side in raw.run.sides}
+    all_ns = sum(
+        clocks.get(name, 0.0) if time.cpu_ns is None else time.cpu_ns for name, time in times.items()
+    )
+    return {side: replace(one, all_ns=all_ns) for side, one in times.items()}
 
 
 def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide, Elsewhere]:

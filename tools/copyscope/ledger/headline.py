@@ -16,6 +16,7 @@ from copyscope.ledger.share import (
     WORTH_SAYING,
     Share,
     percent,
+    share_of_all,
     share_of_samples,
     too_few,
 )
@@ -435,21 +436,25 @@ def cost_of_watching(watching: Watching | None) -> str:
 
 
 def account_shares(ledger: Iterable[AccountRow], time: SideTime) -> dict[str, Share]:
-    """Each account's part of the program's CPU time, all contexts, where it or its bounds are known."""
-    rows = grouped((row for row in ledger if row.side == "target"), lambda row: row.account)
+    """Each account's part of all that the program cost, where it or its bounds are known."""
+    rows = grouped(ledger, lambda row: row.account)
     return {
         account: found for account, some in rows.items() if (found := share_of_rows(some, time)) is not None
     }
 
 
 def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Share | None:
-    """Of one row nothing but the interval may be known."""
-    shares = [row.share for row in rows if row.share is not None]
-    if rows and len(shares) == len(rows):
-        return share_of_samples(time, sum(shares)) if time.weights.all_samples else None
-    if len(rows) == 1 and rows[0].ci is not None and time.cpu_ns:
-        return Share(None, rows[0].ci.low_ns / time.cpu_ns, min(1.0, rows[0].ci.high_ns / time.cpu_ns))
-    return None
+    """Of one row nothing but the interval may be known. Softirq work of others has none: it is as sampled."""
+    if not rows or not time.all_ns or not time.weights.all_samples:
+        return None
+    if any(row.share is None for row in rows):
+        only = rows[0].ci if len(rows) == 1 else None
+        if only is None:
+            return None
+        return Share(None, only.low_ns / time.all_ns, min(1.0, only.high_ns / time.all_ns))
+    own, others = (sum(row.share or 0.0 for row in rows if row.side == side) for side in ("target", "other"))
+    found = share_of_all(time, own)
+    return Share((found.share or 0.0) + others, found.low + others, found.high + others)
 
 
 def file_reads(samples: Iterable[Sample], time: SideTime) -> Share | None:

@@ -28,7 +28,7 @@ def find_limit(raw: Measured, sides: Sides) -> Limit:
 def _of_own(raw: Measured) -> Limit:
     busy = {side: on_cpu_share(raw, side) for side in PROCESSES}
     shown = ", ".join(f"{side} {share * 100:.0f} %" for side, share in busy.items() if share is not None)
-    evidence = f"on CPU of its threads' time: {shown}"
+    evidence = f"threads on CPU: {shown}"
     if not shown:
         evidence = "no segment with the ledger's instruments"
     saturated = {side: share for side, share in busy.items() if share is not None and share >= SATURATED}
@@ -49,7 +49,7 @@ def _of_own(raw: Measured) -> Limit:
     sums_us = [sum(us for us in of_all if us is not None) for of_all in spent_us]
     if None in chain(*spent_us) or not sums_us[0]:
         return Limit("unknown", f"{evidence}; the sender's connections reported no busy time")
-    waited = waited_for(sums_us, "receiver", "the connections'")
+    waited = waited_for(sums_us, "receiver")
     none = ": no one cause holds for most of the time" if waited.who == "unknown" else ""
     return Limit(waited.who, f"{evidence}; {waited.evidence}{none}")
 
@@ -65,15 +65,15 @@ def _of_target(raw: Measured, cpus_used: float | None) -> Limit:
     spent_ms = [added(raw.connections, f"{key}_ms") for key in ("busy", "rwnd_limited", "sndbuf_limited")]
     if not spent_ms[0]:
         return Limit("unknown", f"{evidence}; no connection that lasted was busy sending")
-    waited = waited_for(spent_ms, "peer", "its connections'")
+    waited = waited_for(spent_ms, "peer")
     return Limit(waited.who, f"{evidence}; {waited.evidence}")
 
 
-def waited_for(spent: Sequence[int], other_end: str, whose: str) -> Limit:
+def waited_for(spent: Sequence[int], other_end: str) -> Limit:
     """Whom connections waited for most of their busy time, of (busy, limited by window, by buffer)."""
     busy, window, buffer = spent
     evidence = (
-        f"of {whose} busy time {window / busy * 100:.0f} % waited for the {other_end}'s window and "
+        f"connections waited {window / busy * 100:.0f} % of their busy time for the {other_end}'s window, "
         f"{buffer / busy * 100:.0f} % for the send buffer"
     )
     by_buffer = "path" if buffer >= MOSTLY * busy else "unknown"

@@ -212,8 +212,8 @@ def sampled_cells(time: SideTime, events: Mapping[str, SideEvent], side: str, ke
 
 def _time_cells(reasons: dict[str, str], cpu_ns: float, time: SideTime, kib: float) -> Cells:
     cells: Cells = {"cpu_ns": round(cpu_ns), "share": None, "ns_per_kib": None}
-    if time.cpu_ns:
-        cells["share"] = round(cpu_ns / time.cpu_ns, 6)
+    if time.cpu_ns and time.all_ns:
+        cells["share"] = round(cpu_ns / time.all_ns, 6)
     else:
         reasons["share"] = "no CPU time on this side"
     if kib > 0:

@@ -48,9 +48,14 @@ class Share:
 
 
 def share_of_samples(time: SideTime, share: float) -> Share:
-    """A share with the interval that the samples of its side give it."""
+    """A share of a side's samples as one of all CPU time, with the interval that these samples give it."""
     found = interval_of(time, share)
-    return Share(share, found.low, found.high)
+    return Share(share * time.part, found.low * time.part, found.high * time.part)
+
+
+def share_of_all(time: SideTime, share: float) -> Share:
+    """The same of what is one of all CPU time already."""
+    return share_of_samples(time, share / time.part if time.part else 0.0)
 
 
 def percent(share: float | None) -> str:

@@ -80,11 +80,11 @@ def bounded(raw: Measured, ledger: Sequence[AccountRow], times: Mapping[str, Sid
     why = why_unknown(raw)
     if why is None:
         return list(ledger)
-    known, cpu_ns = bounds(raw, times["target"]), times["target"].cpu_ns
+    known, all_ns = bounds(raw, times["target"]), times["target"].all_ns
     names = ("cpu_ns", "share", "ns_per_kib", "samples", "ci", *EVENT_COLUMNS)
     unknown: dict[str, Any] = {**dict.fromkeys(names), "events": {}}
-    if known is not None and cpu_ns:
-        unknown["ci"] = Interval(round(known.low * cpu_ns), round(known.high * cpu_ns), LEVEL)
+    if known is not None and all_ns:
+        unknown["ci"] = Interval(round(known.low * all_ns), round(known.high * all_ns), LEVEL)
         why = f"{known.spoken()} of its CPU time: {why}"
     reasons = {name: why for name, value in unknown.items() if value is None}
     return [

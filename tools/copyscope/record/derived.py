@@ -45,6 +45,7 @@ class Cost(Explained):
     """CPU time of one row of the ledger, and what was counted in it.
 
     ns_per_kib: per 1024 bytes delivered in these segments
+    share: of all CPU time: of all sides, and of the softirq work for them on the time of others
     method: how the time was found: `sampled`, `exact`,
     """
 

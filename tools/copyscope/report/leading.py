@@ -23,7 +23,7 @@ from copyscope.report.blocks import (
 )
 from copyscope.report.cells import spell as spell_estimate
 from copyscope.report.plots.colours import BLUE, FILLS, VERMILLION, mark_of
-from copyscope.show.first_screen import COPIES
+from copyscope.show.account_words import COPIES
 from copyscope.study.cost_waterfall import Waterfall, why_no_waterfall
 from copyscope.study.facets import find_axis, varied
 from copyscope.study.facets import spell as spell_factor

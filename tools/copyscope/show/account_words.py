@@ -125,3 +125,27 @@ WORDS = {
         "addresses. Only whole pages can be mapped, the rest is copied (copy_out).",
     ),
 }
+
+COPIES = {name: words.step for name, words in WORDS.items()}
+# All other work: stages.
+WORK = {
+    "syscall": "system calls",
+    "skb_alloc": "packet buffers",
+    "tcp_ip": "TCP/IP",
+    "device": "network device",
+    "softirq": "softirq",
+    "wakeup_sched": "waking, scheduling",
+    "lock": "locks",
+    "memory": "memory management",
+    "irq": "interrupts",
+    "user": "program's other work",
+    "instruments": "copyscope itself",
+    "unattributed": "not explained",
+}
+
+
+def called(name: str, *, watched: bool) -> str:
+    """What a reader is told of an account or a stage."""
+    if name == "copy_out" and watched:
+        return "copy to the program"
+    return COPIES.get(name) or WORK.get(name, name)

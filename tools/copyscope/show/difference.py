@@ -9,8 +9,8 @@ from rich.text import Text
 from copyscope.escaping import visible
 from copyscope.judge.comparison import CHOICE
 from copyscope.judge.difference import BETTER, WORSE
+from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
-from copyscope.show.first_screen import called
 from copyscope.show.layout import Table, heading, labelled, without_gap, wrap
 from copyscope.units import counted, format_whole_size
 

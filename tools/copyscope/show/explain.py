@@ -61,6 +61,8 @@ LINE_MEANING = {
     "deferred kernel work that interrupted a task. Its time is billed to that task.",
     "ns/KiB": "CPU time per 1024 bytes of payload that arrived. Lower is cheaper; sender and receiver can be "
     "added. It is not latency: no message waits this long, and two sides work at the same time.",
+    "share": "Of all CPU time: that of both sides, or of the watched program, and of the softirq work for "
+    "their packets that the kernel charged to other tasks.",
     "95 % interval": "Sampled rows are estimates from counting stacks. If the same run were repeated with "
     "other sampling moments, about 95 of 100 such intervals would cover the true share.",
     "bytes, calls": "What the row moved in the ledger segments. The programs count it there; in the bytes "
@@ -85,7 +87,7 @@ LINE_MEANING = {
 # What only the report of a watched program has.
 PROGRAM_MEANING = {
     "target": "The program that was watched, with its threads and children; `other` is softirq work on "
-    "packets of its connections, on the time of others. Its traffic is never paused; bytes are those of its "
+    "packets of its connections, charged to other tasks. Its traffic is never paused; bytes are those of its "
     "socket calls.",
     "watching": "What the whole watch cost: goodput of all segments, and of the changes between them, beside "
     "the segments in which nothing but its bytes was counted. What counting these costs is not in it.",

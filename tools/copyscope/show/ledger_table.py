@@ -47,9 +47,7 @@ def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
         occurring(run.derived.ledger), key=lambda row: flow_order(row.account, row.side, row.context)
     )
     kib = "sent or received by it" if run.raw.target else "delivered"
-    lines = heading(
-        "COPY LEDGER", f"ledger segments; share = of that side's CPU time; KiB = 1024 B {kib}", width
-    )
+    lines = heading("COPY LEDGER", f"ledger segments; share = of all CPU time; KiB = 1024 B {kib}", width)
     if not rows:
         lines += wrap("no copy was seen: nothing was sent, or nothing could be attributed", width)
     elif all(row.cpu_ns is None and row.bytes is None for row in rows):

@@ -14,8 +14,9 @@ from copyscope.escaping import visible
 from copyscope.grouping import grouped
 from copyscope.record.check import Whole
 from copyscope.record.segments import select, total, wall_ns
+from copyscope.show.account_words import called
 from copyscope.show.console import SafeConsole, has_screen
-from copyscope.show.first_screen import called, quiet
+from copyscope.show.first_screen import quiet
 from copyscope.show.layout import LABEL_WIDTH
 from copyscope.show.ledger_table import every_row, position, too_few
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -170,7 +171,7 @@ def rates(run: Whole) -> Rates:
 
 def shares(run: Whole) -> list[tuple[str, float, float | None]]:
     """(account or stage, share, ns/KiB) of the program: copies in their order, then the largest stages."""
-    rows = (row for row in every_row(run) if row.side == "target")
+    rows = every_row(run)
     found = [
         (name, share, sum(row.ns_per_kib or 0.0 for row in mine) or None)
         for name, mine in grouped(rows, lambda row: row.category).items()

@@ -36,7 +36,7 @@ class Sums(NamedTuple):
 
 def stage_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     """Sender and receiver side by side: the copy ledger, every stage, unattributed, and their sum."""
-    note = "ledger segments; share of each side, part of it in softirq, ns/KiB; bars by share"
+    note = "ledger segments; share of all CPU time, part of it in softirq, ns/KiB; bars by share"
     lines = heading("ALL CPU TIME", note, width)
     totals = _stage_totals(run)
     if not any(sums.share for stages in totals.values() for sums in stages.values()):
