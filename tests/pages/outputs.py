@@ -1,7 +1,7 @@
 """Outputs that pages show, made of the records beside them: what follows `<!-- output: NAME -->` is one.
 
 Other records make other outputs: `copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
-docs/path.json.gz, `copyscope advise nginx --duration 5 --json` for docs/advise.json.gz, then `make pages`.
+docs/path.json.gz, `copyscope advise nginx --duration 10 --json` for docs/advise.json.gz, then `make pages`.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md", SCREENS.with_suffix(".md"))
 BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?=    ))*)")
 # What README leaves out of a screen.
 SHORT = re.compile(
-    r"THE PATH|cycles|valid|more:|why:|to know|larger|and \d+ more|- (?!Reading)"
+    r"THE PATH|cycles|valid|more:|why:|To find|larger|fewer|and \d+ more|- (?!Another)"
     r"|sender CPU|comm nginx: (the|reading)"
 )
 PAIRS = ("one_copy zero_copy 1 goodput", "per_field one_copy 1 CPU")

@@ -31,7 +31,7 @@ examples:
 ADVICE_EXAMPLES = """\
 examples:
   sudo copyscope advise nginx --duration 10                  every process of that name
-  sudo copyscope advise 4711 --duration 10 --crossover       measures what only a crossover tells, too
+  sudo copyscope advise 4711 --duration 10 --crossover       also measures the crossover
   sudo copyscope advise -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
 MORE_EXAMPLES = """\
@@ -63,8 +63,8 @@ OUTPUT_OPTIONS = """
 --live                  a screen that is refreshed while it runs; what a command prints goes to a temporary
                         file meanwhile, and is shown after it
 --advise                say what would make it copy less, and why
---crossover             with the advice; where only a crossover can tell, it is measured here afterwards: 99
-                        short runs, two minutes on an idle machine
+--crossover             if the advice depends on a crossover, measure one afterwards: 99 short runs, two
+                        minutes on an idle machine
 -i --interval S         a line after so many seconds each, of what moved in them, instead of a screen
 """
 

@@ -159,6 +159,7 @@ def _advice(run: Whole) -> Sequence[blocks.Block]:
     table = [blocks.Table(["remedy", "answer", "why"], rows)] if rows else []
     return [
         blocks.Heading(2, "What would help?", "advice"),
+        *([blocks.Paragraph(advice.answer)] if advice.answer else []),
         *table,
         blocks.Bullets(advice.reasons or [advice.text]),
     ]

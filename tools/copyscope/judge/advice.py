@@ -1,8 +1,8 @@
-"""Would zero-copy or sendfile help this program on this path? A line for each remedy, and the reasons. Pure.
+"""What would make this program copy less here? One sentence, a line for each remedy, the reasons. Pure.
 
-What could be saved at most is the program's own copy_in; of a program that sends with zero-copy already, what
-it pays for that. What the other way would cost is not in this record: a crossover that was measured on this
-machine and on such a path (copyscope crossover) says so (nearest.py).
+What zero-copy could save at most is the program's own copy_in; of a program that uses it already, what it
+pays for that. What the other way would cost is not in this record: a crossover that was measured on this
+machine and on such a path (copyscope crossover) says so (crossover_file.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,12 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from copyscope.judge.crossover_file import Found, Question, answer, nearest
+from copyscope.judge.crossover_file import Found, Question, Strategy, answer, nearest
 from copyscope.judge.remedies import (
     COPIES,
     MOSTLY,
+    WORTH_TRYING,
+    Remedy,
     Sends,
     in_the_program,
     of_pages,
@@ -24,7 +26,6 @@ from copyscope.judge.remedies import (
     remedies,
     sends_of,
 )
-from copyscope.ledger.headline import file_reads
 from copyscope.ledger.share import WORTH_SAYING, Share, percent
 from copyscope.record.check import Whole, typed_whole
 from copyscope.units import format_size
@@ -32,6 +33,19 @@ from copyscope.units import format_size
 MEASURE = "sudo copyscope crossover"
 # The remedies that a crossover can judge, and the strategies that it names them by.
 STRATEGIES = {"MSG_ZEROCOPY": "zero_copy", "sendfile": "sendfile"}
+# What the share of a remedy is.
+SAVED = {
+    "MSG_ZEROCOPY": "the copy into the kernel:",
+    "sendfile": "both copies:",
+    "splice": "both copies:",
+}
+# What a record does not say of a remedy that may help.
+CONDITIONS = {
+    "MSG_ZEROCOPY": "; a crossover would tell",
+    "sendfile": ", if files are sent unchanged",
+    "splice": ", if it passes on what it receives as it is",
+    "io_uring": ", and no copy",
+}
 
 
 def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dict[str, Any]:
@@ -43,8 +57,8 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
     sent = run.portrait.send
     made: dict[str, Any] = {"most_to_save": None, "stoppers": [], "crossover": None, "sendfile": None}
     if sent is None:
-        text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is no send to make cheaper."
-        return made | {"text": text, "reasons": [text], "remedies": [], "measure": None}
+        text = "It sends nothing over TCP, MPTCP, UDP or UNIX sockets: there is nothing to optimise."
+        return made | {"answer": text, "text": text, "reasons": [text], "remedies": [], "measure": None}
     sends = sends_of(run, sent)
     here = [row for row in crossovers or () if row.elsewhere is None]
     asked = _questions(sends)
@@ -62,10 +76,12 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
         sentences.append(_no_crossover(run, crossovers))
     used, zerocopy = sends.by_zerocopy or sends.by_reference, run.derived.zerocopy
     # Where sends were copied, the cause has been said.
-    if stoppers and not (used and zerocopy and zerocopy.cause):
+    possible = used or sends.server.zerocopy is not None
+    if stoppers and possible and not (used and zerocopy and zerocopy.cause):
         what = "What takes the gain away" if used else "What would stop it"
         sentences.append(f"{what}: {'; '.join(stoppers)}.")
     return {
+        "answer": _answer(sends, found),
         "text": " ".join(sentences),
         "reasons": sentences,
         "stoppers": stoppers,
@@ -77,15 +93,47 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
     }
 
 
+def _answer(sends: Sends, found: Sequence[Remedy]) -> str:
+    """The one sentence: what to change and what that saves, or why nobody knows, or that nothing would."""
+    name = _called(sends)
+    for said, saves in (("yes", "saves"), ("maybe", "may save")):
+        best = [(one.most, one) for one in found if one.answer == said and one.how and one.most]
+        if best:
+            most, one = max(best, key=lambda pair: pair[0].high)
+            unless = CONDITIONS.get(one.name, "") if said == "maybe" else ""
+            share = most.spoken().removeprefix("at most ")
+            return (
+                f"{name}: {one.how} {saves} {SAVED.get(one.name, 'up to')} {share} of its CPU time{unless}."
+            )
+    if sends.few is not None:
+        return f"{name}: {sends.few.for_advice()}."
+    used = next((f"{one.name} is in use; " for one in found if one.answer == "yes"), "")
+    least = percent(WORTH_TRYING)
+    return (
+        f"{name}: {used}no{' other' if used else ''} change in this list would save {least} of its CPU time."
+    )
+
+
+def _called(sends: Sends) -> str:
+    """The name of its process, and what it is made with where that does not say so."""
+    target, made_with = sends.run.raw.watched, sends.server.name
+    name = target.comm or (target.pids[0].comm if target.pids else target.name)
+    return name if not made_with or made_with.lower() in name.lower() else f"{name} ({made_with})"
+
+
 def _questions(sends: Sends) -> list[Question]:
-    """What a crossover is asked."""
+    """What a crossover is asked: of what the program does, or could do."""
     size_bytes = sends.size_bytes
     if sends.by_zerocopy:
         return [Question("zero_copy", size_bytes, True)]
     if sends.by_reference:
         # Of other pages than those of files there is no crossover.
         return [Question("sendfile", size_bytes, True)] if sends.sent.page_share >= MOSTLY else []
-    return [Question("zero_copy", size_bytes, False), Question("sendfile", size_bytes, False)]
+    could: list[tuple[Strategy, str | None]] = [
+        ("zero_copy", sends.server.zerocopy),
+        ("sendfile", sends.server.sendfile),
+    ]
+    return [Question(strategy, size_bytes, False) for strategy, how in could if how is not None]
 
 
 def _stoppers(sends: Sends) -> list[str]:
@@ -100,30 +148,36 @@ def _of_its_copies(sends: Sends) -> list[str]:
     """How its bytes go, and what that costs."""
     run, most = sends.run, sends.most
     ways = (
-        ("with zero-copy already", sends.sent.zerocopy_share),
-        ("by reference to its own memory already (vmsplice)", sends.sent.memory_share),
-        ("by reference to pages already (sendfile, splice)", sends.sent.page_share),
-        ("by reference from socket to socket already (splice)", sends.sent.socket_share),
+        ("sent with zero-copy already", sends.sent.zerocopy_share),
+        ("sent by reference to its own memory already (vmsplice)", sends.sent.memory_share),
+        ("sent by reference to pages already (sendfile, splice)", sends.sent.page_share),
+        ("sent by reference from socket to socket already (splice)", sends.sent.socket_share),
     )
-    copied = "by a copy into the kernel", 1 - sum(share for _, share in ways)
-    way, share = next((way for way in ways if way[1] >= MOSTLY), copied)
-    calls = f"Half of its bytes go out in calls of {format_size(sends.size_bytes)} or more"
-    sentences = [f"{calls}, {percent(share)} of them {way}."]
+    copied = 1 - sum(share for _, share in ways)
+    way, share = next((way for way in ways if way[1] >= MOSTLY), ("copied into the kernel", copied))
+    all_of_it = "all" if share >= 1 - WORTH_SAYING else percent(share)
+    size = format_size(sends.size_bytes)
+    sentences = [f"At least half of its bytes are sent in calls of {size} or more; {all_of_it} are {way}."]
     if sends.by_zerocopy:
         sentences.append(_price_of_zerocopy(run, most))
     elif sends.few is None:
-        sentences += [*_relays(sends), _left_to_save(most, rest=sends.by_reference), *_files(sends)]
-    if sends.few is not None:
-        sentences.append(f"What its copies cost is not known: {sends.few.sentence()}.")
+        possible = sends.server.zerocopy is not None
+        left = _left_to_save(most, rest=sends.by_reference, possible=possible)
+        sentences += [*_relays(sends), left, *_files(sends)]
     return sentences
 
 
-def _left_to_save(most: Share | None, *, rest: bool) -> str:
+def _left_to_save(most: Share | None, *, rest: bool, possible: bool) -> str:
+    """rest: of a program that sends by reference; possible: whether it could use zero-copy."""
     what = "The copy of the rest" if rest else "That copy"
     if most is None:
         return f"{what}: what it costs was not sampled."
-    text = f"{what} takes {_of_its_time(most)}: no more than this can be saved"
-    return f"{text}." if rest else f"{text}, and taking and giving back the pages costs a part of it."
+    text = f"{what} takes {_of_its_time(most)}"
+    if rest:
+        return f"{text}: no more than this can be saved."
+    if not possible:
+        return f"{text}."
+    return f"{text}: zero-copy saves no more, and pinning and releasing pages uses up part of that."
 
 
 def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
@@ -143,18 +197,18 @@ def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
         return (
             f"{text}: to turn zero-copy off here would save that, and cost one copy into the kernel instead."
         )
-    return f"{text}: that is the price of the copies that it spares."
+    return f"{text}: that is the price of the copies that it saves."
 
 
 def _files(sends: Sends) -> list[str]:
     """Where it reads files to send them, sendfile saves a copy more, and needs no completion."""
-    share = file_reads(sends.run.raw.samples, sends.time)
+    share = sends.reads
     if share is None or share.low < WORTH_SAYING:
         return []
-    return [
-        f"Reading files into its memory takes {share.spoken()} more: if it sends what it reads as it is, "
-        "sendfile spares both copies."
-    ]
+    text = f"Another {share.spoken()} is reading files"
+    if sends.server.sendfile is None:
+        return [f"{text}."]
+    return [f"{text}; if they are sent unchanged, sendfile avoids both copies."]
 
 
 def _relays(sends: Sends) -> list[str]:
@@ -169,7 +223,7 @@ def _relays(sends: Sends) -> list[str]:
 
 def _no_crossover(run: Whole, elsewhere: Sequence[Found] | None) -> str:
     """Why nothing of this machine is known, and how to get it."""
-    cannot = "Cannot tell whether zero-copy or sendfile would pay, because"
+    cannot = "Cannot tell whether zero-copy would pay, because"
     if not elsewhere:
         return f"{cannot} no crossover was measured on this host: run {MEASURE} (two minutes) and ask again."
     row = nearest(elsewhere, run, "zero_copy") or elsewhere[0]

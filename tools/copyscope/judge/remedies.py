@@ -1,8 +1,8 @@
 """What could make a watched program copy less, what stands in its way, and what it may save. Pure.
 
-A line for each remedy: its answer, and why. An answer is `no` where something on the path or in the program
-takes the gain away, where what could be saved at most is little (the ceiling), or where a crossover of this
-machine says so; only where none of these decides is a crossover asked for.
+A line for each remedy: its answer, and why. An answer is `no` where the program cannot do it (servers.py),
+where something on the path or in the program takes the gain away, where there is no sign of what it would
+save, or where a crossover of this machine says so; only where none of these decides is a crossover asked for.
 """
 
 import re
@@ -11,10 +11,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from copyscope.judge.crossover_file import Found, Question, Strategy, pays
+from copyscope.judge.servers import Server, changed_by, server_of
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.headline import file_reads, share_of_rows
 from copyscope.ledger.portrait import median_slot
-from copyscope.ledger.share import WORTH_SAYING, Share, TooFew, percent, share_of_all, too_few
+from copyscope.ledger.share import (
+    WORTH_SAYING,
+    Share,
+    TooFew,
+    percent,
+    share_of_all,
+    too_few_for_advice,
+)
 from copyscope.ledger.zerocopy import (
     ENCRYPTS,
     device_that_encrypts,
@@ -46,6 +54,7 @@ OTHER_PROTOCOLS = (
 )
 # What splice(2) does without.
 COPIES = ("copy_in", "copy_out")
+BY_REFERENCE = "its bytes go by reference already"
 IF_THE_SAME = "if it passes on what it receives as it is"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
@@ -56,7 +65,7 @@ Answer = Literal["yes", "maybe", "no", "n/a"]
 @dataclass(frozen=True)
 class Remedy:
     """`why` fits a line beside the name. `most`: of its CPU time, what could be saved at most. `open`: a
-    measured crossover would tell.
+    measured crossover would tell. `how`: the setting or call, in the program's own words.
     """
 
     name: str
@@ -64,6 +73,7 @@ class Remedy:
     why: str
     most: Share | None = None
     open: bool = False
+    how: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,7 @@ class Sends:
     size_bytes: int
     time: SideTime
     few: TooFew | None
+    server: Server
 
     @property
     def by_zerocopy(self) -> bool:
@@ -99,8 +110,13 @@ class Sends:
 
     @property
     def most(self) -> Share | None:
-        """Of its CPU time, what zero-copy or sendfile could save; of who uses it, what that costs."""
+        """Of its CPU time, what zero-copy could save; of who uses it, what that costs."""
         return None if self.few else self.share(PRICE_OF_ZEROCOPY if self.by_zerocopy else ("copy_in",))
+
+    @property
+    def reads(self) -> Share | None:
+        """Of its CPU time, what it takes to read files; None where that is not known."""
+        return None if self.few else file_reads(self.run.raw.samples, self.time)
 
     def share(self, accounts: Sequence[str]) -> Share | None:
         """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
@@ -111,38 +127,46 @@ class Sends:
 def sends_of(run: Whole, sent: Direction) -> Sends:
     size_bytes = median_slot([[low, low * count] for low, count in sent.sizes])
     time = side_times(run.raw)["target"]
-    return Sends(run, sent, size_bytes, time, too_few(run.raw, time))
+    return Sends(run, sent, size_bytes, time, too_few_for_advice(run.raw, time), server_of(run.raw))
 
 
 def remedies(sends: Sends, rows: Mapping[Strategy, Found | None]) -> list[Remedy]:
-    """All of them, in the order in which they are told; `rows`: the nearest crossover of each strategy."""
-    return [
-        _zerocopy(sends, rows.get("zero_copy")),
+    """All of them, those that help first; `rows`: the nearest crossover of each strategy."""
+    found = [
         _sendfile(sends, rows.get("sendfile")),
+        _zerocopy(sends, rows.get("zero_copy")),
         *_splice(sends),
         _io_uring(sends),
         _larger(sends),
         _fewer_copies(sends),
     ]
+    return sorted(found, key=lambda one: ("yes", "maybe", "n/a", "no").index(one.answer))
 
 
 def _zerocopy(sends: Sends, row: Found | None) -> Remedy:
-    name = "MSG_ZEROCOPY"
+    name, how, most = "MSG_ZEROCOPY", sends.server.zerocopy, sends.most
     asked = Question("zero_copy", sends.size_bytes, sends.by_zerocopy)
     if asked.used:
         return _zerocopy_in_use(sends, row, asked)
-    if sends.by_reference:
-        return Remedy(name, "no", "its bytes go by reference already")
-    stoppers = of_zerocopy(sends.run) + in_its_protocol(sends.run)
-    stoppers += in_small_calls(sends.size_bytes)
-    return _judged(name, asked, sends, row, most=sends.most, stoppers=stoppers)
+    if how is None or sends.by_reference:
+        return Remedy(name, "no", BY_REFERENCE if sends.by_reference else sends.server.cannot())
+    stoppers = of_zerocopy(sends.run) + in_its_protocol(sends.run) + in_small_calls(sends.size_bytes)
+    found = None if row is None else pays(row, asked, sends.run)
+    decided = _decided(sends, name, most, stoppers, pays_here=found)
+    if decided is not None:
+        return decided
+    # Its name stands before it.
+    saves = _saves(how, most).removeprefix(f"`{name}` ")
+    if found:
+        return Remedy(name, "yes", saves, most, how=how)
+    return Remedy(name, "maybe", f"{saves}; {_undecided(row)}", most, open=row is None, how=how)
 
 
 def _zerocopy_in_use(sends: Sends, row: Found | None, asked: Question) -> Remedy:
     name, seen = "MSG_ZEROCOPY", sends.run.derived.zerocopy
     if seen is not None and seen.completions and (seen.copied or 0) / seen.completions >= MOSTLY:
         copied = percent((seen.copied or 0) / seen.completions)
-        return Remedy(name, "no", f"in use, and {copied} of its sends are copied after all", sends.most)
+        return Remedy(name, "no", f"in use, but {copied} of its sends are copied after all", sends.most)
     if sends.most is not None and sends.most.high < WORTH_TRYING:
         return Remedy(name, "yes", f"in use, and takes {sends.most.shown()}", sends.most)
     found = None if row is None else pays(row, asked, sends.run)
@@ -153,22 +177,37 @@ def _zerocopy_in_use(sends: Sends, row: Found | None, asked: Question) -> Remedy
 
 
 def _sendfile(sends: Sends, row: Found | None) -> Remedy:
-    name, run = "sendfile", sends.run
-    pages = sends.sent.page_share
-    asked = Question("sendfile", sends.size_bytes, pages >= MOSTLY)
+    """It saves both copies of a file: that a crossover need not say, but it may say that it does not pay."""
+    name, how, reads = "sendfile", sends.server.sendfile, sends.reads
+    asked = Question("sendfile", sends.size_bytes, sends.sent.page_share >= MOSTLY)
     if asked.used:
-        return Remedy(name, "yes", f"in use: {percent(pages)} of its bytes go by reference")
-    if sends.by_reference:
-        return Remedy(name, "no", "its bytes go by reference already")
-    if sends.by_zerocopy:
-        return Remedy(name, "no", "its bytes go with zero-copy already")
-    reads = None if sends.few else file_reads(run.raw.samples, sends.time)
-    if reads is not None and (reads.share or 0.0) < WORTH_SAYING and reads.high < WORTH_TRYING:
-        return Remedy(name, "no", "it was not seen to read files, and sendfile sends those")
+        return Remedy(name, "yes", f"in use: {percent(sends.sent.page_share)} of its bytes go by reference")
+    if how is None:
+        return Remedy(name, "no", sends.server.cannot())
+    if (why := _no_files(sends)) is not None:
+        return Remedy(name, "no", why)
     most = sends.most
     if most is not None and reads is not None:
         most = share_of_all(sends.time, (most.share or 0.0) + (reads.share or 0.0))
-    return _judged(name, asked, sends, row, most=most, stoppers=of_pages(run))
+    found = None if row is None else pays(row, asked, sends.run)
+    decided = _decided(sends, name, most, of_pages(sends.run), pays_here=found)
+    if decided is not None:
+        return decided
+    saves, library = _saves(how, most), changed_by(sends.run.raw)
+    sure = sends.server.serves_files and library is None and (found or reads is not None)
+    but = "" if library is None else f", but not of what {library} changes"
+    return Remedy(name, "yes" if sure else "maybe", f"{saves}{but}", most, how=how)
+
+
+def _no_files(sends: Sends) -> str | None:
+    """Why there is no file that it copies in order to send it."""
+    if sends.by_reference:
+        return BY_REFERENCE
+    if sends.by_zerocopy:
+        return "its bytes go with zero-copy already"
+    if sends.reads is not None and not is_worth_trying(sends.reads):
+        return "it was not seen to read files, and sendfile sends those"
+    return None
 
 
 def _splice(sends: Sends) -> list[Remedy]:
@@ -176,82 +215,98 @@ def _splice(sends: Sends) -> list[Remedy]:
     name, spliced = "splice", sends.sent.socket_share
     if spliced >= MOSTLY:
         return [Remedy(name, "yes", f"in use: {percent(spliced)} of its bytes go from socket to socket")]
-    relay = relay_of(sends.run)
+    relay, how = relay_of(sends.run), sends.server.splice
     if relay is None or relay.share < MOSTLY:
         return []
-    unknown = Remedy(name, "maybe", f"{relay.amounts()}; what both copies cost was not sampled")
-    words = f"spares both copies {IF_THE_SAME}; they take"
-    return [_priced(unknown, words, sends.share(COPIES), sends.few)]
+    if how is None:
+        return [Remedy(name, "no", sends.server.cannot())]
+    most = sends.share(COPIES)
+    unknown = Remedy(name, "maybe", f"{relay.amounts()}; what both copies cost was not sampled", how=how)
+    return [_priced(sends, unknown, most, _saves(how, most), "both copies take")]
 
 
-def _judged(
-    name: str,
-    asked: Question,
-    sends: Sends,
-    row: Found | None,
-    *,
-    most: Share | None,
-    stoppers: Sequence[Obstacle],
-) -> Remedy:
-    """By what stops it, by the most that it can save, by a crossover; else nobody knows yet."""
+def _decided(
+    sends: Sends, name: str, most: Share | None, stoppers: Sequence[Obstacle], *, pays_here: bool | None
+) -> Remedy | None:
+    """By what stops it, by the most that it can save, by a crossover; None where none of them says no."""
     if stoppers:
         return Remedy(name, "no", stoppers[0].short, most)
-    ceiling = "what it saves is not known"
-    if most is not None:
-        ceiling = f"saves at most {most.shown().removeprefix('at most ')}"
-    if most is not None and most.high < WORTH_TRYING:
-        return Remedy(name, "no", ceiling, most)
-    found = None if row is None else pays(row, asked, sends.run)
-    if found is None and sends.few is not None:
+    if most is not None and not is_worth_trying(most):
+        return Remedy(name, "no", f"saves at most {most.shown().removeprefix('at most ')}", most)
+    if pays_here is False:
+        return Remedy(name, "no", "it cost more than it saved here", most)
+    if pays_here is None and sends.few is not None:
         return Remedy(name, "n/a", sends.few.briefly())
-    if found is None:
-        return Remedy(name, "maybe", f"{ceiling}; {_undecided(row)}", most, open=row is None)
-    return (
-        Remedy(name, "yes", ceiling, most)
-        if found
-        else Remedy(name, "no", "it cost more than it saved here", most)
-    )
+    return None
+
+
+def _saves(how: str, most: Share | None) -> str:
+    if most is None:
+        return f"{how}: what it saves is not known"
+    return f"{how} saves up to {most.shown().removeprefix('at most ')}"
 
 
 def _undecided(row: Found | None) -> str:
     return "a crossover would tell" if row is None else "crossover: undecided"
 
 
+def is_worth_trying(share: Share) -> bool:
+    """Whether there is a sign that it takes enough to save something; of bounds alone, whether it may."""
+    if share.share is None:
+        return share.high >= WORTH_TRYING
+    return share.share >= WORTH_TRYING and share.low >= WORTH_SAYING
+
+
 def _io_uring(sends: Sends) -> Remedy:
-    """It spares no copy, only ways into the kernel and back."""
-    name = "io_uring"
+    """It saves no copy, only ways into the kernel and back."""
+    name, how = "io_uring", sends.server.io_uring
     ring = sends.sent.io_uring_share
     if ring >= MOSTLY:
         return Remedy(name, "yes", f"in use: {percent(ring)} of its bytes are sent by it")
-    unknown = Remedy(name, "n/a", "the price of its system calls was not sampled")
-    return _priced(unknown, "saves no copy; its system calls take", _entering(sends), sends.few)
+    if how is None:
+        return Remedy(name, "no", sends.server.cannot())
+    most = _entering(sends)
+    unknown = Remedy(name, "n/a", "the price of its system calls was not sampled", how=how)
+    saves = "" if most is None else f"saves no copy; at most the {most.shown()} in system calls"
+    return _priced(sends, unknown, most, saves, "saves no copy; system calls take")
 
 
 def _larger(sends: Sends) -> Remedy:
-    name = "larger sends"
+    name, how = "larger sends", sends.server.larger
     if sends.size_bytes >= LARGE_BYTES:
-        return Remedy(name, "no", f"half of its bytes go in calls of {format_size(sends.size_bytes)} or more")
-    small = f"calls of {format_size(2 * sends.size_bytes)} or less"
-    unknown = Remedy(name, "maybe", f"{small}; the price of a call was not sampled")
-    return _priced(unknown, f"{small}; these take", _entering(sends), sends.few)
+        size = format_size(sends.size_bytes)
+        return Remedy(name, "no", f"half of its bytes go in calls of {size} or more")
+    if how is None:
+        return Remedy(name, "no", sends.server.cannot())
+    most = _entering(sends)
+    unknown = Remedy(name, "maybe", f"{how}; the price of a call was not sampled", how=how)
+    return _priced(sends, unknown, most, _saves(how, most), "its system calls take")
 
 
 def _fewer_copies(sends: Sends) -> Remedy:
     """Those that the program makes itself, before it sends and after it has received."""
-    unknown = Remedy("fewer user copies", "n/a", "copies in the program itself were not sampled")
-    return _priced(unknown, "its own copies take", sends.share(("gather",)), sends.few)
+    name, how, most = "fewer user copies", sends.server.fewer, sends.share(("gather",))
+    unknown = Remedy(name, "n/a", "copies in the program itself were not sampled", how=how)
+    if how is None and most is not None and most.share is not None and is_worth_trying(most):
+        return Remedy(name, "no", f"its own copies take {most.shown()}; {sends.server.cannot()}", most)
+    if most is not None and most.share is None and most.low < WORTH_SAYING and is_worth_trying(most):
+        unseen = f"its own copies take {most.shown()}: much of its code has no names"
+        return Remedy(name, "n/a", sends.few.briefly() if sends.few else unseen)
+    return _priced(sends, unknown, most, _saves(how or "", most), "its own copies take")
 
 
-def _priced(unknown: Remedy, words: str, most: Share | None, few: TooFew | None) -> Remedy:
+def _priced(sends: Sends, unknown: Remedy, most: Share | None, saves: str, takes: str) -> Remedy:
     """By the share that it could save at most; `unknown` where that was not sampled."""
-    if few is not None:
-        return Remedy(unknown.name, "n/a", few.briefly())
+    name = unknown.name
+    if sends.few is not None:
+        return Remedy(name, "n/a", sends.few.briefly())
     if most is None:
         return unknown
-    answer: Answer = "no" if most.high < WORTH_TRYING else "maybe"
     # Of bounds alone no share is the most.
     known = None if most.share is None else most
-    return Remedy(unknown.name, answer, f"{words} {most.shown()}", known)
+    if not is_worth_trying(most):
+        return Remedy(name, "no", f"{takes} {most.shown()}", known)
+    return Remedy(name, "maybe", saves, known, how=unknown.how)
 
 
 def _entering(sends: Sends) -> Share | None:
@@ -260,8 +315,7 @@ def _entering(sends: Sends) -> Share | None:
     rows = [row for row in run.derived.stages if row.stage == "syscall" and row.side == "target"]
     if not time.weights.all_samples or any(row.share is None for row in rows):
         return None
-    reads = file_reads(run.raw.samples, time)
-    read = 0.0 if reads is None or reads.share is None else reads.share
+    read = (sends.reads and sends.reads.share) or 0.0
     return share_of_all(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
 
 
@@ -409,7 +463,7 @@ class Relay:
         threads = counted(self.found.threads, "thread")
         return (
             f"{threads} {self.amounts()} by calls that copy (calls segments): {IF_THE_SAME}, splice(2) would "
-            f"spare both copies; {both}."
+            f"save both copies; {both}."
         )
 
 

@@ -65,6 +65,8 @@ def percent(share: float | None) -> str:
 
 # So many say a share of a quarter to 9 points.
 WANTED_SAMPLES = 100
+# Any share of so many has an interval of at most 5 points to both sides: 1.96 * sqrt(1/4 / n) = 0.05.
+ADVICE_SAMPLES = 385
 # Keeps no step with what happens every millisecond; a program that mostly sleeps is not held up by it.
 OFTEN_HZ = 999
 SHORTEST_S = 5
@@ -87,22 +89,28 @@ class TooFew:
         few = counted(self.samples, "sample") if self.samples else "no sample"
         return f"{few} in {self.measured_s:.1f} s, in which it used {_of_a_cpu(self.cpus)}: {self.remedy}"
 
+    def for_advice(self) -> str:
+        """Of shares that are to be known to 5 points."""
+        few = counted(self.samples, "sample") if self.samples else "no sample"
+        return f"{few} in {self.measured_s:.1f} s: too few for shares to ±5 points: {self.remedy}"
+
     def briefly(self) -> str:
         """For a line beside the name of a remedy."""
-        few = counted(self.samples, "sample") if self.samples else "no sample"
-        return f"not known from {few}: {self.longer}"
+        return "too few samples" if self.samples else "no sample"
 
 
-def too_few(raw: Measured, time: SideTime) -> TooFew | None:
+def too_few(
+    raw: Measured, time: SideTime, least: int = FEWEST_SAMPLES, wanted: int = WANTED_SAMPLES
+) -> TooFew | None:
     """None where there are enough, and where there are none for another reason."""
-    if time.weights.effective_samples >= FEWEST_SAMPLES or not _was_sampled(raw):
+    if time.weights.effective_samples >= least or not _was_sampled(raw):
         return None
     samples = time.weights.all_samples
     segments = select(raw.run.segments, "ledger")
     spent_s = cpu_time(raw, "target").ns / 1e9
     expected = spent_s * raw.sampler.frequency_hz
     so_far = samples if samples >= TELLING_SAMPLES else max(expected, 1.0)
-    needed_s = raw.run.measured_s * max(2.0, WANTED_SAMPLES / so_far)
+    needed_s = raw.run.measured_s * max(2.0 if wanted > least else 1.2, wanted / so_far)
     if raw.watched.how == "command":
         longer = f"let it run for {spelled(needed_s)}"
     else:
@@ -114,6 +122,11 @@ def too_few(raw: Measured, time: SideTime) -> TooFew | None:
         remedy += f", or look more often (--frequency {OFTEN_HZ}{more})"
     wall_s = wall_ns(segments) / 1e9
     return TooFew(samples, raw.run.measured_s, spent_s / wall_s if wall_s else 0.0, longer, remedy)
+
+
+def too_few_for_advice(raw: Measured, time: SideTime) -> TooFew | None:
+    """The same for shares that are known to 5 points."""
+    return too_few(raw, time, ADVICE_SAMPLES, ADVICE_SAMPLES)
 
 
 def _was_sampled(raw: Measured) -> bool:

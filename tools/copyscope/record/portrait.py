@@ -16,6 +16,7 @@ class Remedy(Section):
 
     answer: `yes`, `maybe`, `no` or `n/a`
     open: only a measured crossover would tell
+    how: the setting or call, in the program's own words
     """
 
     name: str
@@ -23,11 +24,13 @@ class Remedy(Section):
     why: str
     most: Saving | None
     open: bool
+    how: str | None = None
 
 
 class Advice(Section):
     """Would zero-copy or sendfile help?
 
+    answer: the one sentence
     stoppers: what takes the gain away
     most_to_save: share of `copy_in`, or with zero-copy of what replaces it
     crossover: the row that was used
@@ -43,6 +46,7 @@ class Advice(Section):
     reasons: list[str] | None = None
     remedies: list[Remedy] | None = None
     measure: str | None = None
+    answer: str | None = None
 
 
 class CallTotal(Section):

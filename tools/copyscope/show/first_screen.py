@@ -64,7 +64,7 @@ def render(run: Whole, console: Console, *, explain: bool = False) -> None:
     room = height - len(title) - len(facts) - len(end)
     if run.derived.advice:
         # What was asked for is the answer: where the time goes is behind -v then.
-        between = advice_lines(run, width, room)
+        between = advice_lines(run, width, room, explain=explain)
     else:
         between = next(
             lines

@@ -26,7 +26,7 @@ def render(run: Whole, *, verbose: bool, console: Console, explain: bool = False
     lines.append(Text())
     lines += zerocopy_lines(run, width) + buffer_lines(run, width) + send_error_lines(run, width)
     lines += evidence_lines(run, width, verbose=verbose)
-    lines += advice_lines(run, width)
+    lines += advice_lines(run, width, explain=explain)
     if explain:
         lines += explain_lines(run, width) + explain_program_lines(run, width)
     print_lines(lines, console)

@@ -1,0 +1,181 @@
+"""Known servers and languages: what each remedy is called there. One row each. Pure."""
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from copyscope.record.measured import Measured
+
+
+@dataclass(frozen=True)
+class Server:
+    """A remedy is the setting or the call in the program's own words; None: this program cannot do it.
+
+    name: empty: unknown, its remedies are system calls
+    processes: names of its processes, a regular expression
+    code: names of files with its code, or of its functions that copy, a regular expression
+    serves_files: with `sendfile` it sends files unchanged, unless it encrypts or compresses them
+    """
+
+    name: str
+    processes: str
+    code: str
+    zerocopy: str | None
+    sendfile: str | None
+    splice: str | None
+    io_uring: str | None
+    larger: str | None
+    fewer: str | None
+    serves_files: bool = False
+
+    def cannot(self) -> str:
+        return f"{self.name} cannot do this"
+
+
+SERVERS = (
+    Server(
+        "nginx",
+        processes=r"nginx",
+        code=r"nginx",
+        zerocopy=None,
+        sendfile="`sendfile on;`",
+        splice=None,
+        io_uring=None,
+        larger="`output_buffers 2 256k;`",
+        fewer=None,
+        serves_files=True,
+    ),
+    Server(
+        "HAProxy",
+        processes=r"haproxy",
+        code=r"haproxy",
+        zerocopy=None,
+        sendfile=None,
+        splice="`option splice-auto`",
+        io_uring=None,
+        larger="`tune.bufsize 65536`",
+        fewer=None,
+    ),
+    Server(
+        "Apache httpd",
+        processes=r"httpd|apache2",
+        code=r"httpd|apache2",
+        zerocopy=None,
+        sendfile="`EnableSendfile On`",
+        splice=None,
+        io_uring=None,
+        larger="`FlushMaxThreshold 262144`",
+        fewer=None,
+        serves_files=True,
+    ),
+    Server(
+        "Redis",
+        processes=r"redis-server",
+        code=r"redis-server",
+        zerocopy=None,
+        sendfile=None,
+        splice=None,
+        io_uring=None,
+        larger="pipelining in its clients",
+        fewer=None,
+    ),
+    Server(
+        "PostgreSQL",
+        processes=r"postgres|postmaster",
+        code=r"postgres",
+        zerocopy=None,
+        sendfile=None,
+        splice=None,
+        io_uring=None,
+        larger=None,
+        fewer=None,
+    ),
+    Server(
+        "Java",
+        processes=r"java",
+        code=r"libjvm\.so",
+        zerocopy=None,
+        sendfile="`FileChannel.transferTo()`",
+        splice="Netty's `spliceTo()`",
+        io_uring="Netty's `IoUringIoHandler`",
+        larger="a larger `ByteBuffer`",
+        fewer="`ByteBuffer.allocateDirect()`",
+    ),
+    # Its main thread is called so from version 20 on.
+    Server(
+        "Node",
+        processes=r"node|nodejs",
+        code=r"node|nodejs|libnode\.so.*",
+        zerocopy=None,
+        sendfile=None,
+        splice=None,
+        io_uring=None,
+        larger="a larger `highWaterMark`",
+        fewer="`socket.cork()`",
+    ),
+    Server(
+        "Python",
+        processes=r"(python|pypy)[\d.]*|gunicorn.*|uwsgi|uvicorn",
+        code=r"(lib)?(python|pypy)[\d.]*(\.so.*|-c\.so)?",
+        zerocopy="`sock.send(data, MSG_ZEROCOPY)`",
+        sendfile="`socket.sendfile()`",
+        splice="`os.splice()`",
+        io_uring=None,
+        larger="larger blocks for `sendall()`",
+        fewer="`sock.sendmsg([...])`",
+    ),
+    # Programs in Go have any name.
+    Server(
+        "Go",
+        processes=r"(?!)",
+        code=r"runtime\.memmove",
+        zerocopy="`unix.MSG_ZEROCOPY`",
+        sendfile="`io.Copy(conn, file)`",
+        splice="`io.Copy(conn, conn)`",
+        io_uring=None,
+        larger="`bufio.NewWriterSize()`",
+        fewer="`net.Buffers`",
+    ),
+)
+UNKNOWN = Server(
+    "",
+    processes="",
+    code="",
+    zerocopy="`MSG_ZEROCOPY`",
+    sendfile="`sendfile(2)`",
+    splice="`splice(2)`",
+    io_uring="`io_uring`",
+    larger="larger buffers for `send(2)`",
+    fewer="`sendmsg(2)` of several buffers",
+)
+GO = next(one for one in SERVERS if one.name == "Go")
+# So begins why code of Go without symbols has no names (run/user_code.py).
+STRIPPED_GO = "Go, "
+
+
+def server_of(raw: Measured) -> Server:
+    """By the names of its processes; else by the code that ran in them; else UNKNOWN."""
+    target = raw.watched
+    comms = {target.comm or "", *(process.comm for process in target.pids)}
+    rows = [row for row in raw.user_code or [] if row.samples]
+    code = {PurePath(row.file).name for row in rows}
+    code |= {row.symbol for row in raw.samples if row.side == "target" and row.category == "gather"}
+    by_name = (one for one in SERVERS if any(re.fullmatch(one.processes, comm) for comm in comms))
+    by_code = (one for one in SERVERS if any(re.fullmatch(one.code, name) for name in code))
+    stripped = GO if any((row.reason or "").startswith(STRIPPED_GO) for row in rows) else UNKNOWN
+    return next(by_name, None) or next(by_code, stripped)
+
+
+# Libraries that change what a program sends: then no file goes out as it is.
+CHANGES = re.compile(r"lib(ssl|crypto|gnutls|nss3|z|zstd|brotli\w*)[.-]")
+# Of its samples in user mode: less is a handshake, or a checksum.
+CHANGES_LEAST = 0.2
+
+
+def changed_by(raw: Measured) -> str | None:
+    """The library that encrypts or compresses, where much of the program's own time is in one."""
+    rows = [row for row in raw.user_code or [] if row.samples]
+    found = [row for row in rows if CHANGES.match(PurePath(row.file).name)]
+    if not rows or sum(row.samples for row in found) < CHANGES_LEAST * sum(row.samples for row in rows):
+        return None
+    return PurePath(max(found, key=lambda row: row.samples).file).name
