@@ -16,7 +16,6 @@ from typing import Any
 from copyscope import paths
 from copyscope.grouping import grouped
 from copyscope.record import records_file, store
-from copyscope.sweep import results
 from copyscope.sweep.rewriting import strip
 from samples import BLOCKS, Comparison
 
@@ -101,7 +100,7 @@ def sweep(scratch: Path) -> Sample:
 def report(scratch: Path) -> Sample:
     """A hundred points of the published sweep, evenly, with all of their runs."""
     some = scratch / "points"
-    runs = results.load(PUBLISHED).records
+    runs = [one.record for one in records_file.lines(PUBLISHED / records_file.NAME) if one.record]
     there = list(grouped(runs, lambda one: tuple(sorted(one["run"]["factors"].items()))).values())
     chosen = [one for at in range(REPORT_POINTS) for one in there[at * len(there) // REPORT_POINTS]]
     some.mkdir()

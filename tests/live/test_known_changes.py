@@ -36,7 +36,6 @@ from copyscope.judge.difference import (
     metric_row,
 )
 from copyscope.judge.estimates import row_costs
-from copyscope.judge.metrics import typed_runs
 
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
 REPEATS = os.environ.get("COPYSCOPE_REPEATS")
@@ -90,11 +89,11 @@ def read(chunks: Path) -> Blocks:
     found = []
     for first in sorted(chunks.glob("*/1-one_copy.jsonl.gz")):
         sides = [
-            {run["run"]["repeat"]: run for run in diff.runs_of(file)}
+            {run.raw.run.repeat: run for run in diff.runs_of(file)}
             for file in (first, first.with_name("2-one_copy.jsonl.gz"))
         ]
         for block in sides[0].keys() & sides[1].keys():
-            runs = typed_runs(side[block] for side in sides)
+            runs = [side[block] for side in sides]
             if not all(run.derived.verdict.valid for run in runs):
                 continue
             values = [{name: difference.read_metric(run, name) for name in METRICS} for run in runs]

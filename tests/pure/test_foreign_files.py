@@ -266,7 +266,7 @@ def test_a_plot_of_foreign_records() -> None:
     rows = results_table.fill(runs)
     drawn = draw("goodput", Subject(rows, [], caption(runs, rows)))
     assert drawn.svg.startswith(b"<?xml")
-    study = examine("demo", None, made, runs, rows, left_out=[], judgements=judge_all(runs))
+    study = examine("demo", None, runs, rows, left_out=[], judgements=judge_all(runs))
     harmless(html.write(document(study), {plot.name: b"<svg/>" for plot in PLOTS}).replace("\nforged", ""))
 
 

@@ -26,7 +26,6 @@ from copyscope.commands.verbs import VERBS
 from copyscope.errors import RunError, UsageError
 from copyscope.escaping import one_line, visible
 from copyscope.judge import crossover_file
-from copyscope.judge.metrics import typed_runs
 from copyscope.record import records_file
 from copyscope.record import store as record
 from copyscope.report import table_files
@@ -382,7 +381,7 @@ def read_all(directory: Path, odd: Path) -> None:
             check_line(row)
     with in_time(), contextlib.suppress(UsageError):
         found = results.load(directory)
-        runs = typed_runs(found.records)
+        runs = found.records
         rows = table.fill(runs)
         judge_all(runs)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,12 +15,13 @@ from builders.sweep import store
 from copyscope import paths
 from copyscope.commands import report
 from copyscope.ledger.derive import derive
-from copyscope.record.check import find_problems
+from copyscope.record.check import find_problems, typed_boot
 from copyscope.report.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
+from copyscope.study import modelled
 from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
 from copyscope.study.claims.table import CLAIMS
-from copyscope.study.modelled import ModelPoint, line_waterfall, pairs, points_of
+from copyscope.study.modelled import ModelPoint, line_waterfall, pairs
 from copyscope.study.modelled_answers import beside, modelled_answers
 from copyscope.study.questions import Answer
 from copyscope.sweep import results
@@ -91,6 +92,10 @@ def usual(**of: Any) -> list[Record]:
         (i, size): r for i, r in (("two_copy", TWO), ("one_copy", ONE), ("zero_copy", ZERO)) for size in sizes
     }
     return [boot(every, seed, **of) for seed in (1, 2, 3)]
+
+
+def points_of(records: Iterable[Record]) -> list[ModelPoint]:
+    return modelled.points_of(map(typed_boot, records))
 
 
 def test_boots_are_put_together_by_setting_and_invalid_ones_left_out() -> None:
@@ -262,13 +267,13 @@ def test_a_report_of_a_simulated_experiment(
 
 def test_boots_that_came_with_the_tree_say_what_a_copy_must_move() -> None:
     """1 KiB is 16 lines; what was written a moment ago is where it fits; devices read without a CPU."""
-    points = points_of(results.load(paths.RESULTS / "vm" / "simulated").modelled)
+    points = modelled.points_of(results.load(paths.RESULTS / "vm" / "simulated").modelled)
     at = {
         (p.setting.cache, p.setting.path, p.setting.working_set_messages, p.impl, p.size): p for p in points
     }
 
     def missed(level: str, category: str, *key: Any) -> float:
-        return fmean(at[key].values((f"{level}_load_misses",), lambda row: row["category"] == category))
+        return fmean(at[key].values((f"{level}_load_misses",), lambda row: row.category == category))
 
     one, two = ("generic", "veth", 4, "one_copy"), ("generic", "veth", 4, "two_copy")
     for size in (16 * KIB, 64 * KIB, KIB * KIB):

@@ -38,7 +38,7 @@ def change(directory: Path, **sections: Any) -> str:
 
 def test_everything_is_read_in_the_order_of_the_sweep(directory: Path, tmp_path: Path) -> None:
     found = results.load(directory)
-    assert [r["run"]["order"] for r in found.records] == [0, 1, 2, 3]
+    assert [one.raw.run.order for one in found.records] == [0, 1, 2, 3]
     assert found.experiment is None
     assert found.left_out == ()
     assert results.find(tmp_path) == [directory]

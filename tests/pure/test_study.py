@@ -57,7 +57,7 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     runs = typed_runs(records)
     rows = table.fill(runs)
     judged = judge_all(runs)
-    study = examine("demo", None, records, runs, rows, left_out=[("a.json", "truncated")], judgements=judged)
+    study = examine("demo", None, runs, rows, left_out=[("a.json", "truncated")], judgements=judged)
     blocks = document(study)
     made = page.write(blocks, {plot.name: b"<svg/>" for plot in PLOTS})
     text = html.unescape(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", "", made))

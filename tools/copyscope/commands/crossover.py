@@ -12,7 +12,6 @@ from copyscope.commands import documents, entry, reading, sweep
 from copyscope.errors import RunError, UsageError
 from copyscope.judge.crossover import PAIRS, costs_of, crossovers_of, read_pair
 from copyscope.judge.crossover_file import document
-from copyscope.judge.metrics import typed_runs
 from copyscope.show.console import make_console
 from copyscope.show.crossovers import render
 from copyscope.sweep import results
@@ -60,7 +59,7 @@ def _crossover(arguments: argparse.Namespace) -> int:
         directory, status = _run(arguments)
         if status not in (0, entry.FAILED):
             return status
-    runs = typed_runs(reading.load(directory).records)
+    runs = reading.load(directory).records
     by, pairs = "impl", list(PAIRS)
     if arguments.pair is not None:
         by, asked = read_pair(arguments.pair, runs)

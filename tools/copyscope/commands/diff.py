@@ -13,8 +13,7 @@ from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
 from copyscope.judge.comparison import ACROSS, NOISE_FILE, document, noise_of
 from copyscope.judge.difference import UNSURE, WORSE, How
-from copyscope.judge.metrics import typed_runs
-from copyscope.ledger.derive import whole
+from copyscope.ledger.derive import whole_run
 from copyscope.record import store
 from copyscope.record.check import Whole
 from copyscope.show.console import make_console
@@ -74,7 +73,7 @@ def _diff(arguments: argparse.Namespace) -> int:
     across = frozenset(filter(None, arguments.across.split(",")))
     for name in sorted(across - {*ACROSS}):
         raise UsageError(f"--across: {name}: not one of {', '.join(ACROSS)}")
-    before, after = (typed_runs(runs_of(Path(name))) for name in (arguments.before, arguments.after))
+    before, after = (runs_of(Path(name)) for name in (arguments.before, arguments.after))
     known = noise_here(arguments.noise, before[0])
     made = document(before, after, How(noise=known), across)
     answer(made, arguments)
@@ -85,30 +84,32 @@ def _diff(arguments: argparse.Namespace) -> int:
     return EXIT_INCONCLUSIVE if arguments.strict and made["verdict"] == UNSURE else 0
 
 
-def runs_of(path: Path) -> list[store.Record]:
+def runs_of(path: Path) -> list[Whole]:
     """The valid runs in a file, in a directory, or of a sweep. Raises UsageError where there is none."""
     if results.has_records(path):
         found = list(reading.load(path).records)
-    elif path.is_dir():
-        found = [record for file in reading.record_paths(path) for record in reading.runs_of(file)]
     else:
-        found = reading.runs_of(path)
+        files = reading.record_paths(path) if path.is_dir() else [path]
+        found = [_typed(record, path) for file in files for record in reading.runs_of(file)]
     valid = {}
-    for record in found:
-        problems = store.validate(record, raw="verdict" not in record)
-        if problems:
-            raise UsageError(f"{path}: not a whole record: {problems[0]}: measure again")
-        if "simulated" in record:
-            raise UsageError(f"{path}: modelled, not measured: diff needs measured runs")
-        complete = whole(record)
-        run, verdict = complete["run"], complete["verdict"]
-        if verdict["valid"]:
-            valid[run["id"], run["started"], run["seed"]] = complete
-        else:
-            entry.say(f"invalid, in no number: {run['id']}: {verdict['reasons'][0]}")
+    for one in found:
+        run, verdict = one.raw.run, one.derived.verdict
+        if verdict.valid:
+            valid[run.id, run.started, run.seed] = one
+        elif not results.has_records(path):  # of a sweep it is said where it is read
+            entry.say(f"invalid, in no number: {run.id}: {verdict.reasons[0]}")
     if not valid:
         raise UsageError(f"{path}: no {'valid run' if found else 'record'} in it: measure again")
     return list(valid.values())
+
+
+def _typed(record: store.Record, path: Path) -> Whole:
+    problems = store.validate(record, raw="verdict" not in record)
+    if problems:
+        raise UsageError(f"{path}: not a whole record: {problems[0]}: measure again")
+    if "simulated" in record:
+        raise UsageError(f"{path}: modelled, not measured: diff needs measured runs")
+    return whole_run(record)
 
 
 def check_form(arguments: argparse.Namespace) -> None:

@@ -27,11 +27,10 @@ def load(directory: Path, *, modelled: bool = False) -> Results:
         raise UsageError(f"{directory}: modelled, not measured: give measured runs")
     for entry in found.left_out:
         say(f"left out: {entry.name}: {entry.reason}")
-    for record in found.invalid:
-        why = record["verdict"]["reasons"][0]
+    for run_id, why in found.invalid:
         # Of a boot only that is left out which was counted while a check did not hold.
-        what = "invalid, that point is" if "simulated" in record else "invalid,"
-        say(f"{what} in no number: {record['run']['id']}: {why}")
+        what = "invalid, that point is" if found.modelled else "invalid,"
+        say(f"{what} in no number: {run_id}: {why}")
     return found
 
 

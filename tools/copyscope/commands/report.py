@@ -14,7 +14,6 @@ from copyscope.escaping import visible
 from copyscope.files import saving
 from copyscope.judge import crossover_file
 from copyscope.judge.crossover_file import headline, sentence
-from copyscope.judge.metrics import typed_runs
 from copyscope.record.check import Whole
 from copyscope.report import html, modelled, readme, table_files
 from copyscope.report.blocks import Block
@@ -98,14 +97,14 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def make(directory: Path, out: Path) -> None:
     """Everything of one sweep, from its records into `out`."""
-    # The records stay to the end: nothing is worth collecting.
+    # The records stay to the end: nothing is worth collecting but what draw_all() has drawn.
     gc.disable()
     found = reading.load(directory, modelled=True)
     saving.make_directory(out / "plots")
     if found.modelled:
         _make_modelled(found, out)
         return
-    runs = typed_runs(found.records)
+    runs = found.records
     rows = results_table.fill(runs)
     study = _examine(found, runs, rows)
     _write_tables(study, out)
@@ -143,7 +142,6 @@ def _examine(found: Results, runs: Sequence[Whole], rows: Sequence[Row]) -> Stud
     return examine(
         experiment.name if experiment else runs[0].raw.run.experiment or found.directory.name,
         experiment.question if experiment else None,
-        found.records,
         runs,
         rows,
         left_out=[(entry.name, entry.reason) for entry in found.left_out],

@@ -10,7 +10,6 @@ from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry
 from copyscope.errors import UsageError
 from copyscope.escaping import visible
-from copyscope.judge.metrics import typed_runs
 from copyscope.machine import fingerprint
 from copyscope.plan.instruments import parse_time_s
 from copyscope.show.console import make_console, print_lines
@@ -154,4 +153,4 @@ def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namesp
         return
     records = results.load(directory).records
     if records:
-        print_lines(result_lines(results_table.fill(typed_runs(records)), str(directory), console), console)
+        print_lines(result_lines(results_table.fill(records), str(directory), console), console)

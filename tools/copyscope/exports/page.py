@@ -31,10 +31,10 @@ def write(record: Record) -> bytes:
     """The page; the same record gives the same bytes."""
     run = typed_whole(record)
     pictures = {FLAMES.name: flamegraph.draw(record)} if run.raw.stacks else {}
-    return html.write(document(run, record["machine"]), pictures).encode()
+    return html.write(document(run), pictures).encode()
 
 
-def document(run: Whole, machine: Record) -> list[blocks.Block]:
+def document(run: Whole) -> list[blocks.Block]:
     """All blocks, the verdict first."""
     flames: list[blocks.Block] = [blocks.Heading(2, FLAMES.title, "flames"), FLAMES]
     return [
@@ -52,7 +52,7 @@ def document(run: Whole, machine: Record) -> list[blocks.Block]:
         _checks(run),
         blocks.Heading(2, "All of it, and what it means", "all"),
         blocks.Fold("as a terminal shows it", [blocks.Code(_text(run))]),
-        *machine_blocks(machine),
+        *machine_blocks(run.raw.machine),
     ]
 
 

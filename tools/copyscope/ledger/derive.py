@@ -31,7 +31,7 @@ from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.sends import sends_of
 from copyscope.ledger.verdict import find_verdict, losses
 from copyscope.ledger.zerocopy import zerocopy_of
-from copyscope.record.check import typed
+from copyscope.record.check import Whole, typed, typed_whole
 from copyscope.record.derived import Derived, Side, Sides, Throughput
 from copyscope.record.measured import Measured
 from copyscope.record.segments import (
@@ -51,6 +51,14 @@ from copyscope.record.segments import (
 def whole(record: Record) -> Record:
     """The record as it is; of one that holds its raw sections only, with all that is derived of them."""
     return record if "verdict" in record else derive(record)
+
+
+def whole_run(record: Record) -> Whole:
+    """The same, typed. Raises RecordError, as typed_whole() does."""
+    if "verdict" in record:
+        return typed_whole(record)
+    raw = typed(record)
+    return Whole(raw, derived(raw))
 
 
 def derive(record: Record, *, effects: bool = True) -> Record:

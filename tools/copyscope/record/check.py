@@ -42,7 +42,12 @@ def typed_whole(record: Mapping[str, Any]) -> Whole:
 
 def typed_simulated(record: Record) -> Simulated:
     """What was counted in a simulated machine, of a record of one. Raises RecordError, as typed() does."""
-    return _half(record, SimulatedRun).simulated
+    return typed_boot(record).simulated
+
+
+def typed_boot(record: Record) -> SimulatedRun:
+    """All of a record of a simulated machine. Raises RecordError, as typed() does."""
+    return _half(record, SimulatedRun)
 
 
 def _half(record: Mapping[str, Any], half: type[Half]) -> Half:

@@ -1,8 +1,8 @@
 """The machine that was measured on, as a section."""
 
-from collections.abc import Mapping
 from typing import Any
 
+from copyscope.record.measured import Machine
 from copyscope.report.blocks import Block, Heading, Table
 
 MACHINE = (
@@ -12,17 +12,15 @@ MACHINE = (
 )
 
 
-def machine_blocks(machine: Mapping[str, Any]) -> list[Block]:
+def machine_blocks(machine: Machine) -> list[Block]:
     """Everything that is known of it, with the reason where something is not."""
-    reasons = machine.get("reasons", {})
-    rows = [[name, _spell(machine[name], reasons.get(name))] for name in MACHINE if name in machine]
-    rows += [[f"caches.{name}", _spell(value, None)] for name, value in machine.get("caches", {}).items()]
-    rows += [[f"limits.{name}", _spell(value, None)] for name, value in machine["limits"].items()]
-    rows += [[name, _spell(value, None)] for name, value in machine["sysctls"].items()]
-    rows += [[f"mitigations.{name}", str(value)] for name, value in machine["mitigations"].items()]
-    rows += [
-        [f"version of {name}", _spell(value, "not installed")] for name, value in machine["tools"].items()
-    ]
+    reasons = machine.reasons or {}
+    rows = [[name, _spell(getattr(machine, name), reasons.get(name))] for name in MACHINE]
+    rows += [[f"caches.{name}", _spell(value, None)] for name, value in machine.caches.items()]
+    rows += [[f"limits.{name}", _spell(value, None)] for name, value in machine.limits.items()]
+    rows += [[name, _spell(value, None)] for name, value in machine.sysctls.items()]
+    rows += [[f"mitigations.{name}", str(value)] for name, value in machine.mitigations.items()]
+    rows += [[f"version of {name}", _spell(value, "not installed")] for name, value in machine.tools.items()]
     return [Heading(2, "Machine", "machine"), Table(["what", "value"], rows, title="The machine")]
 
 

@@ -1,19 +1,18 @@
 """The report of a simulated experiment: plots, misses of each point, answers, claims, and what it is not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from copyscope.record.segments import Record
+from copyscope.record.derived import SimulatedRun
+from copyscope.record.simulated import Model
 from copyscope.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.report.cells import spell
 from copyscope.report.plots.catalogue import MODELLED
 from copyscope.study.claims.judge import Judgement
-from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate
+from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate, size_of
 from copyscope.study.modelled_answers import modelled_answers
 from copyscope.units import format_bytes, format_whole_size
 
-MODEL_KEYS = ("inclusion", "prefetch", "source")
 LIMITS = (
     "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It is no"
     " measurement of this or another machine.",
@@ -31,7 +30,7 @@ class ModelStudy:
 
     name: str
     question: str | None
-    records: Sequence[Record]
+    boots: Sequence[SimulatedRun]
     points: Sequence[ModelPoint]
     left_out: Sequence[tuple[str, str]]
     judgements: Sequence[Judgement]
@@ -39,10 +38,10 @@ class ModelStudy:
     @property
     def caption(self) -> str:
         """What was simulated, in one line: it stands under every plot."""
-        first = self.records[0]["simulated"]
+        first = self.boots[0].simulated
         boots = sorted({len(point.boots) for point in self.points})
         count = str(boots[0]) if len(boots) == 1 else f"{boots[0]} to {boots[-1]}"
-        guest = f"Linux {first['kernel']['release']} in QEMU {first['qemu']['version']}"
+        guest = f"Linux {first.kernel.release} in QEMU {first.qemu.version}"
         return f"Modelled, not measured: {guest}; means of {count} boots with 95 % intervals."
 
 
@@ -112,26 +111,22 @@ def _claims_table(judgements: Sequence[Judgement]) -> Table:
 
 
 def _models_table(points: Sequence[ModelPoint]) -> Table:
-    models = {point.model["name"]: point.model for point in points}
+    models = {point.model.name: point.model for point in points}
     rows = [
-        [name, *(_level(model, level) for level in LEVELS), *(model[key] for key in MODEL_KEYS)]
-        for name, model in models.items()
+        [name, *(_level(one, level) for level in LEVELS), one.inclusion, one.prefetch, one.source]
+        for name, one in models.items()
     ]
     columns = ["model", *TITLES.values(), "last level", "prefetcher", "source"]
     return Table(columns, rows, title="Models of the caches")
 
 
-def _level(model: Mapping[str, Any], level: str) -> str:
-    size = model[f"{level}_bytes"]
-    return f"{format_bytes(size)} in {model[f'{level}_ways']} ways" if size else "none"
+def _level(model: Model, level: str) -> str:
+    size, ways = size_of(model, level), getattr(model, f"{level}_ways")
+    return f"{format_bytes(size)} in {ways} ways" if size else "none"
 
 
 def _failed(study: ModelStudy) -> list[Block]:
-    rows = [
-        [r["run"]["id"], "; ".join(r["verdict"]["reasons"])]
-        for r in study.records
-        if not r["verdict"]["valid"]
-    ]
+    rows = [[boot.run.id, "; ".join(boot.verdict.reasons)] for boot in study.boots if not boot.verdict.valid]
     rows += [[name, reason] for name, reason in study.left_out]
     blocks: list[Block] = [Heading(2, "Invalid boots, and what was left out", "invalid")]
     if not rows:

@@ -40,7 +40,7 @@ def document(study: Study) -> list[Block]:
     """All blocks of the report."""
     return [
         Heading(
-            1, f"{study.name} on {study.machine['hostname']}: where the copies are, and what they cost", "top"
+            1, f"{study.name} on {study.machine.hostname}: where the copies are, and what they cost", "top"
         ),
         _byline(study),
         *_verdict(study),
@@ -73,7 +73,7 @@ def _verdict(study: Study) -> list[Block]:
         blocks.append(Paragraph(f"Question: {study.question}"))
     if study.crossings:
         blocks.append(verdict_table(study.crossings))
-    counts = f"{len(study.rows)} points, {len(study.records)} runs"
+    counts = f"{len(study.rows)} points, {len(study.runs)} runs"
     bad = f"{len(study.invalid)} of them invalid, {len(study.left_out)} left out"
     blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.runs, study.rows)}"))
     return blocks
@@ -81,17 +81,17 @@ def _verdict(study: Study) -> list[Block]:
 
 def _byline(study: Study) -> Paragraph:
     """When, by what. The page is no younger than its records: it is made again when they change."""
-    days = sorted(str(record["run"]["started"])[:10] for record in study.records)
+    days = sorted(run.raw.run.started[:10] for run in study.runs)
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
     return Paragraph(f"Measured on {when} by copyscope {_versions(study)}; page by copyscope {VERSION}.")
 
 
 def _versions(study: Study) -> str:
     found = []
-    for made in (record["copyscope"] for record in study.records):
-        changed = " with changes" if made["dirty"] else ""
-        revision = "no revision" if made["git"] is None else f"{made['git']}{changed}"
-        found.append(f"{made['version']} ({revision})")
+    for made in (run.raw.copyscope for run in study.runs):
+        changed = " with changes" if made.dirty else ""
+        revision = "no revision" if made.git is None else f"{made.git}{changed}"
+        found.append(f"{made.version} ({revision})")
     return ", ".join(dict.fromkeys(found))
 
 
@@ -137,13 +137,12 @@ def _claims(study: Study) -> list[Block]:
 
 def _methods(study: Study) -> list[Block]:
     instruments = dict.fromkeys(
-        f"{e['name']}: {e['status']}" + (f" ({e['reason']})" if e["reason"] else "")
-        for r in study.records
-        for e in r["sampler"]["events"]
+        f"{event.name}: {event.status}" + (f" ({event.reason})" if event.reason else "")
+        for run in study.runs
+        for event in run.raw.sampler.events
     )
-    steal = [
-        r["machine"]["steal_percent"] for r in study.records if r["machine"]["steal_percent"] is not None
-    ]
+    stolen = [run.raw.machine.steal_percent for run in study.runs]
+    steal = [percent for percent in stolen if percent is not None]
     items = [
         f"Each run is {duration(study.runs)} with {repeats(study.rows)} per point, in a seeded shuffle of "
         "blocks: every block holds every point once, so that a drift of the machine hits all alike.",
@@ -164,9 +163,10 @@ def _failed(study: Study) -> list[Block]:
     blocks: list[Block] = [Heading(2, "Invalid runs, and what was left out", "invalid")]
     if study.invalid:
         rows = []
-        for run, work, verdict in ((r["run"], r["workload"], r["verdict"]) for r in study.invalid):
-            what = f"{work['impl']}, {work['size_bytes']:,} B, threads {work['threads']}"
-            rows.append([run["id"], f"{what}, repeat {run['repeat']}", "; ".join(verdict["reasons"])])
+        for one in study.invalid:
+            run, work = one.raw.run, one.raw.asked
+            what = f"{work.impl}, {work.size_bytes:,} B, threads {work.threads}, repeat {run.repeat}"
+            rows.append([run.id, what, "; ".join(one.derived.verdict.reasons)])
         blocks.append(Table(["run", "what", "why"], rows, title="Invalid runs: kept, shown, never averaged"))
     else:
         blocks.append(Paragraph("No run was invalid."))

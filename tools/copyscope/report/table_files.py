@@ -13,7 +13,7 @@ from copyscope.grouping import gathered, grouped
 from copyscope.judge.metrics import METRICS, left_alone, settings
 from copyscope.simulate.output import COLUMNS as COUNTED
 from copyscope.stats import Estimate, Missing
-from copyscope.study.modelled import ModelPoint
+from copyscope.study.modelled import ModelPoint, per_kib
 from copyscope.study.published import COLUMNS, Cell, published_cells
 from copyscope.study.table import ALWAYS, Row
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -81,13 +81,13 @@ def modelled_table(points: Sequence[ModelPoint]) -> Table:
             "message_bytes": point.size,
             "boots": len(point.boots),
         }
-        every = (row for boot in point.boots for row in boot["rows"])
-        rows = grouped(every, lambda row: (row["category"], row["side"], row["context"]))
+        every = (row for boot in point.boots for row in boot.rows)
+        rows = grouped(every, lambda row: (row.category, row.side, row.context))
         for key, of_key in sorted(rows.items()):
             line = head | {"category": key[0], "side": key[1], "context": key[2], "method": "modelled"}
             # A boot without such a row counted nothing of it.
             line |= {
-                f"{name}_per_kib": sum(row[f"{name}_per_kib"] for row in of_key) / len(point.boots)
+                f"{name}_per_kib": sum(per_kib(row, name) for row in of_key) / len(point.boots)
                 for name in COUNTED
             }
             table.append(_rounded(line))

@@ -1,20 +1,19 @@
 """Points of simulated machines: what was counted of one strategy at one size, over several boots. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from copyscope import stats
-from copyscope.record.segments import Record
+from copyscope.record.derived import SimulatedRun
+from copyscope.record.simulated import Measurement, Model, PerKib, Row
 from copyscope.stats import Estimate
 from copyscope.study.cost_waterfall import PARTS, REST, Step
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
 
-Counted = Mapping[str, Any]
 TITLES = {"l1d": "L1D", "l2": "L2", "llc": "LLC"}
 LEVELS = tuple(TITLES)
 # What a copy makes the kernel do beside it: pages for the data, and their zeroing.
@@ -47,13 +46,13 @@ class ModelPoint:
     setting: Setting
     impl: str
     size: int
-    model: Mapping[str, Any]
-    boots: tuple[Counted, ...]
+    model: Model
+    boots: tuple[Measurement, ...]
 
-    def values(self, names: Sequence[str], chosen: Callable[[Counted], bool]) -> list[float]:
+    def values(self, names: Sequence[str], chosen: Callable[[Row], bool]) -> list[float]:
         """Counts per KiB of the chosen rows, boot by boot."""
         return [
-            sum(row[f"{name}_per_kib"] for row in boot["rows"] if chosen(row) for name in names)
+            sum(per_kib(row, name) for row in boot.rows if chosen(row) for name in names)
             for boot in self.boots
         ]
 
@@ -64,16 +63,16 @@ class ModelPoint:
         names = (f"{level}_load_misses", f"{level}_store_misses")
         return self.values(
             names,
-            lambda row: side in (None, row["side"]) and (categories is None or row["category"] in categories),
+            lambda row: side in (None, row.side) and (categories is None or row.category in categories),
         )
 
     def parts(self, level: str) -> dict[str, float]:
         """Account or stage -> its misses in this level per KiB, all sides, mean of the boots."""
         found: dict[str, float] = defaultdict(float)
         for boot in self.boots:
-            for row in boot["rows"]:
+            for row in boot.rows:
                 for kind in ("load", "store"):
-                    found[row["category"]] += row[f"{level}_{kind}_misses_per_kib"] / len(self.boots)
+                    found[row.category] += per_kib(row, f"{level}_{kind}_misses") / len(self.boots)
         return dict(found)
 
     @property
@@ -86,25 +85,34 @@ class ModelPoint:
         return f"{self.impl} at {format_whole_size(self.size)}"
 
 
-def points_of(records: Iterable[Record]) -> list[ModelPoint]:
+def per_kib(row: PerKib, name: str) -> float:
+    """One of simulated.COUNTED, or COUNTED_LATER."""
+    return float(getattr(row, f"{name}_per_kib"))
+
+
+def size_of(model: Model, level: str) -> int:
+    """Bytes; 0: there is no such level."""
+    return int(getattr(model, f"{level}_bytes"))
+
+
+def points_of(records: Iterable[SimulatedRun]) -> list[ModelPoint]:
     """Every point, by setting, size and strategy; in none is what was counted where a check does not hold."""
-    found: dict[tuple[Any, ...], list[Counted]] = defaultdict(list)
-    models: dict[str, Mapping[str, Any]] = {}
-    for record in sorted(records, key=lambda one: (one["run"]["repeat"], one["run"]["id"])):
-        section = record["simulated"]
-        models[section["model"]["name"]] = section["model"]
-        for one in section["measurements"]:
+    found: dict[tuple[Setting, int, str], list[Measurement]] = defaultdict(list)
+    models: dict[str, Model] = {}
+    for record in sorted(records, key=lambda one: (one.run.repeat, one.run.id)):
+        machine = record.simulated
+        models[machine.model.name] = machine.model
+        for one in machine.measurements:
             # Of a command nobody says what it sends.
-            if one["impl"] is None or not all(check["holds"] for check in one["checks"]):
+            if one.impl is None or one.size_bytes is None or not all(check.holds for check in one.checks):
                 continue
-            where = section["model"]["name"], section["path"]["kind"]
-            release = section["kernel"]["release"]
-            setting = (*where, one["working_set_messages"], release, one.get("threads", 1))
-            key = (*setting, one["size_bytes"], one["impl"])
-            found[key].append(one)
+            where = machine.model.name, machine.path.kind
+            ring = one.working_set_messages or 0
+            setting = Setting(*where, ring, machine.kernel.release, one.threads or 1)
+            found[setting, one.size_bytes, one.impl].append(one)
     made = [
-        ModelPoint(Setting(*key[:5]), key[6], key[5], models[key[0]], tuple(boots))
-        for key, boots in found.items()
+        ModelPoint(setting, impl, size, models[setting.cache], tuple(boots))
+        for (setting, size, impl), boots in found.items()
     ]
     return sorted(made, key=lambda p: (p.setting.cache, p.setting.path, p.size, strategy_order(p.impl)))
 
@@ -166,8 +174,8 @@ class LineWaterfall:
 def line_waterfall(before: ModelPoint, after: ModelPoint) -> LineWaterfall:
     """Step by step: each part of the work, as cost_waterfall has them, and the pages beside."""
     named_parts = {category for categories in LINE_PARTS.values() for category in categories}
-    rows = (row for point in (before, after) for boot in point.boots for row in boot["rows"])
-    rest = {row["category"] for row in rows} - named_parts
+    rows = (row for point in (before, after) for boot in point.boots for row in boot.rows)
+    rest = {row.category for row in rows} - named_parts
     steps = []
     for name, categories in {**LINE_PARTS, REST: ()}.items():
         named = (*categories, *sorted(rest)) if name == REST else categories

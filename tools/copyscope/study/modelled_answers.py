@@ -68,7 +68,7 @@ def _threads(points: Sequence[ModelPoint]) -> Answer | None:
         f"{_named(few)}; {format_whole_size(few.size)}, each thread with a core and"
         f" {format_bytes(few.working_set_bytes)} of messages of its own on each side):"
         f" {many.setting.threads} threads instead of {few.setting.threads} share the last level of"
-        f" {format_bytes(few.model['llc_bytes'])} and nothing else, so that its misses are what changes."
+        f" {format_bytes(few.model.llc_bytes)} and nothing else, so that its misses are what changes."
     )
     return Answer(THREADS, text, (), tuple(_of_threads(*pair) for pair in found))
 
@@ -99,8 +99,8 @@ def _one_thread(points: Sequence[ModelPoint]) -> Answer | None:
     if size is None:
         return None
     rings = sorted((p for p in rings if p.size == size), key=lambda p: p.working_set_bytes)
-    remote = [fmean(p.values(("remote_lines",), lambda row: row["category"] == "copy_out")) for p in rings]
-    llc = rings[0].model["llc_bytes"]
+    remote = [fmean(p.values(("remote_lines",), lambda row: row.category == "copy_out")) for p in rings]
+    llc = rings[0].model.llc_bytes
     missed = [f"{format_bytes(p.working_set_bytes)} {fmean(copies(p, 'llc')):.1f}" for p in rings]
     lines = listed([f"{value:.1f}" for value in dict.fromkeys(round(value, 1) for value in remote)])
     text = (

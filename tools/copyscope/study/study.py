@@ -6,7 +6,7 @@ from statistics import median
 
 from copyscope.judge.crossover import Costs, Crossover, costs_of, crossovers_of
 from copyscope.record.check import Whole
-from copyscope.record.segments import Record
+from copyscope.record.measured import Machine
 from copyscope.stats import Missing
 from copyscope.study.claims.judge import Judgement
 from copyscope.study.cost_waterfall import Waterfall, waterfalls
@@ -20,11 +20,10 @@ from copyscope.units import counted
 
 @dataclass(frozen=True)
 class Study:
-    """`runs`: the records, typed. `left_out`: names of what is in no number, each with its reason."""
+    """`left_out`: names of what is in no number, each with its reason."""
 
     name: str
     question: str | None
-    records: Sequence[Record]
     runs: Sequence[Whole]
     left_out: Sequence[tuple[str, str]]
     rows: Sequence[Row]
@@ -35,20 +34,18 @@ class Study:
     judgements: Sequence[Judgement]
 
     @property
-    def machine(self) -> Record:
-        """Of all records: results.load has refused those of another."""
-        machine: Record = self.records[0]["machine"]
-        return machine
+    def machine(self) -> Machine:
+        """Of all runs: results.load has refused those of another."""
+        return self.runs[0].raw.machine
 
     @property
-    def invalid(self) -> list[Record]:
-        return [record for record in self.records if not record["verdict"]["valid"]]
+    def invalid(self) -> list[Whole]:
+        return [run for run in self.runs if not run.derived.verdict.valid]
 
 
 def examine(
     name: str,
     question: str | None,
-    records: Sequence[Record],
     runs: Sequence[Whole],
     rows: Sequence[Row],
     *,
@@ -56,14 +53,14 @@ def examine(
     judgements: Sequence[Judgement],
     modelled: Sequence[ModelPoint] = (),
 ) -> Study:
-    """The study of some records, in the order in which they ran; `runs` are they typed, `rows` their table.
+    """The study of some runs, in the order in which they ran; `rows`: their table.
 
     `modelled`: of simulated machines; they have a say in two answers, and in no number.
     """
     crossings = crossovers_of(runs)
     found = beside(answers(rows, crossings), modelled)
     worked_out = (rows, crossings, costs_of(runs), waterfalls(rows), found)
-    return Study(name, question, records, runs, left_out, *worked_out, judgements)
+    return Study(name, question, runs, left_out, *worked_out, judgements)
 
 
 def caption(runs: Sequence[Whole], rows: Sequence[Row]) -> str:

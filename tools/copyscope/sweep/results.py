@@ -18,12 +18,17 @@ from typing import Any
 
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
-from copyscope.ledger.derive import whole
+from copyscope.ledger.derive import whole_run
 from copyscope.record import records_file, store
+from copyscope.record.check import Whole, typed_boot
+from copyscope.record.derived import SimulatedRun
+from copyscope.record.measured import RunIdentity
 from copyscope.record.same_machine import SAME_MACHINE
-from copyscope.record.store import Record, RecordError
+from copyscope.record.store import RecordError
 from copyscope.sweep import experiment
 from copyscope.sweep.experiment import Experiment
+
+Run = Whole | SimulatedRun
 
 
 @dataclass(frozen=True)
@@ -38,15 +43,17 @@ class LeftOut:
 class Results:
     directory: Path
     experiment: Experiment | None
-    records: tuple[Record, ...]
+    records: tuple[Whole, ...]
     left_out: tuple[LeftOut, ...]
     # Of a simulated experiment: what is modelled stands in no number of what is measured.
-    modelled: tuple[Record, ...] = ()
+    modelled: tuple[SimulatedRun, ...] = ()
 
     @property
-    def invalid(self) -> tuple[Record, ...]:
-        """Runs that are kept and shown, and never averaged."""
-        return tuple(r for r in (*self.records, *self.modelled) if not r["verdict"]["valid"])
+    def invalid(self) -> tuple[tuple[str, str], ...]:
+        """Runs that are kept and shown, and never averaged: the id of each, and why."""
+        verdicts = [(one.raw.run.id, one.derived.verdict) for one in self.records]
+        boots = [(one.run.id, one.verdict) for one in self.modelled]
+        return tuple((name, one.reasons[0]) for name, one in (*verdicts, *boots) if not one.valid)
 
 
 def find(root: Path) -> list[Path]:
@@ -62,18 +69,23 @@ def load(directory: Path) -> Results:
         cause = kind if directory.exists() else "no such directory"
         raise UsageError(f"{directory}: {cause}: give the directory of a sweep, results/HOST/EXPERIMENT")
     read, left_out = _read_all(path)
-    _refuse_mixture(path, [record for record in read if "simulated" not in record])
+    records = [one for one in read if isinstance(one, Whole)]
+    boots = [one for one in read if isinstance(one, SimulatedRun)]
+    _refuse_mixture(path, records)
     definition = directory / "experiment.toml"
     known = experiment.load(definition) if definition.is_file() else None
     if known is not None:
-        left_out += _missing(known, {record["run"]["id"] for record in read}, directory)
+        left_out += _missing(known, {_identity(one).id for one in read}, directory)
     if not read:
         named = f" ({left_out[0].name}: {left_out[0].reason})" if left_out else ""
         raise UsageError(f"{path}: no record that can be read: run the sweep first{named}")
-    ordered = sorted(read, key=lambda r: (r["run"]["order"], r["run"]["id"]))
-    modelled = tuple(r for r in ordered if "simulated" in r)
-    records = tuple(r for r in ordered if "simulated" not in r)
-    return Results(directory, known, records, tuple(left_out), modelled)
+    return Results(
+        directory,
+        known,
+        tuple(sorted(records, key=_order)),
+        tuple(left_out),
+        tuple(sorted(boots, key=_order)),
+    )
 
 
 def has_records(directory: Path) -> bool:
@@ -90,41 +102,57 @@ def ids(directory: Path) -> set[str]:
     return {line.record["run"]["id"] for line in lines if line.record is not None}
 
 
-def _read_all(path: Path) -> tuple[list[Record], list[LeftOut]]:
-    try:
-        lines = records_file.read(path)
-    except RecordError as error:  # a newer schema, or no file that can be read
-        raise UsageError(str(error)) from error
-    read: list[Record] = []
+def _read_all(path: Path) -> tuple[list[Run], list[LeftOut]]:
+    """One line after the other: as its Structs a record takes a fifth of the memory of its JSON."""
+    read: list[Run] = []
     left_out: list[LeftOut] = []
     by_id: dict[str, str] = {}
-    for line in lines:
-        found = line.record
-        if found is None:
-            left_out.append(LeftOut(line.name, line.problem))
-            continue
-        problems = store.validate(found, raw="verdict" not in found)
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            left_out.append(LeftOut(line.name, f"damaged: {problems[0]}{more}: run it again"))
-            continue
-        twin = by_id.setdefault(found["run"]["id"], line.name)
-        if twin != line.name:
-            left_out.append(LeftOut(line.name, f"the same run as {twin}: counted once"))
-            continue
-        read.append(whole(found))
+    try:
+        for line in records_file.lines(path):
+            found = _of_line(line)
+            if isinstance(found, LeftOut):
+                left_out.append(found)
+                continue
+            twin = by_id.setdefault(_identity(found).id, line.name)
+            if twin == line.name:
+                read.append(found)
+            else:
+                left_out.append(LeftOut(line.name, f"the same run as {twin}: counted once"))
+    except RecordError as error:  # a newer schema, or no file that can be read
+        raise UsageError(str(error)) from error
     return read, left_out
 
 
-def _refuse_mixture(path: Path, read: Sequence[Record]) -> None:
+def _of_line(line: records_file.Line) -> Run | LeftOut:
+    found = line.record
+    if found is None:
+        return LeftOut(line.name, line.problem)
+    try:
+        return typed_boot(found) if "simulated" in found else whole_run(found)
+    except RecordError:
+        problems = store.validate(found, raw="verdict" not in found)
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return LeftOut(line.name, f"damaged: {problems[0]}{more}: run it again")
+
+
+def _identity(one: Run) -> RunIdentity:
+    return one.raw.run if isinstance(one, Whole) else one.run
+
+
+def _order(one: Run) -> tuple[int, str]:
+    run = _identity(one)
+    return run.order, run.id
+
+
+def _refuse_mixture(path: Path, read: Sequence[Whole]) -> None:
     """Raises UsageError for the first machine key in which two records differ."""
     for other in read[1:]:
         for key in SAME_MACHINE:
-            a, b = read[0]["machine"].get(key), other["machine"].get(key)
+            a, b = getattr(read[0].raw.machine, key), getattr(other.raw.machine, key)
             if a != b:
                 raise UsageError(
-                    f"{path}: machine.{key} differs: {_short(a)} in {read[0]['run']['id']}, {_short(b)} in "
-                    f"{other['run']['id']}: keep the records of two machines, or of two states, apart"
+                    f"{path}: machine.{key} differs: {_short(a)} in {read[0].raw.run.id}, {_short(b)} in "
+                    f"{other.raw.run.id}: keep the records of two machines, or of two states, apart"
                 )
 
 

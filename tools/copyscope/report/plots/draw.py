@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 from collections.abc import Callable, Sequence
@@ -46,7 +47,13 @@ class Subject:
 
 def draw_all(subject: Subject) -> dict[str, Drawing]:
     """The files of each plot by its name, in the order of the catalogue."""
-    return {plot.name: draw(plot.name, subject) for plot in subject.plots}
+    drawings = {}
+    gc.freeze()
+    for plot in subject.plots:
+        drawings[plot.name] = draw(plot.name, subject)
+        # A figure is a ring of objects: nothing else lets go of its pictures.
+        gc.collect()
+    return drawings
 
 
 def painter_of(plot: Plot) -> Callable[..., Figure]:

@@ -13,7 +13,16 @@ from matplotlib.ticker import NullLocator
 from copyscope.report.plots.colours import FAINT, FILLS, Fill
 from copyscope.report.plots.grid import Box, Grid, draw_boxes, nothing, patch, stack
 from copyscope.report.plots.saved_copy import waterfalls
-from copyscope.study.modelled import LEVELS, PAGES, TITLES, ModelPoint, line_waterfall, pairs, usual_setting
+from copyscope.study.modelled import (
+    LEVELS,
+    PAGES,
+    TITLES,
+    ModelPoint,
+    line_waterfall,
+    pairs,
+    size_of,
+    usual_setting,
+)
 from copyscope.study.table import strategy_order
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
@@ -142,7 +151,7 @@ def _panel(axes: Axes, points: Sequence[ModelPoint], level: str, across: Across)
 
 def _mark_caches(axes: Axes, point: ModelPoint, seen: tuple[float, float], top: float) -> None:
     for level in LEVELS:
-        size = point.model[f"{level}_bytes"]
+        size = size_of(point.model, level)
         if size and seen[0] < math.log2(size) < seen[1]:
             axes.axvline(math.log2(size), color=FAINT, linewidth=0.9, linestyle=(0, (4, 3)))
             axes.text(math.log2(size), top, f" {TITLES[level]} {format_whole_size(size)}", fontsize=6.5,

@@ -14,10 +14,11 @@ from copyscope.judge.crossover import Crossover, crossovers_of, surroundings
 from copyscope.judge.estimates import Point
 from copyscope.judge.metrics import Scalar, settings
 from copyscope.record.check import Whole
+from copyscope.record.simulated import Measurement
 from copyscope.stats import Estimate, Missing
 from copyscope.study.claims.counts import COUNTS
 from copyscope.study.claims.table import CLAIMS, Check, Claim
-from copyscope.study.modelled import Counted, ModelPoint, pairs
+from copyscope.study.modelled import ModelPoint, pairs, per_kib
 from copyscope.units import counted, format_size
 
 Verdict = Literal["holds", "refuted", "undetermined here"]
@@ -30,7 +31,7 @@ CHANCE = 0.05
 SHOWN = 3
 # Misses of a model below one line per KiB are none: a copy moves 32.
 NOTHING = 1.0
-FLUSHES = "tlb_flushes_per_kib"
+FLUSHES = "tlb_flushes"
 
 Key = tuple[str, int, int]  # strategy, threads, size in bytes
 
@@ -295,9 +296,9 @@ def _in_model(claim: Claim, points: Sequence[ModelPoint]) -> Finding | None:
 def _modelled(check: Check, points: Sequence[ModelPoint]) -> list[Figure]:
     if check.how == "count":
         boots = [boot for point in points if point.impl == check.of for boot in point.boots]
-        if any(FLUSHES not in row for boot in boots for row in boot["rows"]):
+        if any(row.tlb_flushes_per_kib is None for boot in boots for row in boot.rows):
             return [Figure(str(check.of), Missing("these boots are from before flushes were counted"))]
-        flushes, sends = sum(map(_flushes, boots)), sum(int(boot["messages"]) for boot in boots)
+        flushes, sends = sum(map(_flushes, boots)), sum(boot.messages or 0 for boot in boots)
         return (
             [_share(check.metrics[0], check.of, flushes, sends, Missing("no send was simulated"))]
             if boots
@@ -316,7 +317,7 @@ def _modelled(check: Check, points: Sequence[ModelPoint]) -> list[Figure]:
     return figures
 
 
-def _flushes(boot: Counted) -> int:
+def _flushes(boot: Measurement) -> int:
     """Of the sender, without task switches. Whole numbers were divided by the bytes, and rounded."""
-    mine = [row for row in boot["rows"] if row["side"] == "sender" and row["category"] != "wakeup_sched"]
-    return round(sum(float(row[FLUSHES]) for row in mine) * float(boot["delivered_bytes"]) / 1024)
+    mine = [row for row in boot.rows if row.side == "sender" and row.category != "wakeup_sched"]
+    return round(sum(per_kib(row, FLUSHES) for row in mine) * boot.delivered_bytes / 1024)
