@@ -1,7 +1,7 @@
 """Outputs that pages show, made of the records beside them: what follows `<!-- output: NAME -->` is one.
 
 Other records make other outputs: `copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
-docs/path.json.gz, `copyscope advise nginx --duration 10 --json` for docs/advise.json.gz, then `make pages`.
+docs/path.json.gz, `copyscope advise nginx --duration 5 --json` for docs/advise.json.gz, then `make pages`.
 """
 
 import contextlib

@@ -12,6 +12,8 @@ from copyscope.plan.options import check_instruments
 
 # As with perf and bpftrace: samples are what a program that sleeps often pays most for.
 FREQUENCY_HZ = 99
+# Advice is asked for once: half a CPU gives enough in five seconds (ledger/share.py).
+ADVICE_HZ = 499
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 STATUS = """
 a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
@@ -109,10 +111,13 @@ def parser_of_advise() -> UsageParser:
         "Watch what a program sends and receives; say what would make it copy less, and why.",
         ("--live", "--crossover"),
         ADVICE_EXAMPLES,
+        ADVICE_HZ,
     )
 
 
-def _parser(verb: str, description: str, common: tuple[str, ...], examples: str) -> UsageParser:
+def _parser(
+    verb: str, description: str, common: tuple[str, ...], examples: str, frequency_hz: int = FREQUENCY_HZ
+) -> UsageParser:
     made = UsageParser(
         prog=verb,
         usage="%(prog)s [options] (NAME | PID | --unit UNIT | --container ID | -- COMMAND [ARGUMENTS])",
@@ -133,7 +138,7 @@ def _parser(verb: str, description: str, common: tuple[str, ...], examples: str)
     name = {"type": text}
     add(whom, WHOM_OPTIONS, comm=name, unit=name, container=name)
     gate = "default 16; 1 with --whole"
-    tool = add_instruments(made, gate, FREQUENCY_HZ)
+    tool = add_instruments(made, gate, frequency_hz)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
     add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds})
     return made

@@ -78,7 +78,7 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
     # Where sends were copied, the cause has been said.
     possible = used or sends.server.zerocopy is not None
     if stoppers and possible and not (used and zerocopy and zerocopy.cause):
-        what = "What takes the gain away" if used else "What would stop it"
+        what = "What takes the gain away" if used else "What would stop zero-copy"
         sentences.append(f"{what}: {'; '.join(stoppers)}.")
     return {
         "answer": _answer(sends, found),

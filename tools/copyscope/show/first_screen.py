@@ -127,9 +127,12 @@ def _way(verb: str, one: Direction, seconds: float) -> str:
 
 def _next(run: Whole) -> str:
     """The command that says whether another way would be cheaper."""
-    if run.raw.target is not None:
-        name = run.raw.target.name.partition("[")[0]
-        return "" if run.raw.target.command else f"; advice: copyscope advise {one_line(name, NAME_MAX)}"
+    if (target := run.raw.target) is not None:
+        if target.command or run.derived.advice:
+            return ""
+        # A cgroup is called by its option: `unit nginx.service`.
+        name = f"--{target.name}" if target.how == "cgroup" else target.comm or target.name.partition("[")[0]
+        return f"; advice: copyscope advise {one_line(name, NAME_MAX)}"
     work, path = run.raw.asked, run.raw.topology.kind
     if path not in ("veth", "loopback", "veth-xdp") or run.raw.places is not None:
         return ""
