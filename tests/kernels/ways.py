@@ -32,7 +32,7 @@ for, and five times when all has arrived at the receiver's socket; the worst is 
 | it says | and your program |
 |---|---|
 | copied before return | may reuse the buffer as soon as the call has returned |
-| copied later | may not; when all had arrived the buffer was free |
+| late copy | may not; when all had arrived the buffer was free |
 | by reference | may not before the receiver has read |
 | refused | cannot send so on such a socket, or here; the reason stands beside it |
 
@@ -69,7 +69,7 @@ FOOT = """\
 
 lo and veth deliver within the call as long as the receiver has room, and a packet of MSG_ZEROCOPY or
 SEND_ZC is copied at its delivery; one that waits in the socket is not copied yet. Over a card the receiver
-has bytes of its own in any case: there sendfile and vmsplice are "copied later", and nothing tells when.
+has bytes of its own in any case: there sendfile and vmsplice have a "late copy", and nothing tells when.
 The file is in `/var/tmp`; `--file DIR` chooses another directory, and with it the file system. Without root
 veth is left out, with the reason. The buffer is 16 KiB. UDP is not tried.
 """

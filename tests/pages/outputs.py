@@ -24,7 +24,7 @@ PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md", SCREENS.with_suffix(".md"))
 BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?=    ))*)")
 # What README leaves out of a screen.
 SHORT = re.compile(
-    r"THE PATH|cycles|valid|more:|why:|To find|larger|fewer|and \d+ more|- "
+    r"THE PATH|cycles|valid|sends:|more:|why:|To find|larger|fewer|and \d+ more|- "
     r"|sender CPU|comm nginx: (the|reading)"
 )
 PAIRS = ("one_copy zero_copy 1 goodput", "per_field one_copy 1 CPU")
@@ -102,8 +102,8 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "path-short": lambda: indented(short("path")),
     "advise-short": lambda: indented(short("advise")),
     "report": lambda: indented(report()[: report().index("")]),
-    "ledger": lambda: indented(block("account ")),
-    "stages": lambda: indented(those(("copy ledger ", "wakeup_sched ", "tcp_ip "))),
+    "ledger": lambda: indented(block("copy  ")),
+    "stages": lambda: indented(those(("copies ", "waking, scheduling ", "TCP/IP "))),
     "trust": lambda: indented(those(("bottleneck ", "overhead ", "losses ", "checks "))),
     "crossovers": lambda: indented(crossovers()),
     **{

@@ -74,7 +74,7 @@ def test_what_is_sent_later_is_by_reference() -> None:
 
 def test_local_delivery_copies_what_was_sent_without_a_copy_when_it_delivers_and_says_so() -> None:
     """The receiver has no room at first: until it has, the kernel only refers to the buffer."""
-    late = ("copied later", BUFFER_BYTES, 0, "copied")
+    late = ("late copy", BUFFER_BYTES, 0, "copied")
     row = over("lo", MsgZerocopy)
     assert (row.result, row.changed_at_once_bytes, row.changed_bytes, row.notified) == late
     with suppress(OSError), Ring():
@@ -161,7 +161,7 @@ STACKS = {
         "aes_gcm_enc_update_vaes_avx10_256 crypto_aead_encrypt tls_push_record bpf_exec_tx_verdict",
     ),
     ("skb_copy_ubufs", "ip_local_deliver_finish", "deferred"): (
-        "copied later",
+        "late copy",
         "__pi_memcpy skb_copy_ubufs ip_local_deliver_finish __netif_receive_skb_one_core process_backlog",
     ),
 }
@@ -176,7 +176,7 @@ def test_the_function_that_copied_and_the_one_for_which(
     receiver = ["_copy_to_iter", "simple_copy_to_iter", "__skb_datagram_iter", "tcp_recvmsg_locked"]
     stacks = [receiver] * 9 + [stack.split()] * 5
     assert most_frequent(copies(stacks, COPYING[result], taxonomy), "samples") == Copier(*said, "samples", 5)
-    other = COPYING["copied later" if result == "copied before return" else "copied before return"]
+    other = COPYING["late copy" if result == "copied before return" else "copied before return"]
     assert not copies(stacks, other, taxonomy)
 
 
@@ -197,8 +197,8 @@ def test_who_copied_is_known_or_has_its_reason(tmp_path: Path) -> None:
     ("at_once", "arrived", "result"),
     [
         (0, 0, "copied before return"),
-        (9, 0, "copied later"),
-        (BUFFER_BYTES, 0, "copied later"),
+        (9, 0, "late copy"),
+        (BUFFER_BYTES, 0, "late copy"),
         (0, 1, "in part by reference"),
         (BUFFER_BYTES, BUFFER_BYTES, "by reference"),
     ],

@@ -128,7 +128,7 @@ def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: 
 
 
 def test_tcp_refers_to_pages_whatever_the_device_can_do() -> None:
-    """Since 4.17 TCP always has GSO, and with it gathers (sk_setup_caps()): the packet is copied later."""
+    """Since 4.17 TCP always has GSO, and with it gathers (sk_setup_caps()): the packet is copied late."""
     full = derived("zero_copy", scatter_gather=False)
     assert home(full, "copy_in")["bytes"] == 0
     assert home(full, "pin")["bytes"] == home(full, "deferred")["bytes"] > 0

@@ -52,17 +52,17 @@ def known(impl: str = "zero_copy", **options: Any) -> Record:
 
 def test_each_copy_has_its_bytes_its_price_and_its_share() -> None:
     drawn = draw(typed_whole(known()))
-    assert priced(drawn, "deferred: late copy") == [
+    assert priced(drawn, "late copy") == [
         "3 GiB, 186.2 ns/KiB",
         "67.1 % of all CPU time, in softirq",
     ]
-    assert priced(drawn, "copy_out: copied to the program") == [
+    assert priced(drawn, "copy to the receiver") == [
         "3 GiB, 88.4 ns/KiB",
         "50.7 % of all CPU time",
     ]
-    assert priced(drawn, "completion: buffer is free again")[0] == "8.8 ns/KiB"  # two rows
+    assert priced(drawn, "completion notices")[0] == "8.8 ns/KiB"  # two rows
     assert any("local delivery over veth" in line for line in texts(drawn))
-    assert not any(line.startswith(("copy_in", "gather")) for line in texts(drawn))
+    assert not any(line.startswith(("copy into", "program's own memcpy")) for line in texts(drawn))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_is_not_known_is_not_a_number() -> None:
     record = known()
     for row in record["ledger"]:
         row |= {"ns_per_kib": None, "share": None}
-    assert priced(draw(typed_whole(record)), "deferred: late copy")[0] == "3 GiB, n/a ns/KiB"
+    assert priced(draw(typed_whole(record)), "late copy")[0] == "3 GiB, n/a ns/KiB"
 
 
 def test_a_watched_program_and_an_invalid_run_say_so() -> None:

@@ -318,7 +318,10 @@ def test_summary_without_a_valid_run_says_so() -> None:
 def test_the_picture_has_the_cipher_on_both_ways() -> None:
     said = report(derive(with_tls(raw_record("one_copy"))), explain=True)
     picture = said.partition("THE PATH OF A BYTE")[2].partition("WHAT THE ROWS MEAN")[0]
-    places = [picture.index(f"  {name}: ") for name in ("copy_in", "encrypt", "decrypt", "copy_out")]
+    places = [
+        picture.index(f"  {name}: ")
+        for name in ("into the kernel", "encryption", "decryption", "to the receiver")
+    ]
     assert places == sorted(places)
 
 

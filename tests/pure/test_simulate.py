@@ -451,14 +451,17 @@ def test_an_output_that_is_not_whole_is_not_used(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("width", [72, 100])
 def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
-    lines = [line.plain for line in simulated_lines(typed_simulated(simulated_record(seeds=(2,))), width)]
+    one = typed_simulated(simulated_record(seeds=(2,)))
+    lines = [line.plain for line in simulated_lines(one, width, explain=True)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
     assert "one_copy, SIMULATED: 1 KiB in 8 fields, veth (MTU 1500), 64 messages counted" in text
     assert "a copy of 1 KiB must read 16 lines and write 16" in text
     assert "a measurement of this or another machine" in text and "--seeds 3" in text
-    assert any(line.split()[:5] == ["copy_in", "sender", "process", "9", "1,024+1,024"] for line in lines)
+    assert any(line.split()[:5] == ["copy", "into", "the", "kernel", "sender"] for line in lines)
     assert "SIDE BY SIDE" not in text
+    # 16 lines read and 16 written by each of the two copies, and nothing else misses.
+    assert lines[-1].strip() == "one_copy: 32.0 L1D misses per KiB, 100 % of them in its copies"
     several = simulated_record(seeds=(2,))
     several["simulated"]["measurements"] *= 2
     beside = [line.plain.split() for line in simulated_lines(typed_simulated(several), 100)]

@@ -255,7 +255,7 @@ def test_a_record_has_the_same_shape_in_either_tier(impl: str) -> None:
         assert rows[0] == rows[1]
         assert len({frozenset(row) for full in (one, other) for row in full[name]}) == 1
     columns = [account_lines(typed_whole(full), 400, verbose=True)[2].plain.split() for full in (one, other)]
-    assert columns[0] == columns[1] and columns[0][0] == "account"
+    assert columns[0] == columns[1] and columns[0][0] == "copy"
     # What is hooked is in the same units as what is sampled.
     numbers = {"bytes", "calls", "cpu_ns", "ns_per_kib", "share", "method", "ci", "reasons"}
     numbers |= {"cycles", "instructions", "l1d_misses", "llc_misses"}

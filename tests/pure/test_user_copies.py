@@ -207,7 +207,7 @@ def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_bal
     watch.render(typed_whole(made), verbose=True, console=console)
     shown = console.export_text()
     assert re.search(r"^sum +100.0 %", shown, re.MULTILINE)
-    assert "(gather, of which only bounds are known, is in user)" in " ".join(shown.split())
+    assert "(program's own memcpy, of which only bounds are known, is in user)" in " ".join(shown.split())
 
 
 def test_a_record_of_before_has_no_such_row() -> None:

@@ -98,7 +98,8 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
 
 def _render(record: Record, arguments: argparse.Namespace, console: Console) -> None:
     if "simulated" in record:
-        print_lines(simulated_lines(typed_simulated(record), report_width(console)), console)
+        width = report_width(console)
+        print_lines(simulated_lines(typed_simulated(record), width, explain=arguments.explain), console)
         return
     render = watch.render if "target" in record else terminal.render
     outcome.show(record, arguments, render, console)

@@ -47,7 +47,8 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
     kept = not args.json or keeping.write_json(made, args.json)
     if args.json != "-":
         console = make_console()
-        print_lines(simulated_lines(typed_simulated(made), report_width(console)), console)
+        lines = simulated_lines(typed_simulated(made), report_width(console), explain=args.explain)
+        print_lines(lines, console)
     return 0 if made["verdict"]["valid"] and kept else entry.FAILED
 
 

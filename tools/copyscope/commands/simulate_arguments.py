@@ -24,6 +24,7 @@ usage, 130 interrupted
 """
 COMMON = (
     *("--impl", "--size", "--threads", "--topology", "--cache", "--kernel", "--seeds", "--fast", "--json"),
+    "--explain",
     "--help-all",
 )
 

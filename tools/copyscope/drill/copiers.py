@@ -12,7 +12,7 @@ from copyscope.taxonomy.taxonomy import Taxonomy, is_glob
 # The accounts of a copy that is over when the call returns, and of one that comes later.
 COPYING: Mapping[str, tuple[str, ...]] = {
     "copied before return": ("copy_in", "encrypt", "silent"),
-    "copied later": ("deferred",),
+    "late copy": ("deferred",),
 }
 HOOKED_ACCOUNTS = ("copy_in", "encrypt", "deferred")
 COPIES_LATER = "skb_copy_ubufs"  # nothing else does
@@ -58,7 +58,7 @@ def find(stacks: Stacks, repeat: Callable[[], object], result: str, taxonomy: Ta
     seen = copies(stacks.read(), accounts, taxonomy)
     if seen:
         return most_frequent(seen, "hook")
-    if result == "copied later" and stacks.hooks(COPIES_LATER):
+    if result == "late copy" and stacks.hooks(COPIES_LATER):
         return None
     sends, until = 0, time.monotonic() + SAMPLED_S
     with stacks.timer(min(max(send_ns, PERIODS_NS[0]), PERIODS_NS[1])):

@@ -21,7 +21,7 @@ from copyscope.drill.ways import BUFFER_BYTES, WAYS, Notified, Way
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import TopologyError
 
-Result = Literal["by reference", "in part by reference", "copied before return", "copied later", "refused"]
+Result = Literal["by reference", "in part by reference", "copied before return", "late copy", "refused"]
 PATHS = ("lo", "veth", "unix", "tls")
 WARMING, TRIALS = 2, 5
 # What lies in the buffer when it is sent, and what it is rewritten with.
@@ -134,7 +134,7 @@ def judge(changed_at_once: int, changed: int) -> Result:
         return "by reference"
     if changed:
         return "in part by reference"
-    return "copied later" if changed_at_once else "copied before return"
+    return "late copy" if changed_at_once else "copied before return"
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _steps(run: Whole) -> dict[str, Step]:
     for account, words in WORDS.items():
         mine = [row for row in rows if row.account == account]
         if mine:
-            made[account] = Step(words.arrow, [words.title, _amount(mine), *_share(mine)])
+            made[account] = Step(words.arrow, [words.step, _amount(mine), *_share(mine)])
     return made
 
 
@@ -278,7 +278,7 @@ def _box(x: float, y: float, title: str, below: str) -> list[str]:
 
 def _lines(x: float, y: float, lines: Iterable[str], anchor: str) -> list[str]:
     """Lines below each other; those that name an account are bold."""
-    names = {words.title for words in WORDS.values()}
+    names = {words.step for words in WORDS.values()}
     return [
         text(x, y + LINE * number, line, "name" if line in names else "", anchor)
         for number, line in enumerate(lines)

@@ -9,8 +9,6 @@ class Words:
     """Of one account. `arrow`: how the path is drawn there; what is no copy is thin and dashed."""
 
     step: str
-    ledger: str
-    title: str
     arrow: Literal["copy", "late", "none"]
     caption: str
     in_a_line: str
@@ -21,52 +19,42 @@ class Words:
 WORDS = {
     "gather": Words(
         step="program's own memcpy",
-        ledger="the program's own memcpy",
-        title="gather: user memcpy",
         arrow="copy",
-        caption="COPY  gather: fields -> one buffer",
+        caption="COPY  program's own memcpy: fields -> one buffer",
         in_a_line="the program copies the fields of a message into one buffer, then sends it",
         meaning="The program itself copies the fields of a message into one buffer before it sends. Copy "
         "number one of a two-copy send; the kernel knows nothing of it. The program times it.",
     ),
     "copy_in": Words(
         step="copy into the kernel",
-        ledger="copy into the kernel",
-        title="copy_in: copied into the kernel",
         arrow="copy",
-        caption="COPY  copy_in: user -> socket buffer",
+        caption="COPY  into the kernel: user -> socket buffer",
         in_a_line="the send call copies the bytes from the program's memory into the kernel",
         meaning="The kernel copies the bytes from the program's memory into its own socket buffer, inside "
         "the send call. After it the program may reuse its buffer at once.",
     ),
     "pin": Words(
         step="page pinning",
-        ledger="pages pinned, no copy",
-        title="pin: no copy, the packet refers to the pages",
         arrow="none",
-        caption="no copy  pin: the packet refers to user pages",
+        caption="no copy  page pinning: the packet refers to user pages",
         in_a_line="no copy: the kernel holds the program's pages and sends from them",
         meaning="No copy: the kernel takes references on the program's pages and puts them into the packet. "
         "It must find and hold every page and keep account of them, and that is what this row costs.",
     ),
     "encrypt": Words(
         step="encryption",
-        ledger="the cipher: a copy that computes",
-        title="encrypt: the cipher's copy",
         arrow="copy",
-        caption="COPY  encrypt: the cipher writes into kernel pages",
+        caption="COPY  encryption: the cipher writes into kernel pages",
         in_a_line="kTLS: the cipher reads plaintext and writes ciphertext into kernel pages",
         meaning="kTLS: the cipher reads plaintext and writes ciphertext into pages of the kernel. It is the "
-        "copy of such a connection: whole records are read where the program has them (pin), parts of "
-        "one are copied first (copy_in). With an offload a network card does it, and this row is "
-        "empty.",
+        "copy of such a connection: whole records are read where the program has them (page pinning), "
+        "parts of one are copied first (copy into the kernel). With an offload a network card does it, and "
+        "this row is empty.",
     ),
     "deferred": Words(
         step="late copy",
-        ledger="late copy, after the send",
-        title="deferred: late copy",
         arrow="late",
-        caption="COPY  deferred: user pages -> kernel pages",
+        caption="COPY  late copy: user pages -> kernel pages",
         in_a_line="the copy that zero-copy avoided, made after all, later than the send call",
         meaning="The copy that zero-copy avoided, made after all: the packet is about to reach a receiver on "
         "the same machine, which could hold it for ever, so the kernel copies it into pages of its "
@@ -74,55 +62,45 @@ WORDS = {
     ),
     "silent": Words(
         step="hidden copy",
-        ledger="hidden copy, not reported",
-        title="silent: hidden copy",
         arrow="late",
-        caption="COPY  silent: packet -> another packet",
+        caption="COPY  hidden copy: packet -> another packet",
         in_a_line="a copy on the way of which zero-copy's completion notices say nothing",
         meaning="A copy that the completion flag does not tell: the kernel needed the packet in another form "
         "(for XDP, or in one piece) and copied it without saying so to the program.",
     ),
     "completion": Words(
         step="completion notices",
-        ledger="telling that pages are free",
-        title="completion: buffer is free again",
         arrow="none",
-        caption="no copy  completion: the buffer is free again",
+        caption="no copy  completion notices: the buffer is free again",
         in_a_line="the kernel tells the program which buffers it may use again",
         meaning="The price of knowing when a buffer is free again: the kernel drops its references and "
         "queues a notification, the program reads it from the socket's error queue.",
     ),
     "decrypt": Words(
         step="decryption",
-        ledger="the cipher, on the way back",
-        title="decrypt: the cipher's copy",
         arrow="copy",
-        caption="COPY  decrypt: the cipher writes what it has opened",
+        caption="COPY  decryption: the cipher writes what it has opened",
         in_a_line="kTLS: the cipher opens what arrived",
         meaning="kTLS: the cipher opens what arrived, into the receiver's memory where it can, else into "
-        "pages of the kernel that are copied out then (copy_out): with TLS 1.3 always, because only "
-        "the opened record says where it ends.",
+        "pages of the kernel that are copied out then (copy to the receiver): with TLS 1.3 always, because "
+        "only the opened record says where it ends.",
     ),
     "copy_out": Words(
         step="copy to the receiver",
-        ledger="copy to the receiver",
-        title="copy_out: copied to the program",
         arrow="copy",
-        caption="COPY  copy_out: socket buffer -> user",
+        caption="COPY  to the receiver: socket buffer -> user",
         in_a_line="the receive call copies the bytes from the kernel into a program's memory",
         meaning="The kernel copies the bytes from the socket buffer into the receiver's memory, inside the "
         "receive call. No send strategy can avoid it.",
     ),
     "mapped": Words(
         step="pages mapped",
-        ledger="pages mapped, no copy",
-        title="mapped: no copy, pages are mapped",
         arrow="none",
-        caption="no copy  mapped: pages of packets in the receiver's memory",
+        caption="no copy  pages mapped: pages of packets in the receiver's memory",
         in_a_line="no copy: pages of packets are mapped into the receiver's memory",
         meaning="No copy: TCP_ZEROCOPY_RECEIVE maps pages of packets into the receiver's memory, and takes "
         "away those of the call before; every processor that runs the program must forget the old "
-        "addresses. Only whole pages can be mapped, the rest is copied (copy_out).",
+        "addresses. Only whole pages can be mapped, the rest is copied (copy to the receiver).",
     ),
 }
 

@@ -35,11 +35,9 @@ def say(row: Row) -> str:
     by = "" if row.copied_by is None else f", by {copier(row.copied_by)}"
     if row.result == "copied before return":
         return row.result + by + told
-    if row.result == "copied later":
+    if row.result == "late copy":
         at_once = units.format_count(row.changed_at_once_bytes)
-        return (
-            f"copied later{by}: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
-        )
+        return f"late copy{by}: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
     changed, whole = units.format_count(row.changed_bytes), units.format_count(row.bytes)
     return f"{row.result}: {changed} of {whole} bytes changed{told}"
 

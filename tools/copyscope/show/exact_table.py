@@ -11,6 +11,7 @@ from copyscope.ledger.verdict import stopped_looks
 from copyscope.record.check import Whole
 from copyscope.record.derived import CopyRun, ExactRow
 from copyscope.record.instruments import Functions
+from copyscope.show.account_words import COPIES
 from copyscope.show.layout import Table, heading, labelled, wrap
 from copyscope.show.ledger_table import interval_per_kib, plain_reason, rate
 
@@ -42,7 +43,7 @@ def exact_lines(run: Whole, width: int) -> list[Text]:
     for row in sorted(rows, key=lambda row: (row.side != "sender", row.side, -row.self_ns)):
         per_kib = _per_kib(row)
         table.add(
-            *(row.category, row.side, row.context),
+            *(COPIES.get(row.category, row.category), row.side, row.context),
             units.format_count(row.calls),
             units.format_bytes(row.bytes) if row.bytes else "-",
             None if row.cpu_ns is None else units.format_ns(row.cpu_ns),
@@ -109,7 +110,7 @@ def _own_work(exact: Sequence[ExactRow], functions: Functions) -> Iterator[str]:
 
 
 def life_lines(run: Whole, width: int) -> list[Text]:
-    """Whose memory the deferred copies copied, who ran them, when the notice came; nothing without hooks."""
+    """Whose memory the late copies copied, who ran them, when the notice came; nothing without hooks."""
     life = run.derived.zerocopy_life
     if life is None:
         return []
@@ -118,7 +119,7 @@ def life_lines(run: Whole, width: int) -> list[Text]:
         owner = "memory of unknown owner" if owned.owner_side is None else f"{_of(owned.owner_side)} memory"
         runs = ", ".join(f"{units.format_count(one.calls)} {_runner(one)}" for one in owned.runs)
         text = f"{units.format_count(owned.calls)} copies of {owner}, {units.format_bytes(owned.bytes)}"
-        lines += labelled("deferred", f"{text}; run by: {runs}", width)
+        lines += labelled("late copies", f"{text}; run by: {runs}", width)
     for notified in life.notified:
         text = f"{_of(notified.side)} sends: notified p50 {_when(notified.p50_ns)}, "
         text += f"p99 {_when(notified.p99_ns)}"

@@ -9,7 +9,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.ledger.rows import CONTEXTS
 from copyscope.record.check import Whole
-from copyscope.show.account_words import WORDS
+from copyscope.show.account_words import COPIES, WORDS, WORK
 from copyscope.show.layout import heading, wrap
 from copyscope.show.ledger_table import deciding_symbols, occurring
 from copyscope.taxonomy.taxonomy import ACCOUNTS
@@ -124,11 +124,11 @@ def explain_lines(run: Whole, width: int) -> list[Text]:
             contexts = [name for name in CONTEXTS if any(row.context == name for row in here)]
             places = "; ".join(WHERE_MEANING[name] for name in contexts)
             text = f"{WORDS[account].meaning} Ran {places}.{_doers(run, account)}"
-            lines += entry(account, text, width)
+            lines += entry(COPIES[account], text, width)
     stages = {row.stage for row in run.derived.stages if row.samples or row.cpu_ns}
     for stage, meaning in STAGE_MEANING.items():
         if stage in stages:
-            lines += entry(stage, meaning + _doers(run, stage), width)
+            lines += entry(WORK[stage], meaning + _doers(run, stage), width)
     for name, meaning in LINE_MEANING.items():
         lines += entry(name, meaning, width)
     return lines

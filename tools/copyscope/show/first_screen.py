@@ -19,7 +19,7 @@ from copyscope.show.advice import advice_lines
 from copyscope.show.console import has_screen, print_lines
 from copyscope.show.evidence import in_order
 from copyscope.show.layout import wrap
-from copyscope.show.path_table import path_lines
+from copyscope.show.path_table import SMALL_SHARE, path_lines
 from copyscope.show.processors import processor_lines
 
 # What a terminal that says nothing is thought to have.
@@ -109,8 +109,15 @@ def _facts(run: Whole, width: int) -> list[Text]:
     lines: list[Text] = []
     portrait, limit = run.derived.portrait, run.derived.verdict.limit
     if portrait is not None:
-        sides = {"sends": portrait.send, "receives": portrait.receive}
-        said = [_way(verb, one, run.raw.run.measured_s) for verb, one in sides.items() if one is not None]
+        ways = {"sends": portrait.send, "receives": portrait.receive}
+        known = {verb: one for verb, one in ways.items() if one is not None}
+        moved = sum(one.bytes for one in known.values())
+        # Requests of a few bytes are not what is asked about.
+        said = [
+            _way(verb, one, run.raw.run.measured_s)
+            for verb, one in known.items()
+            if one.bytes >= SMALL_SHARE * moved
+        ]
         lines += wrap("; ".join(said), width, indent=2) if said else []
     if limit.who != "unknown":
         lines += wrap(f"bottleneck: {limit.who} ({limit.evidence.rpartition('; ')[2]})", width, indent=2)

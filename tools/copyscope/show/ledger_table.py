@@ -15,7 +15,7 @@ from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.sections import Interval
-from copyscope.show.account_words import WORDS
+from copyscope.show.account_words import COPIES, called
 from copyscope.show.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 from copyscope.taxonomy.misses import MISSES, in_full
@@ -57,7 +57,7 @@ def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     behind = ["95 % interval", *(["samples"] if verbose else [])]
     titles += ["L1D miss/KiB", *behind, "LLC miss/KiB", *behind, "CPU time"]
     titles += ["samples", "bytes by"] if verbose else []
-    table = Table(("account", "side", "where"), *titles, words=("method", "bytes by"))
+    table = Table(("copy", "side", "where"), *titles, words=("method", "bytes by"))
     per_kib = kib_factor(run)
     counted = {COUNTED_ON + " ".join((row.account, row.side, row.context)) for row in rows}
     if few := too_few(run):
@@ -65,14 +65,11 @@ def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     for row in rows:
         table.add(*_account_cells(row, per_kib, counted, verbose=verbose))
     lines += table.lines(width)
-    shown = dict.fromkeys(row.account for row in rows)
-    words = "; ".join(f"{name} = {WORDS[name].ledger}" for name in shown)
-    lines += wrap(words, width, indent=2, style="dim") if words else []
     lines += _unknown_lines(rows, counted, width, verbose=verbose, events=not says_no_pmu(run))
     for column in MISSES:
         if any(getattr(row, column) is not None for row in rows):
             lines += wrap(in_full(run.raw.machine, column), width, indent=2, style="dim")
-    absent = [name for name in ACCOUNTS if name not in {row.account for row in rows}]
+    absent = [COPIES[name] for name in ACCOUNTS if name not in {row.account for row in rows}]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
@@ -171,7 +168,7 @@ def _account_cells(
     calls = None if row.calls is None else about + units.format_count(row.calls)
     # What was counted for the account on another row that is shown is a ditto mark.
     cells = [
-        *(row.account, row.side, row.context),
+        *(called(row.account, watched=row.side == "target"), row.side, row.context),
         units.format_tenths(row.ns_per_kib),
         interval_per_kib(row.ci, per_kib),
         units.format_percent(row.share),
@@ -227,7 +224,7 @@ def _unknown_lines(
     where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
     for key, title in titles.items():
         unknown = [row for row in rows if getattr(row, key) is None and row.reasons.get(key) not in counted]
-        by_reason = gathered((plain_reason(row.reasons.get(key, "")), row.account) for row in unknown)
+        by_reason = gathered((plain_reason(row.reasons.get(key, "")), COPIES[row.account]) for row in unknown)
         if sum(map(len, by_reason.values())) == len(rows) > 0:
             where[max(by_reason, key=lambda reason: len(by_reason[reason])), ""].append(title)
         else:

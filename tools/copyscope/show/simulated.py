@@ -6,7 +6,10 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import visible
+from copyscope.grouping import grouped
 from copyscope.record.simulated import Measurement, Row, Simulated
+from copyscope.show.account_words import COPIES, WORDS, WORK
+from copyscope.show.explain import entry
 from copyscope.show.layout import Table, heading, labelled, wrap
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
 
@@ -18,17 +21,53 @@ LEAST_PER_KIB = 0.05
 SMALL_SHARE = 0.02
 
 
-def simulated_lines(section: Simulated, width: int) -> list[Text]:
-    """The whole report of a simulation."""
+def simulated_lines(section: Simulated, width: int, *, explain: bool = False) -> list[Text]:
+    """What each copy moves and misses, and at last what follows from it.
+
+    `explain`: also all other work, what the columns are, and what a model cannot say.
+    """
     lines: list[Text] = []
     for one in section.measurements:
-        lines += [*([Text()] if lines else []), *_measurement_lines(one, section, width)]
+        lines += [*([Text()] if lines else []), *_measurement_lines(one, section, width, explain=explain)]
     if len(section.measurements) > 1:
         lines += _side_by_side(section.measurements, width)
-    return [*lines, Text(), *_about_lines(section, width)]
+    lines += [Text(), *_about_lines(section, width)]
+    lines += _explained(section, width) if explain else []
+    return [*lines, *wrap(conclusion(section), width, indent=2, style="bold")]
 
 
-def _measurement_lines(one: Measurement, section: Simulated, width: int) -> list[Text]:
+def conclusion(section: Simulated) -> str:
+    """Who misses least, or of one what its copies have of all misses; what is broken comes before that."""
+    broken = sum(not check.holds for one in section.measurements for check in one.checks)
+    opening = f"{units.counted(broken, 'check')} DOES NOT HOLD; " if broken == 1 else ""
+    opening = f"{broken} checks DO NOT HOLD; " if broken > 1 else opening
+    if len(section.measurements) == 1:
+        (one,) = section.measurements
+        missed = _missed(one.sides)
+        part = f", {_missed(_copies(one)) / missed * 100:.0f} % of them in its copies" if missed else ""
+        return f"{opening}{_named(one)}: {missed:,.1f} L1D misses per KiB{part}"
+    sizes = grouped(section.measurements, lambda one: one.size_bytes or 0)
+    ranked = []
+    for size_bytes, some in sizes.items():
+        some.sort(key=lambda one: _missed(one.sides))
+        named = ", ".join(f"{_named(one)} {_missed(one.sides):,.1f}" for one in some)
+        ranked.append(f"{units.format_bytes(size_bytes)}: {named}")
+    return f"{opening}L1D misses per KiB, the fewest first: {'; '.join(ranked)}"
+
+
+def _named(one: Measurement) -> str:
+    return str(visible(" ".join(one.command))) if one.command else str(one.impl)
+
+
+def _missed(rows: Iterable[Row]) -> float:
+    return _total(rows, "l1d_load_misses", "l1d_store_misses")
+
+
+def _copies(one: Measurement) -> list[Row]:
+    return [row for row in one.rows if _is_copy(row)]
+
+
+def _measurement_lines(one: Measurement, section: Simulated, width: int, *, explain: bool) -> list[Text]:
     path, command = section.path, one.command
     parts = [path.kind + ("" if path.mtu_bytes is None else f" (MTU {path.mtu_bytes})")]
     if command:
@@ -51,8 +90,10 @@ def _measurement_lines(one: Measurement, section: Simulated, width: int) -> list
     accounts = [row for row in one.rows if row.kind == "account"]
     accounts = [row for row in accounts if _total([row], "read_lines", "written_lines") >= LEAST_PER_KIB]
     lines += _account_table(accounts).lines(width) if accounts else wrap("no copy was seen", width)
-    lines += heading("ALL WORK", "modelled; per KiB delivered; reads and writes together", width)
-    return lines + _stage_table(one).lines(width)
+    if explain:
+        lines += heading("ALL WORK", "modelled; per KiB delivered; reads and writes together", width)
+        lines += _stage_table(one).lines(width)
+    return lines
 
 
 def _side_by_side(measurements: Sequence[Measurement], width: int) -> list[Text]:
@@ -62,13 +103,12 @@ def _side_by_side(measurements: Sequence[Measurement], width: int) -> list[Text]
     table = Table(("strategy", "size"), "instr", *misses, numbers=("size",))
     for one in measurements:
         sides = {row.side: row for row in one.sides}
-        copies = [row for row in one.rows if _is_copy(row)]
         table.add(
             one.impl,
             units.format_bytes(one.size_bytes),
             f"{_total(one.sides, 'instructions'):,.0f}",
             *_misses(one.sides),
-            *_misses(copies),
+            *_misses(_copies(one)),
             *_misses([sides["sender"]] if "sender" in sides else []),
         )
     return lines + table.lines(width)
@@ -82,10 +122,10 @@ def _misses(rows: Sequence[Row]) -> list[str | None]:
 
 def _account_table(rows: Iterable[Row]) -> Table:
     titles = ("instr", "bytes", "lines", *MISSES, "remote", "dTLB")
-    table = Table(("account", "side", "where"), *titles, optional=("dTLB",))
+    table = Table(("copy", "side", "where"), *titles, optional=("dTLB",))
     for row in rows:
         table.add(
-            *(row.category, row.side, row.context),
+            *(COPIES[row.category], row.side, row.context),
             f"{row.instructions_per_kib:,.0f}",
             _pair(row, "read_bytes", "written_bytes", digits=0),
             _pair(row, "read_lines", "written_lines"),
@@ -106,7 +146,7 @@ def _stage_table(one: Measurement) -> Table:
             if side == "other" or _is_small(found, whole):
                 small += found
             else:
-                table.add(name, side, *_cells(found))
+                table.add(WORK.get(name, name), side, *_cells(found))
         if small and side != "other":
             table.add("smaller ones", side, *_cells(small))
         table.add("sum", side, *_cells([whole]), strong=True)
@@ -148,7 +188,7 @@ def _number(value: float) -> str:
 
 def _about_lines(section: Simulated, width: int) -> list[Text]:
     """What the numbers are of, and what they are not."""
-    model, cpu, seeds = section.model, section.cpu, section.seeds
+    model = section.model
     levels = [
         f"{title} {units.format_bytes(size)} in {getattr(model, f'{key}_ways')} ways"
         for title, key in LEVELS
@@ -162,17 +202,37 @@ def _about_lines(section: Simulated, width: int) -> list[Text]:
         *([f"DDIO {ddio}"] if (ddio := model.ddio) != "unseen" else []),
         f"{model.vcpus} CPUs",
     ]
+    lines = labelled("model", f"{model.name}: {', '.join(modelled)}; {model.source}", width)
+    lines += labelled("spread", _spread(section), width)
+    said = "a model, no measurement: it has no time, no cycles, no overlap of misses (--explain says more)"
+    return lines + labelled("it is", said, width)
+
+
+# What is in a table, where it is not a word of the field.
+MEANING = {
+    "instr": "Instructions, of the kernel and of the program, in user mode and in softirqs.",
+    "lines": "Cache lines that were read and written: a line that is touched twice is counted twice.",
+    "misses": "Lines that this level did not have, of loads and stores: L1D asks L2, L2 LLC, LLC memory.",
+    "remote": "Lines that the other CPU had written to last.",
+    "dTLB": "Addresses that the first level of the TLB did not have.",
+}
+
+
+def _explained(section: Simulated, width: int) -> list[Text]:
+    """The copies of this simulation, the columns, the guest, and what a model cannot say."""
+    shown = dict.fromkeys(row.category for one in section.measurements for row in _copies(one))
+    lines = heading("WHAT IT MEANS", "", width)
+    for name, text in (*((COPIES[account], WORDS[account].meaning) for account in shown), *MEANING.items()):
+        lines += entry(name, text, width)
+    cpu, seeds = section.cpu, section.seeds
     guest = [
         f"QEMU {section.qemu.version} -cpu {cpu.model}",
         f"fast strings: {', '.join(cpu.flags) or 'none'}",
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
         "the same seeds give the same bits" if section.exact else "--fast: no two runs are alike",
-        f"digest {section.digest}",
         f"{section.wall_s:.0f} s",
     ]
-    lines = labelled("model", f"{model.name}: {', '.join(modelled)}; {model.source}", width)
     lines += labelled("guest", ", ".join(guest), width)
-    lines += labelled("spread", _spread(section), width)
     lines += labelled(
         "what it is",
         "every instruction of the guest's kernel and programs, and every line that they read or write,"

@@ -9,6 +9,7 @@ from copyscope import units
 from copyscope.ledger.attribution import SIDES
 from copyscope.record.check import Whole
 from copyscope.record.derived import Elsewhere, StageRow
+from copyscope.show.account_words import COPIES, WORK
 from copyscope.show.layout import Table, heading, wrap
 from copyscope.show.ledger_table import (
     Row,
@@ -22,7 +23,7 @@ from copyscope.show.ledger_table import (
 )
 
 BAR_WIDTH = 10
-LEDGER_ROW = "copy ledger"  # the rows of the table above, in one
+LEDGER_ROW = "copies"  # the rows of the table above, in one
 
 
 class Sums(NamedTuple):
@@ -66,7 +67,7 @@ def _balance_table(run: Whole, totals: Mapping[str, Mapping[str, Sums]]) -> Tabl
     table = Table(("stage",), *titles, words=("",), optional=("",))
     longest = max(sums.share or 0 for side in processes(run) for sums in totals[side].values())
     for stage in _stage_order(totals):
-        cells: list[str | None] = [stage]
+        cells: list[str | None] = [WORK.get(stage, stage)]
         for side in processes(run):
             sums = totals[side].get(stage)
             cells += ["-", "-", "-", ""] if sums is None else _cells(sums, price, longest)
@@ -136,7 +137,7 @@ def _side_lines(run: Whole, totals: Mapping[str, Mapping[str, Sums]], width: int
             continue
         added = units.format_ns(_added(totals[side].values()).cpu_ns)
         text = f"{side}: rows add up to {added} of {units.format_ns(values.cpu_ns)} CPU time"
-        bounded = [row.account for row in run.derived.ledger if row.side == side and _is_bounded(row)]
+        bounded = [COPIES[row.account] for row in run.derived.ledger if row.side == side and _is_bounded(row)]
         if bounded:
             text += f" ({', '.join(bounded)}, of which only bounds are known, is in user)"
         if values.samples:
@@ -174,7 +175,7 @@ def _stage_detail_lines(run: Whole, width: int) -> list[Text]:
     order = sorted(run.derived.stages, key=lambda row: (position(SIDES, row.side), -(row.share or 0)))
     for row in order:
         table.add(
-            *(row.stage, row.side, row.context),
+            *(WORK.get(row.stage, row.stage), row.side, row.context),
             None if row.cpu_ns is None else units.format_ns(row.cpu_ns),
             units.format_tenths(row.ns_per_kib),
             interval_per_kib(row.ci, per_kib),
@@ -187,7 +188,7 @@ def _stage_detail_lines(run: Whole, width: int) -> list[Text]:
 
 def _symbol_lines(run: Whole, width: int) -> list[Text]:
     """The unattributed samples by leaf symbol: what a taxonomy rule is still missing for."""
-    lines = heading("UNATTRIBUTED", "by the kernel function that was running", width)
+    lines = heading("NOT EXPLAINED", "by the kernel function that was running", width)
     table = Table(("symbol",), "side", "where", "samples", words=("side", "where"))
     samples = [row for row in time_samples(run) if row.category == "unattributed"]
     for row in sorted(samples, key=lambda row: (-row.samples, row.symbol)):

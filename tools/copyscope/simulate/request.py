@@ -20,18 +20,18 @@ SEED_MAX = (1 << 31) - 1
 TAKEN = frozenset((
     "simulate", "cache", "kernel", "seeds", "fast", "seed", "impl", "size", "fields", "messages", "receiver",
     "threads", "buffer", "align", "pages", "working_set", "touch", "time_every", "topology", "mtu", "tso",
-    "gso", "gro", "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "quiet",
+    "gso", "gro", "nodelay", "congestion", "sndbuf", "rcvbuf", "json", "explain", "quiet",
 ))
 # fmt: on
 # Those that say how a run is measured: a simulated machine beside it has no use for them.
 # fmt: off
 OF_MEASURING = (
     "duration", "messages", "instruments", "attach", "frequency", "gate", "count", "copy_in", "warmup",
-    "repeat", "seed", "out", "stacks", "explain", "verbose", "keep", "verify", "placement", "sender_cpus",
+    "repeat", "seed", "out", "stacks", "verbose", "keep", "verify", "placement", "sender_cpus",
     "receiver_cpus",
 )
 # fmt: on
-OF_COMMAND = frozenset(("simulate", "cache", "kernel", "seeds", "fast", "seed", "json", "quiet"))
+OF_COMMAND = frozenset(("simulate", "cache", "kernel", "seeds", "fast", "seed", "json", "explain", "quiet"))
 
 
 @dataclass(frozen=True)

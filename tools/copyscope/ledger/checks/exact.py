@@ -171,9 +171,9 @@ def _own_zerocopy(raw: Measured, functions: Functions) -> list[Identity]:
 def _program_zerocopy(
     raw: Measured, functions: Functions, zerocopy_bytes: int, sending: int
 ) -> list[Identity]:
-    """Whose memory was copied later, and which sends the kernel gave back, against the error queues."""
+    """Whose memory was copied late, and which sends the kernel gave back, against the error queues."""
     segments, sent = select(raw.run.segments, PHASE), sends_of(raw, PHASE)
-    owned = "functions_owner", "deferred copies of the target's memory = bytes of sends reported copied"
+    owned = "functions_owner", "late copies of the target's memory = bytes of sends reported copied"
     ended = "functions_completions", "sends in the kernel's notifications = completions in the error queues"
     reason = None
     if functions.owners is None:
@@ -204,7 +204,7 @@ def _why_none(hooks: Iterable[Hook]) -> str:
 
 
 def _kernel_zerocopy(functions: Functions, side: str) -> tuple[int, int]:
-    """(bytes of a side's memory that were copied later, its sends that were given back)."""
+    """(bytes of a side's memory that were copied late, its sends that were given back)."""
     owned = added([row for row in functions.owners or [] if row.owner_side == side], "bytes")
     ended = [row for row in functions.completions or [] if row.side == side]
     return owned, added(ended, "copied") + added(ended, "zerocopied")
