@@ -14,6 +14,7 @@ from copyscope.commands import report
 from copyscope.exports import FORMATS
 from copyscope.judge import advice
 from copyscope.ledger.derive import derive
+from copyscope.record.check import typed_whole
 
 SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
 # Wider than the screen and without a bar of its own to scroll with: what is cut.
@@ -53,7 +54,7 @@ def test_the_report(page: str, width: int, dark: bool) -> None:
 @pytest.mark.parametrize("kind", ["run", "watched"])
 def test_the_page_of_a_run(kind: str, width: int, dark: bool, tmp_path: Path) -> None:
     file = tmp_path / "run.html"
-    file.write_bytes(FORMATS["html"].make(runs()[kind]))
+    file.write_bytes(FORMATS["html"].make(typed_whole(runs()[kind])))
     found = look(file.as_uri(), width=width, dark=dark, axe=True, ask=CUT, name=f"{kind}-{width}")
     assert (found["messages"], found["findings"]) == ([], [])
     assert found["said"] <= 0

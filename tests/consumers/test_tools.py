@@ -17,6 +17,7 @@ import made
 import pytest
 from browser import MODULES, PLACE, look
 from copyscope.exports import FORMATS
+from copyscope.record.check import typed_whole
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")
@@ -38,7 +39,7 @@ def run(*argv: str | Path, stdin: bytes = b"") -> str:
 @pytest.mark.skipif(not Path(PPROF).exists(), reason="no pprof: make deps-consumers (with Go)")
 def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(FORMATS["pprof"].make(record))
+    file.write_bytes(FORMATS["pprof"].make(typed_whole(record)))
     copy_in = made.row(record, "copy_in")
     top = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", file)
     (flat,) = re.findall(r"^ *([\d.]+)ns .* _copy_from_iter$", top, re.MULTILINE)
@@ -52,7 +53,7 @@ def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
 def test_promtool(record: dict[str, Any], tmp_path: Path) -> None:
     """Prometheus' own parser of OpenMetrics; it wants to know of when each sample is."""
-    text = FORMATS["openmetrics"].make(record).decode()
+    text = FORMATS["openmetrics"].make(typed_whole(record)).decode()
     dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text, flags=re.MULTILINE)
     (tmp_path / "run.om").write_text(dated)
     run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "run.om", tmp_path / "data")
@@ -73,10 +74,10 @@ def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
         duckdb = importlib.import_module("duckdb")
     finally:
         sys.path.remove(str(place))
-    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(record).decode())))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(typed_whole(record)).decode())))
     for name in ("parquet", "csv"):
         file = tmp_path / f"run.{name}"
-        file.write_bytes(FORMATS[name].make(record))
+        file.write_bytes(FORMATS[name].make(typed_whole(record)))
         asked = f"SELECT count(*), sum(cpu_ns), sum(bytes), count(cycles) FROM '{file}'"
         (found,) = duckdb.sql(asked).fetchall()
         whole = sum(int(one["cpu_ns"]) for one in lines if one["cpu_ns"])
@@ -86,7 +87,7 @@ def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
 
 def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(FORMATS["flamegraph"].make(record))
+    file.write_bytes(FORMATS["flamegraph"].make(typed_whole(record)))
     ask = """
     [document.querySelector('#said').textContent, document.querySelectorAll('.m').length,
      [...document.querySelectorAll('.f')].filter(one => one.style.display).length]
@@ -100,7 +101,7 @@ def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> Non
 
 def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(FORMATS["flamegraph"].make(record))
+    file.write_bytes(FORMATS["flamegraph"].make(typed_whole(record)))
     ask = """
     (() => {
       const frame = name => document.querySelector(`[data-n="${name}"]`);
@@ -117,7 +118,7 @@ def test_speedscope(record: dict[str, Any], name: str, file: str, tmp_path: Path
     if not SPEEDSCOPE.is_dir():
         pytest.skip("no speedscope: make deps-consumers")
     shutil.copytree(SPEEDSCOPE, tmp_path / "speedscope")
-    data = base64.b64encode(FORMATS[name].make(record)).decode()
+    data = base64.b64encode(FORMATS[name].make(typed_whole(record))).decode()
     (tmp_path / "run.js").write_text(f"speedscope.loadFileFromBase64('{file}', '{data}')")
     url = (tmp_path / "speedscope" / "index.html").as_uri() + f"#localProfilePath={tmp_path / 'run.js'}"
     ready = f"document.body.innerText.includes('{file}') && document.querySelector('canvas')"

@@ -23,6 +23,7 @@ from copyscope.exports import FORMATS, page
 from copyscope.exports.costs import costs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.check import typed_whole
 from copyscope.taxonomy.samples import to_record, to_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -100,25 +101,27 @@ def test_stacks_add_up_to_the_samples_and_the_idle_loop_is_in_none(record: Recor
 
 def test_costs_are_the_rows_of_the_ledger(record: Record) -> None:
     found: dict[tuple[str, str, str], int] = defaultdict(int)
-    for cost in costs(record):
+    for cost in costs(typed_whole(record)):
         found[cost.side, cost.where, cost.account] += cost.ns
     expected = ledger_ns(record)
     assert {key for key, ns in found.items() if ns} == set(expected)
     assert all(abs(found[key] - ns) <= len(STACKS) for key, ns in expected.items())
     moved = {row["account"]: row["bytes"] for row in record["ledger"] if row["bytes"]}
-    assert {cost.account: cost.bytes for cost in costs(record) if cost.bytes} == moved
-    assert all(cost.frames == (f"[{cost.account}]",) for cost in costs(record) if cost.bytes)
+    assert {cost.account: cost.bytes for cost in costs(typed_whole(record)) if cost.bytes} == moved
+    assert all(cost.frames == (f"[{cost.account}]",) for cost in costs(typed_whole(record)) if cost.bytes)
 
 
 def test_folded_is_stacks_and_nanoseconds(record: Record) -> None:
-    lines = dict(line.rsplit(" ", 1) for line in FORMATS["folded"].make(record).decode().splitlines())
+    lines = dict(
+        line.rsplit(" ", 1) for line in FORMATS["folded"].make(typed_whole(record)).decode().splitlines()
+    )
     stack = "sender;do_syscall_64;tcp_sendmsg;tcp_sendmsg_locked;_copy_from_iter"
     copy_in = next(row for row in record["ledger"] if row["account"] == "copy_in")
     assert int(lines[stack]) == round(copy_in["cpu_ns"] * 30 / 40)
 
 
 def test_pprof_has_two_values_and_labels(record: Record) -> None:
-    found = list(fields(gzip.decompress(FORMATS["pprof"].make(record))))
+    found = list(fields(gzip.decompress(FORMATS["pprof"].make(typed_whole(record)))))
     strings = [value.decode() for field, value in found if field == 6]
     assert strings[0] == ""
     kinds = [{key: strings[at] for key, at in fields(value)} for field, value in found if field == 1]
@@ -150,7 +153,7 @@ def test_pprof_has_two_values_and_labels(record: Record) -> None:
 @pytest.mark.skipif(PPROF is None, reason="no pprof here: go build -o pprof cmd/pprof, and name it in PPROF")
 def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(FORMATS["pprof"].make(record))
+    file.write_bytes(FORMATS["pprof"].make(typed_whole(record)))
     argv = [str(PPROF), "-top", "-sample_index=cpu", str(file)]
     done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20)
     assert re.search(r"_copy_from_iter$", done.stdout, re.MULTILINE)
@@ -158,7 +161,7 @@ def test_pprof_reads_it(record: Record, tmp_path: Path) -> None:
 
 def test_openmetrics_is_its_grammar(record: Record) -> None:
     """OpenMetrics 1.0: the ABNF of a line; families in one piece."""
-    text = FORMATS["openmetrics"].make(record).decode()
+    text = FORMATS["openmetrics"].make(typed_whole(record)).decode()
     assert text.endswith("# EOF\n") and text.count("# EOF") == 1
     sample = re.compile(r'([a-z_]+)\{([a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\} [0-9.e+-]+')
     seen: list[str] = []
@@ -180,7 +183,7 @@ def test_openmetrics_is_its_grammar(record: Record) -> None:
 
 
 def test_tables_have_every_row(record: Record) -> None:
-    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(record).decode())))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(typed_whole(record)).decode())))
     assert len(lines) == len(record["ledger"]) + len(record["stages"])
     row = next(one for one in record["ledger"] if one["account"] == "copy_in")
     line = next(one for one in lines if one["name"] == "copy_in")
@@ -188,7 +191,7 @@ def test_tables_have_every_row(record: Record) -> None:
 
 
 def test_a_flame_graph_is_as_wide_as_its_time(record: Record) -> None:
-    root = ET.fromstring(FORMATS["flamegraph"].make(record))
+    root = ET.fromstring(FORMATS["flamegraph"].make(typed_whole(record)))
     name = "{http://www.w3.org/2000/svg}"
     widths: dict[str, float] = defaultdict(float)
     for box in root.iter(f"{name}g"):
@@ -207,7 +210,7 @@ def test_every_record_can_be_exported(kind: str) -> None:
         raw["samples"] = []
     record = derive(raw)
     for name, chosen in FORMATS.items():
-        assert chosen.make(record) or (kind, name) == ("nothing sampled", "folded")
+        assert chosen.make(typed_whole(record)) or (kind, name) == ("nothing sampled", "folded")
 
 
 def test_without_pyarrow_the_next_step_is_said(
@@ -225,9 +228,9 @@ def test_show_writes_an_export(
     file = tmp_path / "run.json"
     store.write(record, file)
     assert show.main([str(file), "--export", "csv"]) == 0
-    assert capsysbinary.readouterr().out == FORMATS["csv"].make(record)
+    assert capsysbinary.readouterr().out == FORMATS["csv"].make(typed_whole(record))
     assert show.main([str(file), "--export", "pprof", "--out", str(tmp_path / "x.pb.gz")]) == 0
-    assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"].make(record)
+    assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"].make(typed_whole(record))
     store.write({key: value for key, value in record.items() if key != "stacks"}, file)
     assert show.main([str(file), "--export", "folded"]) == 0
     assert b"no stacks in this record" in capsysbinary.readouterr().err
@@ -241,7 +244,7 @@ def test_the_page_of_a_watched_program_has_the_shares_of_its_screen() -> None:
     record["stages"].append(
         {**record["stages"][0], "side": "other", "stage": "tcp_ip", "context": "softirq", "cpu_ns": 10**9}
     )
-    said = " ".join(re.sub("<[^>]*>", " ", page.write(record).decode()).split())
+    said = " ".join(re.sub("<[^>]*>", " ", page.write(typed_whole(record)).decode()).split())
     drawn = said.partition("The path of a byte In all")[2].partition("Ledger")[0]
     shares = [float(one) for one in re.findall(r"([0-9.]+)%", drawn)]
     assert sum(shares) == pytest.approx(100, abs=1) and "TCP/IP (other tasks, softirq)" in drawn

@@ -9,6 +9,7 @@ from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.exports.lines_drawing import LINE_PX, draw
 from copyscope.record import store
+from copyscope.record.check import typed_boot
 from test_modelled import KIB, ONE, TWO, ZERO, boot
 
 pytestmark = pytest.mark.timeout(20)
@@ -28,7 +29,9 @@ def bars(drawn: str) -> list[tuple[str, float]]:
 
 
 def test_each_copy_has_its_lines_and_they_have_their_level() -> None:
-    drawn = draw(boot({("two_copy", KIB): TWO, ("zero_copy", KIB): ZERO, ("one_copy", 64 * KIB): ONE}), KIB)
+    drawn = draw(
+        typed_boot(boot({("two_copy", KIB): TWO, ("zero_copy", KIB): ZERO, ("one_copy", 64 * KIB): ONE})), KIB
+    )
     said = texts(drawn)
     # 32 lines and a tenth for the seed are not in L1D; 16 of them not in L2 either.
     assert [said[said.index(name) + 1] for name in ("gather", "copy_in", "copy_out", "late copy")] == [
@@ -49,7 +52,7 @@ def test_an_invalid_boot_says_so_and_foreign_names_are_text() -> None:
     record = boot({("one_copy", KIB): ONE})
     record["verdict"] = {"valid": False, "reasons": ["bytes"]}
     record["simulated"]["measurements"][0]["impl"] = "<script>alert(1)</script>\x1b[2J"
-    drawn = draw(record, KIB)
+    drawn = draw(typed_boot(record), KIB)
     assert "INVALID BOOT: do not use its figures" in texts(drawn)
     assert "<script>" not in drawn and "\x1b" not in drawn
 
@@ -58,9 +61,9 @@ def test_the_size_is_chosen_or_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     record = boot({("one_copy", KIB): ONE, ("one_copy", 64 * KIB): ONE, ("one_copy", 1 << 20): ONE})
     store.write(record, tmp_path / "run.json")
     assert command.main([str(tmp_path / "run.json")]) == 0
-    assert capsys.readouterr().out == draw(record, 64 * KIB)
+    assert capsys.readouterr().out == draw(typed_boot(record), 64 * KIB)
     assert command.main([str(tmp_path / "run.json"), "--size", "1M"]) == 0
-    assert capsys.readouterr().out == draw(record, 1 << 20)
+    assert capsys.readouterr().out == draw(typed_boot(record), 1 << 20)
     assert command.main([str(tmp_path / "run.json"), "--size", "4K"]) == 2
     assert "--size: 4K: not in this record: it has 1 KiB, 64 KiB, 1 MiB" in capsys.readouterr().err
 
@@ -70,4 +73,4 @@ def test_the_drawing_in_the_docs_is_that_of_a_boot_that_came_with_the_tree() -> 
     wanted = {"topology": "veth", "cache": "generic", "working_set": 4}
     records = [one for one in kept(paths.RESULTS / "vm" / "simulated") if one["run"]["repeat"] == 0]
     (record,) = [record for record in records if record["run"]["factors"] == wanted]
-    assert (paths.ROOT / "docs" / "lines.svg").read_text() == draw(record, 64 * KIB)
+    assert (paths.ROOT / "docs" / "lines.svg").read_text() == draw(typed_boot(record), 64 * KIB)

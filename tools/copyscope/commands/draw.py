@@ -10,9 +10,9 @@ from copyscope.errors import RunError, UsageError
 from copyscope.exports import lines_drawing
 from copyscope.exports.path_drawing import draw
 from copyscope.files import saving
-from copyscope.ledger.derive import whole
-from copyscope.record import store
-from copyscope.record.check import typed_whole
+from copyscope.ledger.derive import whole_run
+from copyscope.record.check import Whole, typed_boot
+from copyscope.record.store import Record
 from copyscope.sweep.experiment_file import size_bytes
 from copyscope.units import format_whole_size
 
@@ -51,7 +51,7 @@ def _draw(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.record}: {len(runs)} runs: say which: --run ID")
     found = runs[0]
     reading.check_whole(found, arguments.record)
-    drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole(found))
+    drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole_run(found))
     if arguments.out is None:
         sys.stdout.write(drawn)
     else:
@@ -59,16 +59,17 @@ def _draw(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _path(arguments: argparse.Namespace, found: store.Record) -> str:
+def _path(arguments: argparse.Namespace, run: Whole) -> str:
     if arguments.size is not None:
         raise UsageError("--size: for simulated records only: this run has one size: leave it out")
-    if not found.get("rx_bytes") and not found.get("tx_bytes"):
+    if not run.derived.rx_bytes and not run.derived.tx_bytes:
         raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
-    return draw(typed_whole(found))
+    return draw(run)
 
 
-def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
-    sizes = {one["size_bytes"] for one in found["simulated"]["measurements"]} - {None}
+def _lines(arguments: argparse.Namespace, found: Record) -> str:
+    boot = typed_boot(found)
+    sizes = lines_drawing.sizes_of(boot)
     if not sizes:
         raise RunError(
             f"{arguments.record}: a simulated command: the path of its bytes is not known: nothing to draw"
@@ -79,7 +80,7 @@ def _lines(arguments: argparse.Namespace, found: store.Record) -> str:
     if wanted not in sizes:
         known = ", ".join(format_whole_size(size) for size in sorted(sizes))
         raise UsageError(f"--size: {arguments.size}: not in this record: it has {known}")
-    return lines_drawing.draw(found, wanted)
+    return lines_drawing.draw(boot, wanted)
 
 
 main = entry.command(parser, _draw)

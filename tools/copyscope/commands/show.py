@@ -11,7 +11,7 @@ from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
-from copyscope.ledger.derive import whole
+from copyscope.ledger.derive import whole, whole_run
 from copyscope.record.check import typed_simulated, typed_whole
 from copyscope.record.store import Record
 from copyscope.show import terminal, watch
@@ -76,16 +76,16 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     if len(found) != 1 or "simulated" in found[0]:
         what = "modelled" if len(found) == 1 else f"{len(found)} runs"
         raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
-    chosen = exports.FORMATS[arguments.export]
+    chosen, run = exports.FORMATS[arguments.export], whole_run(found[0])
     try:
-        made = chosen.make(whole(found[0]))
+        made = chosen.make(run)
     except ModuleNotFoundError as error:
         raise RunError(
             f"--export {arguments.export}: {error.name} is missing: {what_to_add('report')}, or --export csv"
         ) from error
     except (ValueError, OverflowError) as error:
         raise RunError(f"{arguments.record}: --export {arguments.export}: {error}: measure again") from error
-    if chosen.of_stacks and not found[0].get("stacks"):
+    if chosen.of_stacks and not run.raw.stacks:
         entry.say("no stacks in this record, one frame each: measure with --stacks")
     if arguments.out is not None:
         saving.save(Path(arguments.out), made)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from copyscope.exports import flamegraph, openmetrics, page, pprof
 from copyscope.exports.costs import folded, table
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
 from copyscope.report.table_files import as_csv, as_parquet
 
 
 @dataclass(frozen=True)
 class Format:
-    """How one is made of a whole record, and what it is to whom chooses it."""
+    """How one is made of a run, and what it is to whom chooses it."""
 
-    make: Callable[[Record], bytes]
+    make: Callable[[Whole], bytes]
     what: str
     of_stacks: bool = False
     text: bool = True
@@ -25,6 +25,6 @@ FORMATS = {
     "flamegraph": Format(flamegraph.draw, "stacks as an SVG", of_stacks=True),
     "pprof": Format(pprof.write, "stacks for go tool pprof", of_stacks=True, text=False),
     "openmetrics": Format(openmetrics.write, "rows for Prometheus"),
-    "parquet": Format(lambda record: as_parquet(table(record)), "rows", text=False),
-    "csv": Format(lambda record: as_csv(table(record)), "rows"),
+    "parquet": Format(lambda run: as_parquet(table(run)), "rows", text=False),
+    "csv": Format(lambda run: as_csv(table(run)), "rows"),
 }

@@ -6,16 +6,19 @@ which no stack moved: a sum over frames counts each byte once.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from copyscope.escaping import visible
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
+from copyscope.record.derived import AccountRow, StageRow
+from copyscope.record.instruments import Sample, Stack
 from copyscope.report.table_files import Table
+from copyscope.study.published import Cell
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
 
 Key = tuple[str, str, str]
+Row = AccountRow | StageRow
 COLUMNS = (
     *("side", "context", "cpu_ns", "ns_per_kib", "share", "bytes", "calls", "samples"),
     *("cycles", "instructions", "l1d_misses", "llc_misses", "method"),
@@ -34,64 +37,73 @@ class Cost:
     bytes: int
 
 
-def rows(record: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """(account or stage, its name, the row) of all that the ledger knows."""
-    for kind, section in (("account", record["ledger"]), ("stage", record["stages"])):
-        for row in section:
-            yield kind, row[kind], row
+def rows(run: Whole) -> list[Row]:
+    """All that the ledger knows."""
+    return [*run.derived.ledger, *run.derived.stages]
 
 
-def costs(record: Record) -> list[Cost]:
+def kind_of(row: Row) -> str:
+    return "account" if isinstance(row, AccountRow) else "stage"
+
+
+def moved(row: Row) -> tuple[int | None, int | None]:
+    """Bytes and calls, which a stage does not have."""
+    return (row.bytes, row.calls) if isinstance(row, AccountRow) else (None, None)
+
+
+def costs(run: Whole) -> list[Cost]:
     """Every row that has time or bytes, by its stacks."""
-    stacks = by_row(record)
+    stacks = by_row(run)
     found = []
-    for _, name, row in rows(record):
-        side, where = row["side"], row["context"]
+    for row in rows(run):
+        side, where, name = row.side, row.context, row.category
         leaf = (f"[{name}]",)
-        if row["cpu_ns"]:
+        if row.cpu_ns:
             weights = stacks.get((side, where, name)) or {leaf: 1.0}
             whole = sum(weights.values())
             found += [
-                Cost(side, where, name, frames, round(row["cpu_ns"] * weight / whole), 0)
+                Cost(side, where, name, frames, round(row.cpu_ns * weight / whole), 0)
                 for frames, weight in sorted(weights.items())
             ]
-        if row.get("bytes"):
-            found.append(Cost(side, where, name, leaf, 0, row["bytes"]))
+        if copied := moved(row)[0]:
+            found.append(Cost(side, where, name, leaf, 0, copied))
     return found
 
 
-def by_row(record: Record) -> dict[Key, dict[tuple[str, ...], float]]:
+def by_row(run: Whole) -> dict[Key, dict[tuple[str, ...], float]]:
     """(side, context, category) -> stack -> weight; where no stack was kept, the symbol that decided."""
-    kept = record.get("stacks") or record["samples"]
-    statuses = {event["name"]: event["status"] for event in record["sampler"]["events"]}
-    names = time_names({sample["event"] for sample in kept}, statuses) or ()
+    kept: Sequence[Stack | Sample] = run.raw.stacks or run.raw.samples
+    statuses = {event.name: event.status for event in run.raw.sampler.events}
+    names = time_names({sample.event for sample in kept}, statuses) or ()
     found: dict[Key, dict[tuple[str, ...], float]] = defaultdict(lambda: defaultdict(float))
     for sample in kept:
-        tied = sample["side"] != "other" or sample.get("tie") is not None
-        if event_name(sample["event"]) in names and sample["weight"] > 0 and tied:
-            frames = tuple(sample["frames"].split(";")) if "frames" in sample else (sample["symbol"],)
-            found[sample["side"], sample["context"], sample["category"]][frames] += sample["weight"]
+        tied = sample.side != "other" or sample.tie is not None
+        if event_name(sample.event) in names and sample.weight > 0 and tied:
+            frames = tuple(sample.frames.split(";")) if isinstance(sample, Stack) else (sample.symbol,)
+            found[sample.side, sample.context, sample.category][frames] += sample.weight
     return found
 
 
-def folded(record: Record) -> bytes:
+def folded(run: Whole) -> bytes:
     """`side;root;...;leaf nanoseconds`, one line for each stack: what flamegraph.pl and inferno read."""
     sums: dict[str, int] = defaultdict(int)
-    for cost in costs(record):
+    for cost in costs(run):
         if cost.ns:
             sums[visible(";".join((cost.side, *cost.frames)))] += cost.ns
     return "".join(f"{stack} {ns}\n" for stack, ns in sorted(sums.items())).encode()
 
 
-def table(record: Record) -> Table:
+def table(run: Whole) -> Table:
     """The ledger's rows and the stages as lines of a table."""
-    return [
-        {"run": record["run"]["id"], "kind": kind, "name": name, **{key: row.get(key) for key in COLUMNS}}
-        | {f"cpu_ns_{end}": (row["ci"] or {}).get(f"{end}_ns") for end in ("low", "high")}
-        | {
-            f"{column}_{key}": row.get("events", {}).get(column, {}).get(key)
-            for column in EVENT_COLUMNS
-            for key in ("low", "high", "samples")
-        }
-        for kind, name, row in rows(record)
-    ]
+    return [_line(run.raw.run.id, row) for row in rows(run)]
+
+
+def _line(run_id: str, row: Row) -> dict[str, Cell]:
+    line: dict[str, Cell] = {"run": run_id, "kind": kind_of(row), "name": row.category}
+    line |= {key: getattr(row, key, None) for key in COLUMNS}
+    line |= {f"cpu_ns_{end}": getattr(row.ci, f"{end}_ns", None) for end in ("low", "high")}
+    for column in EVENT_COLUMNS:
+        known = row.events.get(column)
+        line |= {f"{column}_{key}": getattr(known, key, None) for key in ("low", "high", "samples")}
+    # Counts that a record keeps without a point.
+    return {name: int(c) if isinstance(c, float) and c.is_integer() else c for name, c in line.items()}

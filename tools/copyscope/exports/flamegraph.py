@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from copyscope.escaping import for_html
 from copyscope.exports.costs import costs
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 WIDTH, ROW, TOP = 1200, 17, 56
@@ -59,10 +59,10 @@ class Frame:
             found.add(names[1:], ns, colour)
 
 
-def tree(record: Record) -> Frame:
+def tree(run: Whole) -> Frame:
     """Everything under one root."""
     root = Frame("all", SIDE)
-    for cost in costs(record):
+    for cost in costs(run):
         if cost.ns:
             colour = COPY if cost.account in ACCOUNTS else STAGE
             root.ns += cost.ns
@@ -71,14 +71,14 @@ def tree(record: Record) -> Frame:
     return root
 
 
-def draw(record: Record) -> bytes:
+def draw(run: Whole) -> bytes:
     """The SVG; the same record gives the same bytes."""
-    root = tree(record)
+    root = tree(run)
     boxes = list(_boxes(root, 0.0, 0, WIDTH / max(1, root.ns)))
     height = TOP + ROW * (1 + max(depth for _, _, depth, _ in boxes))
     body = "".join(_box(frame, x, depth, width, root.ns) for frame, x, depth, width in boxes)
-    title = f"{record['run']['id']}: CPU time, {root.ns / 1e6:.1f} ms; copies are red"
-    if not record.get("stacks"):
+    title = f"{run.raw.run.id}: CPU time, {root.ns / 1e6:.1f} ms; copies are red"
+    if not run.raw.stacks:
         title += "; one frame each: this record has no stacks (--stacks keeps them)"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'

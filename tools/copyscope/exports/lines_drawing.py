@@ -1,13 +1,12 @@
 """Where the lines of each copy go, as an SVG: a simulated record in, text out."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from copyscope import units
 from copyscope.exports.path_drawing import safe, text
-from copyscope.record.segments import Record
-
-Row = Mapping[str, Any]
+from copyscope.record.derived import SimulatedRun
+from copyscope.record.simulated import Measurement, Row
+from copyscope.study.modelled import TITLES, per_kib, size_of
 
 WIDTH, LEFT, TOP = 960, 24, 78
 BOX_WIDTH, BOX_HEIGHT = 124, 44
@@ -30,23 +29,23 @@ text{fill:#e6edf3} .soft{fill:#9198a1} .tip{fill:#9198a1}
 }"""
 
 
-def draw(record: Record, size_bytes: int) -> str:
+def sizes_of(boot: SimulatedRun) -> set[int]:
+    """Those that can be drawn; of a command nobody says what it sends."""
+    return {one.size_bytes for one in boot.simulated.measurements if one.size_bytes is not None}
+
+
+def draw(boot: SimulatedRun, size_bytes: int) -> str:
     """A lane for each strategy that was counted at this size."""
-    section = record["simulated"]
-    lanes = [one for one in section["measurements"] if one["size_bytes"] == size_bytes]
+    machine = boot.simulated
+    lanes = [one for one in machine.measurements if one.size_bytes == size_bytes]
     foot = TOP + LANE * len(lanes) + 16
-    model, path = section["model"], section["path"]["kind"]
-    levels = ", ".join(
-        f"{title} {units.format_bytes(model[f'{key}_bytes'])}"
-        for title, key in (("L1D", "l1d"), ("L2", "l2"), ("LLC", "llc"))
-        if model[f"{key}_bytes"]
-    )
+    model, path = machine.model, machine.path.kind
+    sizes = {title: size_of(model, level) for level, title in TITLES.items()}
+    levels = ", ".join(f"{title} {units.format_bytes(size)}" for title, size in sizes.items() if size)
     what = f"Where the lines go: {units.format_bytes(size_bytes)} messages over {path}"
-    how = (
-        f"lines of {model['line_bytes']} B that are not in L1D, per KiB: read + written; modelled: {levels};"
-    )
-    valid = record["verdict"]["valid"]
-    below = f"{how} Linux {section['kernel']['release']}" if valid else "INVALID BOOT: do not use its figures"
+    how = f"lines of {model.line_bytes} B that are not in L1D, per KiB: read + written; modelled: {levels};"
+    valid = boot.verdict.valid
+    below = f"{how} Linux {machine.kernel.release}" if valid else "INVALID BOOT: do not use its figures"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {foot + 24}" role="img">',
         f"<title>{safe(what)}</title>",
@@ -59,8 +58,8 @@ def draw(record: Record, size_bytes: int) -> str:
     return "\n".join([*parts, *_legend(foot), "</svg>"]) + "\n"
 
 
-def _lane(one: Row, top: float) -> list[str]:
-    parts = [text(LEFT, top + 2, one["impl"], "name")]
+def _lane(one: Measurement, top: float) -> list[str]:
+    parts = [text(LEFT, top + 2, one.impl or "", "name")]
     middle = top + 10
     entering = _of(one, "copy_in") or _of(one, "pin")
     late = _of(one, "deferred") or _of(one, "silent")
@@ -77,7 +76,7 @@ def _lane(one: Row, top: float) -> list[str]:
         parts += _box(first, middle, "the same pages")
         parts += _arrow(first, COLUMNS[2], middle, "late copy", late)
     elif entering:
-        name = entering[0]["category"]
+        name = entering[0].category
         parts += _arrow(first, COLUMNS[2], middle, name, entering, copies=name != "pin")
     parts += _box(COLUMNS[2], middle, "packets")
     if pages := _of(one, "memory"):
@@ -122,14 +121,14 @@ def _count(middle: float, top: float, rows: Sequence[Row], before: str = "") -> 
     return parts
 
 
-def _of(one: Row, name: str) -> list[Row]:
+def _of(one: Measurement, name: str) -> list[Row]:
     """The rows of an account or stage that are worth an arrow."""
-    found = [row for row in one["rows"] if row["category"] == name]
+    found = [row for row in one.rows if row.category == name]
     return found if _sum(found, "l1d_load_misses", "l1d_store_misses") >= LEAST else []
 
 
 def _sum(rows: Sequence[Row], *names: str) -> float:
-    return float(sum(row[f"{name}_per_kib"] for row in rows for name in names))
+    return sum(per_kib(row, name) for row in rows for name in names)
 
 
 def _legend(top: float) -> list[str]:

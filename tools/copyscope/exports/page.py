@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from copyscope import VERSION, units
 from copyscope.exports import flamegraph
-from copyscope.record.check import Whole, typed_whole
-from copyscope.record.derived import AccountRow
-from copyscope.record.segments import Record
+from copyscope.exports.costs import moved
+from copyscope.record.check import Whole
 from copyscope.report import blocks, html
 from copyscope.report.machine import machine_blocks
 from copyscope.report.plots.colours import FILLS
@@ -27,10 +26,9 @@ ANSWERS: dict[str, blocks.Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
 HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
 
 
-def write(record: Record) -> bytes:
+def write(run: Whole) -> bytes:
     """The page; the same record gives the same bytes."""
-    run = typed_whole(record)
-    pictures = {FLAMES.name: flamegraph.draw(record)} if run.raw.stacks else {}
+    pictures = {FLAMES.name: flamegraph.draw(run)} if run.raw.stacks else {}
     return html.write(document(run), pictures).encode()
 
 
@@ -135,17 +133,12 @@ def _ledger(run: Whole) -> blocks.Table:
                 "n/a" if row.ns_per_kib is None else f"{row.ns_per_kib:.1f}",
                 interval,
                 "n/a" if row.share is None else f"{row.share:.1%}",
-                *("" if moved is None else f"{moved:,}" for moved in _moved(row)),
+                *("" if count is None else f"{count:,}" for count in moved(row)),
                 row.method,
             ]
         )
     notes = _notes(row.reasons.get(key) for row in run.derived.ledger for key in SHOWN)
     return blocks.Table(columns, rows, frozenset((4, 5, 6, 7, 8)), notes, "Copies, and all other work")
-
-
-def _moved(row: Row) -> tuple[int | None, int | None]:
-    """Bytes and calls, which a stage does not have."""
-    return (row.bytes, row.calls) if isinstance(row, AccountRow) else (None, None)
 
 
 def _advice(run: Whole) -> Sequence[blocks.Block]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from copyscope.exports.costs import costs
-from copyscope.record.segments import Record
+from copyscope.record.check import Whole
 
 
 class Strings:
@@ -46,12 +46,12 @@ def packed(field: int, values: Iterable[int]) -> bytes:
     return block(field, b"".join(map(varint, values)))
 
 
-def write(record: Record) -> bytes:
+def write(run: Whole) -> bytes:
     """Two values a sample, CPU time and bytes, with the labels account, side and where."""
     strings = Strings()
     functions: dict[str, int] = {}
     samples = []
-    for cost in costs(record):
+    for cost in costs(run):
         # leaf first; location N is function N
         frames = [functions.setdefault(name, len(functions) + 1) for name in (*cost.frames[::-1], cost.side)]
         labels = {"account": cost.account, "side": cost.side, "where": cost.where}
@@ -65,10 +65,10 @@ def write(record: Record) -> bytes:
     for name, place in functions.items():
         whole += block(4, number(1, place) + block(4, number(1, place)))
         whole += block(5, number(1, place) + number(2, strings[name]) + number(3, strings[name]))
-    began = datetime.fromisoformat(record["run"]["started"]).timestamp()
-    comment, default = strings[f"copyscope {record['run']['id']}"], strings["cpu"]
+    began = datetime.fromisoformat(run.raw.run.started).timestamp()
+    comment, default = strings[f"copyscope {run.raw.run.id}"], strings["cpu"]
     whole += b"".join(block(6, text.encode(errors="replace")) for text in strings.places)
-    whole += number(9, int(began) * 10**9) + number(10, int(record["run"]["measured_s"] * 1e9))
+    whole += number(9, int(began) * 10**9) + number(10, int(run.raw.run.measured_s * 1e9))
     whole += number(13, comment) + number(14, default)
     stream = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as out:
