@@ -137,7 +137,7 @@ def test_a_watched_program_has_the_same_line() -> None:
         ("identity sender_time: x: 1 is not 2 ns", "repeat when idle, or --duration 12"),
         ("identity sent_bytes: 1 is not 2 bytes", "keep the run with --json FILE and report it"),
         ("loss: calls_task_map_full: 3 of an unknown number", "--instruments counters,sampler"),
-        ("interrupted before its end", "run it once more, to its end"),
+        ("interrupted: 2.8 of 5 s measured", "run it once more, to its end"),
         ("hook send: missing", "doctor"),
         ("sender: memlock", "mend what the first reason names"),
     ],

@@ -65,8 +65,11 @@ def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
     full = derived("one_copy", run)
     errors = full["run"]["errors"]
     assert errors and not full["verdict"]["valid"]
-    assert full["verdict"]["reasons"][: len(errors)] == [f"run: {error}" for error in errors]
-    assert report(full, verbose=False).startswith("INVALID RUN")
+    reasons = full["verdict"]["reasons"]
+    stopped = reasons[0].startswith("interrupted: 0.")
+    assert stopped == full["run"]["interrupted"]
+    assert reasons[stopped : len(errors)] == [f"run: {error}" for error in errors[stopped:]]
+    assert report(full, verbose=False).startswith("INVALID RUN") == (reasons != reasons[:stopped])
 
 
 def test_errors_stand_before_a_broken_identity() -> None:

@@ -13,11 +13,12 @@ from builders.watched import watched_record
 from copyscope.ledger import overhead
 from copyscope.ledger.derive import derive
 from copyscope.record.check import typed_whole
-from copyscope.show import watch
+from copyscope.show import first_screen, watch
 from copyscope.show.console import make_console
 from copyscope.show.evidence import observer_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 Record = dict[str, Any]
 
@@ -46,7 +47,6 @@ WRONG = {"checked_bytes": 4096, "wrong_bytes": 2, "first_wrong_offset": 17}
         ("traffic.sender.zerocopy.in_flight", 3, "sender: 3 zero-copy sends were never completed"),
         ("traffic.sender.too_short_reason", "run: 3.0 ms of traffic", "too short: run: 3.0 ms of traffic"),
         ("hooks.4.state", "refused", "hook copy_out_bytes: refused: no reason given"),
-        ("run.interrupted", True, "interrupted before its end"),
         ("run.errors", ["collector: ended early"], "run: collector: ended early"),
     ],
 )
@@ -61,6 +61,24 @@ def test_one_thing_wrong_makes_a_run_invalid(path: str, value: Any, reason: str)
     assert not verdict["valid"]
     assert any(found.startswith(reason) for found in verdict["reasons"]), verdict["reasons"]
     assert verdict["sentence"].startswith(f"not valid: {verdict['reasons'][0]}")
+
+
+def test_what_was_measured_before_an_interruption_is_good_and_in_no_average() -> None:
+    """The first three of its segments of 0.3 s are whole, of 3 s that were asked for."""
+    full = derive(builders.raw_record("one_copy", stopped_after=3))
+    verdict = full["verdict"]
+    assert not verdict["valid"] and verdict["reasons"] == ["interrupted: 0.9 of 3 s measured"]
+    assert verdict["sentence"].startswith("interrupted: 0.9 of 3 s measured; one_copy over ")
+    assert typed_whole(full).is_partial
+    for height in (24, 60):
+        shown = Console(width=80, height=height, color_system=None, force_terminal=True, record=True)
+        first_screen.render(typed_whole(full), shown)
+        text = shown.export_text()
+        assert "interrupted: 0.9 of 3 s measured" in text and "INVALID" not in text
+    # Something else was wrong as well.
+    broken = builders.raw_record("one_copy", stopped_after=3)
+    broken["traffic"]["sender"]["errors"] = ["send: reset by peer"]
+    assert derive(broken)["verdict"]["sentence"].startswith("not valid: interrupted: 0.9 of 3 s measured (")
 
 
 def test_a_ledger_of_milliseconds_is_too_short() -> None:

@@ -120,7 +120,7 @@ def test_of_samples_a_hundredth_moves_no_share_by_more_than_a_point(lost: int, v
         ("loss: recursion_syscall_exit: 3 of 9", "--instruments counters,sampler"),
         ("loss: recursion_volume_sent: 3 of 9", "report"),
         ("too short: 12 ms with instruments", "longer"),
-        ("interrupted before its end", "to its end"),
+        ("interrupted: 2.8 of 5 s measured", "to its end"),
     ],
 )
 def test_each_reason_has_its_own_next_step(reason: str, step: str) -> None:

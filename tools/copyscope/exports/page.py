@@ -73,7 +73,7 @@ def _byline(run: Whole) -> str:
 
 def _verdict(run: Whole) -> Iterator[blocks.Block]:
     verdict = run.derived.verdict
-    if not verdict.valid:
+    if not verdict.valid and not run.is_partial:
         yield blocks.Paragraph("INVALID RUN", strong=True)
         yield blocks.Bullets(verdict.reasons)
     yield blocks.Paragraph(verdict.sentence, strong=True)

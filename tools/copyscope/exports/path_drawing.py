@@ -118,7 +118,7 @@ def _hops(run: Whole, steps: Mapping[str, Step]) -> list[Step]:
 
 def _opening(run: Whole, height: float) -> list[str]:
     what = _what(run)
-    valid = run.derived.verdict.valid
+    valid = run.derived.verdict.valid or run.is_partial
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" role="img">',
         f"<title>{safe(f'The path of a byte: {what}')}</title>",

@@ -166,7 +166,6 @@ SIDES = ("sender", "receiver", "target")
 # How a reason begins -> what to do; the first that fits. Some reasons say it themselves.
 STEPS = (
     ("interrupted", f"{AGAIN}, to its end"),
-    ("run: interrupted", f"{AGAIN}, to its end"),
     *((f"identity {side}_attributed", NAMELESS) for side in SIDES),
     ("identity ", f"{AGAIN}; if the same two disagree again, {REPORT}"),
     ("loss: samples_", SLOWER),
@@ -230,20 +229,24 @@ def find_verdict(
         )
     # Hooks that an instrument of this run cannot do without and that did not attach.
     missing = (hook for hook in absent(raw.hooks) if used(raw.run, hook.instrument))
-    reasons = interrupted(raw.run) + found + [f"hook {hook.id}: {why_absent(hook)}" for hook in missing]
-    if reasons:
+    reasons = interrupted(raw) + found + [f"hook {hook.id}: {why_absent(hook)}" for hook in missing]
+    if raw.run.interrupted and len(reasons) == 1:
+        sentence = f"{reasons[0]}; {sentence}"
+    elif reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         sentence = f"not valid: {reasons[0]}{more}; do not quote this run. {sentence}"
     step = next_step(reasons, busy, duration_s(raw), raw.hooks)
     return Verdict(valid=not reasons, reasons=reasons, sentence=sentence, limit=limit, next=step)
 
 
-def interrupted(run: Run) -> list[str]:
-    """What went wrong with the run itself, in its own words: a program that died, an interruption."""
-    errors = [f"run: {error}" for error in run.errors]
-    if run.interrupted and not any("interrupted" in error for error in errors):
-        return ["interrupted before its end", *errors]
-    return errors
+def interrupted(raw: Measured) -> list[str]:
+    """What went wrong with the run itself: that it was stopped, and after how much; a program that died."""
+    if not raw.run.interrupted:
+        return [f"run: {error}" for error in raw.run.errors]
+    asked_s = duration_s(raw)
+    of = "" if asked_s is None else f" of {asked_s:g}"
+    errors = [f"run: {error}" for error in raw.run.errors if not error.startswith("interrupted")]
+    return [f"interrupted: {raw.run.measured_s:.1f}{of} s measured", *errors]
 
 
 def broken_identities(identities: Sequence[Identity]) -> list[str]:

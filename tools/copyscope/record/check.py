@@ -23,6 +23,11 @@ class Whole(NamedTuple):
     derived: Derived
 
     @property
+    def is_partial(self) -> bool:
+        """Whether nothing is held against it but that it was stopped: what it has measured is good."""
+        return self.raw.run.interrupted and len(self.derived.verdict.reasons) == 1
+
+    @property
     def portrait(self) -> Portrait:
         """Of a watched program."""
         if self.derived.portrait is None:

@@ -361,7 +361,7 @@ class Limit(Section):
 class Judged(Section):
     """Whether the run counts.
 
-    valid: false: kept, shown, never averaged
+    valid: false: kept, shown, never averaged; also of a run that was interrupted
     """
 
     valid: bool

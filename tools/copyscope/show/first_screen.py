@@ -77,7 +77,7 @@ def render(run: Whole, console: Console, *, explain: bool = False) -> None:
 
 def _verdict(run: Whole, width: int) -> list[Text]:
     verdict = run.derived.verdict
-    if verdict.valid:
+    if verdict.valid or run.is_partial:
         return wrap(verdict.sentence, width, indent=2, style="bold")
     more = len(verdict.reasons) - 1
     also = f" (and {more} more: -v)" if more else ""
@@ -154,7 +154,7 @@ def _trust(run: Whole, width: int) -> str:
     """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
     valid = run.derived.verdict.valid
     checks = [one.holds for one in run.derived.identities if one.holds is not None]
-    said = "valid" if valid else f"INVALID, {sum(checks)} of {len(checks)} checks hold"
+    said = "valid" if valid else "interrupted" if run.is_partial else f"INVALID, {sum(checks)} of {len(checks)} checks hold"
     state, end = run.derived.machine_state, _losses(run)
     section = run.derived.overhead
     watching = section.watching

@@ -76,7 +76,7 @@ def judged_lines(run: Whole, title: str, labels: Sequence[tuple[str, str]], widt
     """Why it is invalid, before all; what was run, and how busy the machine was; the verdict."""
     lines: list[Text] = []
     verdict, state = run.derived.verdict, run.derived.machine_state
-    if not verdict.valid:
+    if not verdict.valid and not run.is_partial:
         lines += wrap("INVALID RUN: do not use these numbers", width, style="bold red")
         for reason in verdict.reasons:
             lines += wrap(f"  - {reason}", width, indent=4, style="red")
