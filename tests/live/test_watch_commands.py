@@ -169,3 +169,26 @@ def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
 def test_a_command_that_ends_at_once_has_its_own_name() -> None:
     record = watch("--", "false", check=1)
     assert [row["comm"] for row in record["target"]["pids"]] == ["false"]
+
+
+# A server of known bytes and a client that gets them over one connection, then ends.
+FETCH = """
+import socket, threading
+listening = socket.create_server(("127.0.0.1", 0))
+def serve():
+    with listening.accept()[0] as one:
+        one.sendall(bytes(64 << 20))
+threading.Thread(target=serve).start()
+with socket.create_connection(listening.getsockname()) as mine:
+    while mine.recv(1 << 18):
+        pass
+"""
+
+
+def test_all_bytes_of_a_short_command_are_shown_and_whole_is_named() -> None:
+    """64 MiB take a fraction of a second: most of it between two segments."""
+    said = subprocess.run(
+        [*WATCH, "--", sys.executable, "-c", FETCH], capture_output=True, text=True, timeout=60, check=False
+    )
+    shown = " ".join(said.stdout.split())
+    assert "64 MiB sent, 64 MiB received" in shown and "--whole" in shown + said.stderr, shown + said.stderr

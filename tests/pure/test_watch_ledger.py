@@ -278,8 +278,9 @@ def test_a_short_command_that_was_counted_whole_is_valid_without_times() -> None
     ("phase", "ended"), [("ledger", "the command ended"), ("ledger+calls", "the time was over")]
 )
 def test_any_other_short_run_is_not(phase: str, ended: str) -> None:
-    (reason,) = [why for why in short_command(phase, ended)["verdict"]["reasons"] if "too short" in why]
-    assert reason.endswith("let the program run longer, or count all of it with --whole")
+    verdict = short_command(phase, ended)["verdict"]
+    assert verdict["reasons"][0].startswith("too short a command: 20.0 ms with instruments, at least 50 ms")
+    assert verdict["next"] == "run it once more with --whole: it counts all of a short command"
 
 
 @pytest.mark.parametrize("kind", KINDS)

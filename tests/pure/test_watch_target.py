@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from copyscope.commands import watch
-from copyscope.commands.watch import check_met, late
+from copyscope.commands.watch import beginning, check_met, late
 from copyscope.commands.watch_arguments import check_usage, parse, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
@@ -288,6 +288,50 @@ def test_a_container_and_a_unit_are_called_as_the_user_does(
 def test_a_cgroup_that_is_not_found_says_what_to_do(find: Any, name: str, said: str) -> None:
     with pytest.raises(RunError, match=re.escape(said)):
         find(name)
+
+
+@pytest.mark.parametrize(
+    ("comm", "said"),
+    [
+        ("ngin", "did you mean nginx?"),
+        ("Postgres", "did you mean postgres?"),
+        ("ngnix", "did you mean nginx?"),
+        ("haproxy", "ps -eo comm lists names"),
+    ],
+)
+def test_a_name_that_is_nearly_one_is_asked_back(
+    comm: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("nginx", "nginx-exporter", "postgres", "kworker")
+    running = [
+        processes.Process(pid, name, "S", 1, name == "kworker", 0) for pid, name in enumerate(names, 7)
+    ]
+    monkeypatch.setattr(processes, "all_processes", lambda: running)
+    made = {"target": {"pids": []}, "run": {"measured_s": 1.0}}
+    with pytest.raises(RunError, match=re.escape(f"ran in 1.0 s: {said}")):
+        check_met(made, SimpleNamespace(comm=comm, json=None, out=None))  # type: ignore[arg-type]
+    waiting = beginning(target.Target("comm", comm=comm), comm, 5.0, there=False)
+    asked = f"{said} " if "mean" in said else ""
+    assert waiting == f"no process called {comm} runs now: {asked}waiting for 5 s"
+
+
+def short_run(phases: tuple[str, ...], measured_s: float, ended: str = "the command ended") -> dict[str, Any]:
+    run = {"measured_s": measured_s, "segments": [{"phase": phase} for phase in phases]}
+    target = {"how": "command", "name": "curl", "ended": ended}
+    return {"target": target, "run": run, "verdict": {"valid": True}}
+
+
+def test_a_command_shorter_than_a_second_is_told_of_whole() -> None:
+    said = (
+        "curl ran for 0.20 s, too short for all instruments in turn: --whole has them all from begin to end"
+    )
+    assert watch.whole_hint(short_run(("unprobed", "ledger"), 0.2)) == said
+    for other in (
+        short_run(("ledger+calls",), 0.2),
+        short_run(("unprobed", "ledger", "calls"), 1.2),
+        short_run(("unprobed", "ledger"), 0.5, "the time was over"),
+    ):
+        assert watch.whole_hint(other) is None
 
 
 def test_a_name_that_no_process_has_is_one_line() -> None:

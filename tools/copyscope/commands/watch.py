@@ -26,6 +26,7 @@ from copyscope.plan.run_plan import watch_plan
 from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.record.segments import Record
+from copyscope.run import processes
 from copyscope.run.build import ask_revision
 from copyscope.run.command import Output
 from copyscope.run.program import WatchedProgram
@@ -92,6 +93,8 @@ def _watch(argv: list[str]) -> int:
             asked = add_advice(made, args, program.stop.aside())
             kept = outcome.report(made, seen, args, out, render) and asked
             sys.stdout.flush()
+            if not args.quiet and (hint := whole_hint(made)) is not None:
+                entry.say(hint)
             if command and seen.status is None and not args.quiet:
                 entry.say(f"measured; {section['name']} goes on: {AFTER}")
         except RunError as error:
@@ -168,8 +171,27 @@ def check_met(made: Record, args: argparse.Namespace) -> None:
     if args.comm and not made["target"]["pids"] and not (args.json or args.out):
         for_s = f"{made['run']['measured_s']:.1f} s"
         raise RunError(
-            f"--comm: {args.comm}: no process of this name ran in {for_s}: ps -eo comm lists names"
+            f"--comm: {args.comm}: no process of this name ran in {for_s}: "
+            + (meant(args.comm) or "ps -eo comm lists names")
         )
+
+
+def whole_hint(made: Record) -> str | None:
+    """Of a command that was over before all of the segments had their turn."""
+    target, run = made["target"], made["run"]
+    short = target["ended"] == "the command ended" and run["measured_s"] < SHORT_S
+    if target["how"] != "command" or not short or not made["verdict"]["valid"]:
+        return None  # not valid: its next step says it
+    if len({segment["phase"] for segment in run["segments"]}) == 1 and "+" in run["segments"][0]["phase"]:
+        return None
+    ran = f"{one_line(target['name'])} ran for {run['measured_s']:.2f} s"
+    return f"{ran}, too short for all instruments in turn: --whole has them all from begin to end"
+
+
+def meant(comm: str) -> str:
+    """What runs here and may be meant by a name that nobody has; empty: nothing."""
+    name = processes.alike(comm)
+    return "" if name is None else f"did you mean {one_line(name)}?"
 
 
 def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextManager[None]) -> bool:
@@ -199,6 +221,8 @@ def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextMan
     return True
 
 
+# Shorter commands may end before each instrument had its turn.
+SHORT_S = 1.0
 # On an idle machine attaching, and the report, take so long together.
 AROUND_S = 1.0
 READY_S = 5.0
@@ -225,8 +249,10 @@ def beginning(target: Target, name: str, duration_s: float | None, *, there: boo
         until = f"for {duration_s:g} s"
     if there or not later:
         return one_line(f"watching {name} {until}")
-    where = f"called {target.comm}" if target.how == "comm" else f"in {target.cgroup}"
-    return one_line(f"no process {where} runs now: waiting {until}")
+    where, other = f"in {target.cgroup}", ""
+    if target.comm is not None:
+        where, other = f"called {target.comm}", meant(target.comm)
+    return one_line(f"no process {where} runs now: {other}{' ' if other else ''}waiting {until}")
 
 
 def command_output(args: argparse.Namespace) -> Output:

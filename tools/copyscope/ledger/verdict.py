@@ -7,7 +7,7 @@ from copyscope.ledger.machine_state import remedy
 from copyscope.record.derived import Identity, Limit, Verdict
 from copyscope.record.hooks import absent, find, why_absent
 from copyscope.record.instruments import Functions, Hook, Loss
-from copyscope.record.measured import Measured, Run, Segment
+from copyscope.record.measured import Measured, Segment
 from copyscope.record.segments import (
     SHORTEST_LEDGER_NS,
     counted_whole,
@@ -175,6 +175,7 @@ STEPS = (
     ("loss: watch_", FEWER_PROCESSES),
     ("loss: splices_", f"{AGAIN}, while it splices: from its first segment on they are counted then"),
     ("loss: ", f"{AGAIN}; if it is lost again, {REPORT}"),
+    ("too short a command: ", f"{AGAIN} with --whole: it counts all of a short command"),
     ("too short: ", f"{AGAIN}, longer"),
     ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
     ("hook ", "copyscope doctor says what this kernel allows"),
@@ -348,18 +349,18 @@ def too_short_beside(raw: Measured) -> list[str]:
     """The same of a program, unless all that it moved was counted."""
     if cut_short(raw.run) or counted_whole(raw):
         return []
-    ways = ", or count all of it with --whole" if raw.watched.how == "command" else ""
-    return below_the_shortest(raw.run.segments, f"for a ledger: let the program run longer{ways}")
+    what = "too short a command" if raw.watched.how == "command" else "too short"
+    return below_the_shortest(raw.run.segments, "for a ledger", what)
 
 
-def below_the_shortest(segments: Sequence[Segment], why: str) -> list[str]:
+def below_the_shortest(segments: Sequence[Segment], why: str, what: str = "too short") -> list[str]:
     """A run without the ledger's instruments (--instruments calls) is judged by those that it has."""
     probed = select(segments, "ledger") or [s for s in measured(segments) if s.phase != "unprobed"]
     elapsed_ns = wall_ns(probed)
     if elapsed_ns >= SHORTEST_LEDGER_NS:
         return []
     return [
-        f"too short: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
+        f"{what}: {elapsed_ns / 1e6:.1f} ms with instruments, at least "
         f"{SHORTEST_LEDGER_NS // 1_000_000} ms are needed {why}"
     ]
 

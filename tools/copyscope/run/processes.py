@@ -5,6 +5,7 @@ takes CPU time from whoever is watched (Seldom).
 """
 
 import contextlib
+import difflib
 import os
 import re
 import signal
@@ -24,6 +25,8 @@ CAP_IPC_LOCK = 14
 INITIAL_USER_NAMESPACE = 0xEFFFFFFD  # PROC_USER_INIT_INO, include/linux/proc_ns.h
 FILE_BYTES = 1 << 16
 CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
+# Of two names that may be meant to be one (difflib).
+ALIKE_LEAST = 0.7
 # What sockfs calls the protocol (sockfs_xattr_get(), net/socket.c) -> what a user calls it.
 UNCOUNTED = {
     "AF_VSOCK": "vsock",
@@ -131,6 +134,14 @@ def named(comm: str) -> set[int]:
         for p in every.values()
         if p.comm == wanted and p.alive and not p.kernel and p.pid not in ours and p.parent != os.getpid()
     }
+
+
+def alike(comm: str) -> str | None:
+    """The name of a process that runs and that may be meant: one that begins so, else the most alike."""
+    names = sorted({one.comm for one in all_processes() if not one.kernel and one.alive} - {comm})
+    beginning = [name for name in names if name.lower().startswith(comm.lower())]
+    found = min(beginning, key=len, default=None)
+    return found or next(iter(difflib.get_close_matches(comm, names, 1, ALIKE_LEAST)), None)
 
 
 def in_cgroup(path: Path) -> set[int]:

@@ -96,8 +96,10 @@ def _title(run: Whole) -> str:
     if run.raw.target:
         command = run.raw.target.command
         name = one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else run.raw.target.name
-        sent, received = units.format_bytes(run.derived.tx_bytes), units.format_bytes(run.derived.rx_bytes)
-        return f"{name}: {speed}, {sent} sent, {received} received in {measured}"
+        # Also between segments: of a short command that may be most.
+        sent, received = run.raw.target.sent_bytes, run.raw.target.received_bytes
+        moved = f"{units.format_bytes(sent)} sent, {units.format_bytes(received)} received"
+        return f"{name}: {speed}, {moved}, {measured} measured"
     work = run.raw.asked
     threads = units.counted(work.threads, "thread")
     size = units.format_bytes(work.size_bytes)
@@ -154,7 +156,13 @@ def _trust(run: Whole, width: int) -> str:
     """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
     valid = run.derived.verdict.valid
     checks = [one.holds for one in run.derived.identities if one.holds is not None]
-    said = "valid" if valid else "interrupted" if run.is_partial else f"INVALID, {sum(checks)} of {len(checks)} checks hold"
+    said = (
+        "valid"
+        if valid
+        else "interrupted"
+        if run.is_partial
+        else f"INVALID, {sum(checks)} of {len(checks)} checks hold"
+    )
     state, end = run.derived.machine_state, _losses(run)
     section = run.derived.overhead
     watching = section.watching

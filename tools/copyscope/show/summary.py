@@ -49,7 +49,9 @@ def _run_lines(runs: Sequence[Whole], shown: int, width: int) -> list[Text]:
             run.raw.run.id,
             None if goodput is None else units.format_gbps(goodput),
             units.format_count(run.derived.messages),
-            f"valid{noise}" if verdict.valid else f"{'interrupted' if run.is_partial else 'INVALID'}, left out",
+            f"valid{noise}"
+            if verdict.valid
+            else f"{'interrupted' if run.is_partial else 'INVALID'}, left out",
         )
         if not verdict.valid:
             others = len(verdict.reasons) - 1

@@ -67,7 +67,8 @@ def goodput_text(run: Whole) -> str:
     else:
         why = goodput.reasons.get("probed", "reason not recorded")
         text += f", n/a with the ledger's instruments ({why})"
-    sent, received = units.format_bytes(run.derived.tx_bytes), units.format_bytes(run.derived.rx_bytes)
+    moved = run.raw.watched
+    sent, received = units.format_bytes(moved.sent_bytes), units.format_bytes(moved.received_bytes)
     return f"{text}; {sent} sent, {received} received"
 
 
