@@ -76,7 +76,7 @@ $(OUTPUT) $(OUTPUT)/tests:
 # Everything that runs is pinned with its hash; pip checks them. Without a network: tools/pinned.sh.
 .venv/.ready: requirements.txt | .venv/.package
 	$(call say,VENV,.venv)
-	$(Q)tools/pinned.sh $< rich msgspec
+	$(Q)tools/pinned.sh $< rich msgspec jinja2
 	$(Q)touch $@
 
 # What a profile does without: tests; numbers, plots and files of sweeps; completion for shells, which only `make install` needs; what

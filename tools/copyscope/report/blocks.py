@@ -100,12 +100,23 @@ class Bars:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """Where a curve crosses 1, with its interval, in places from the first; None: an end beyond them."""
+
+    at: float
+    low: float | None
+    high: float | None
+    said: str
+
+
+@dataclass(frozen=True)
 class Curve:
     """A line: one value for each place across, None where there is none."""
 
     name: str
     mark: Mark
     values: Sequence[Estimate | None]
+    crossing: Crossing | None = None
 
 
 @dataclass(frozen=True)

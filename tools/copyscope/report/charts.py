@@ -1,10 +1,9 @@
-"""Bars and curves as parts of a page: as wide as there is room, readable as text."""
+"""Curves as parts of a page: where each line, mark and letter of the drawing stands."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from copyscope.escaping import for_html
-from copyscope.report.blocks import Bars, Curve, Curves, Table
-from copyscope.report.plots.colours import Mark
+from copyscope.report.blocks import Crossing, Curve, Curves, Table
 from copyscope.stats import Estimate
 from copyscope.study.wording import interval, number
 
@@ -22,46 +21,63 @@ MARKS = {
     "x": "M-4-4L4 4M4-4L-4 4",
     "X": "M-4-4L4 4M4-4L-4 4",
     "P": "M-5 0H5M0-5V5",
-    "*": "M-5 0H5M0-5V5M-4-4L4 4M4-4L-4 4",
+    "h": "M-5 0L-2.5-4.5H2.5L5 0 2.5 4.5H-2.5z",
 }
 ROUND = "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z"
 
 
-def bars(block: Bars) -> str:
-    """A list: each line says its numbers, and its bar shows them."""
-    keys = "".join(
-        f'<li><i style="background:{colour}"></i>{for_html(name)}</li>' for colour, name in block.legend
-    )
-    lines = []
-    for bar in block.bars:
-        boxes = "".join(
-            f'<i style="left:{100 * box.left:.2f}%;width:{100 * box.width:.2f}%;background:{box.colour}"'
-            f' title="{for_html(box.name)}"></i>'
-            for box in bar.boxes
-        )
-        lines.append(
-            f"<li><b>{for_html(bar.label)}</b>"
-            f'<span class="track" aria-hidden="true">{boxes}</span><span>{for_html(bar.text)}</span></li>'
-        )
-    legend = f'<ul class="keys">{keys}</ul>' if keys else ""
-    title = f"<figcaption>{for_html(block.title)}</figcaption>"
-    return f'<figure>{title}{legend}<ul class="bars">{"".join(lines)}</ul></figure>'
+@dataclass(frozen=True)
+class Text:
+    x: str
+    y: str
+    said: str
+    anchor: str = "middle"
+    colour: str = ""
 
 
-def curves(block: Curves) -> str:
-    """A drawing, with its numbers in a table that is folded away."""
+@dataclass(frozen=True)
+class Point:
+    """`said`: what is shown of it when a pointer rests on it."""
+
+    x: str
+    y: str
+    said: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """`path`: through all points; `intervals`: a stroke at each; `crossing`: along the line at 1."""
+
+    name: str
+    colour: str
+    dash: str
+    shape: str
+    path: str
+    intervals: str
+    points: list[Point]
+    crossing: str
+    crossing_said: str
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """`grid`: (class, path)."""
+
+    width: int
+    height: int
+    grid: list[tuple[str, str]]
+    texts: list[Text]
+    lines: list[Line]
+
+
+def drawn(block: Curves) -> Drawn:
+    """The drawing of some curves."""
     known = [value for curve in block.curves for value in curve.values if value is not None]
     top = min(HIGHEST, 1.08 * max([1.1, *(value.value for value in known)]))
-    said = f"{block.title}, along the {block.across}; the numbers are in the table below"
-    parts = [*_axes(block, top), *(part for curve in block.curves for part in _curve(curve, block, top))]
-    parts += _beyond(block, top)
-    legend = "".join(f"<li>{_sample(curve.mark)}{for_html(curve.name)}</li>" for curve in block.curves)
-    return (
-        f'<figure class="curves"><figcaption>{for_html(block.title)}</figcaption>'
-        f'<ul class="keys">{legend}</ul>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{for_html(said)}">{"".join(parts)}</svg>'
-        f"</figure>"
-    )
+    levels = _levels(top)
+    grid = [("one" if one == 1 else "grid", f"M{LEFT} {_up(one, top)}H{WIDTH - RIGHT}") for one in levels]
+    texts = [*_labels(block, top), *_beyond(block, top)]
+    return Drawn(WIDTH, HEIGHT, grid, texts, [_line(curve, len(block.places), top) for curve in block.curves])
 
 
 def numbers(block: Curves) -> Table:
@@ -77,79 +93,78 @@ def numbers(block: Curves) -> Table:
 def _spelled(value: Estimate | None) -> str:
     if value is None:
         return "n/a"
-    ends = "" if value.low is None or value.high is None else f" [{value.low:.2f}, {value.high:.2f}]"
+    ends = "" if value.ends is None else f" [{value.ends[0]:.2f}, {value.ends[1]:.2f}]"
     return f"{value.value:.2f}{ends}"
 
 
-def _axes(block: Curves, top: float) -> Iterator[str]:
+def _levels(top: float) -> list[float]:
     step = 0.25 if top <= 1.5 else 0.5
-    for line in range(int(top / step) + 1):
-        value = line * step
-        y = _up(value, top)
-        kind = "one" if value == 1 else "grid"
-        yield f'<path class="{kind}" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
-        yield f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>'
+    return [line * step for line in range(int(top / step) + 1)]
+
+
+def _labels(block: Curves, top: float) -> Iterator[Text]:
+    for value in _levels(top):
+        yield Text(str(LEFT - 5), _up(value, top, 4), f"{value:g}", "end")
     # as many as have room beside each other
     each = -(-len(block.places) * 44 // (WIDTH - LEFT - RIGHT))
     for index, place in enumerate(block.places):
         if index % each == 0:
-            x = _across(index, len(block.places))
-            label = for_html(place.replace("iB", "").replace(" ", ""))
-            yield f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>'
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    yield f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{for_html(block.across)}</text>'
+            short = place.replace("iB", "").replace(" ", "")
+            yield Text(_across(index, len(block.places)), str(HEIGHT - BOTTOM + 18), short)
+    yield Text(f"{(LEFT + WIDTH - RIGHT) / 2:g}", str(HEIGHT - 8), block.across)
 
 
-def _curve(curve: Curve, block: Curves, top: float) -> Iterator[str]:
+def _line(curve: Curve, count: int, top: float) -> Line:
+    known = [(_across(at, count), value) for at, value in enumerate(curve.values) if value is not None]
+    intervals = (
+        f"M{x} {_up(value.ends[0], top)}V{_up(value.ends[1], top)}" for x, value in known if value.ends
+    )
     points = [
-        (_across(index, len(block.places)), value)
-        for index, value in enumerate(curve.values)
-        if value is not None
+        Point(x, _up(value.value, top), f"{curve.name}: {number(value.value)} times, {interval(value)}")
+        for x, value in known
     ]
-    style = f'stroke="{curve.mark.colour}" fill="none"'
-    dash = f' stroke-dasharray="{DASHES[curve.mark.dashes]}"' if DASHES[curve.mark.dashes] else ""
-    inside = "L".join(f"{x:.1f} {_up(value.value, top):.1f}" for x, value in points)
-    if inside:
-        yield f'<path {style} stroke-width="2"{dash} d="M{inside}"/>'
-    for x, value in points:
-        said = f"{curve.name}: {number(value.value)} times, {interval(value)}"
-        if value.low is not None and value.high is not None:
-            ends = f"M{x:.1f} {_up(value.low, top):.1f}V{_up(value.high, top):.1f}"
-            yield f'<path {style} d="{ends}"/>'
-        y, shape = _up(value.value, top), MARKS.get(curve.mark.marker, ROUND)
-        yield (
-            f'<path class="mark" transform="translate({x:.1f} {y:.1f})" d="{shape}"'
-            f' stroke="{curve.mark.colour}" fill="{curve.mark.colour}"><title>{for_html(said)}</title></path>'
-        )
+    crossing = _crossing(curve.crossing, count, top) if curve.crossing else ""
+    return Line(
+        curve.name,
+        curve.mark.colour,
+        DASHES[curve.mark.dashes],
+        MARKS.get(curve.mark.marker, ROUND),
+        "M" + "L".join(f"{point.x} {point.y}" for point in points),
+        "".join(intervals),
+        points,
+        crossing,
+        curve.crossing.said if curve.crossing else "",
+    )
 
 
-def _beyond(block: Curves, top: float) -> Iterator[str]:
+def _crossing(found: Crossing, count: int, top: float) -> str:
+    """An interval along the line at 1, with a stroke at its middle and at each end that is known."""
+    low, high = (
+        f"{LEFT}" if found.low is None else _across(found.low, count),
+        f"{WIDTH - RIGHT}" if found.high is None else _across(found.high, count),
+    )
+    y, above, below = _up(1, top), _up(1, top, -5), _up(1, top, 5)
+    strokes = [(_across(found.at, count), _up(1, top, -9), _up(1, top, 9))]
+    strokes += [(x, above, below) for x, end in ((low, found.low), (high, found.high)) if end is not None]
+    return f"M{low} {y}H{high}" + "".join(f"M{x} {begin}V{end}" for x, begin, end in strokes)
+
+
+def _beyond(block: Curves, top: float) -> Iterator[Text]:
     """What is above the scale as numbers at its upper edge, the least lowest."""
     for index in range(len(block.places)):
         there = [(one.values[index], one.mark.colour) for one in block.curves]
         high = sorted((value.value, colour) for value, colour in there if value and value.value > top)
         for line, (value, colour) in enumerate(high):
-            x, y = _across(index, len(block.places)), TOP - 9 - 13 * line
-            style = f' style="fill:{colour}"' if len(high) > 1 else ""
-            yield f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle"{style}>{number(value)}</text>'
+            x, y = _across(index, len(block.places)), f"{TOP - 9 - 13 * line}"
+            yield Text(x, y, number(value), colour=colour if len(high) > 1 else "")
 
 
-def _sample(mark: Mark) -> str:
-    """A line with its mark, for the legend."""
-    dash = DASHES[mark.dashes]
-    return (
-        f'<svg width="34" height="12" viewBox="-17 -6 34 12" aria-hidden="true" stroke="{mark.colour}">'
-        f'<path d="M-17 0H17" stroke-width="2"{f" stroke-dasharray={dash!r}" if dash else ""}/>'
-        f'<path class="mark" d="{MARKS.get(mark.marker, ROUND)}" fill="{mark.colour}"/></svg>'
-    )
-
-
-def _across(index: int, count: int) -> float:
+def _across(index: float, count: int) -> str:
     room = WIDTH - LEFT - RIGHT
-    return LEFT + room * (index + 0.5) / count
+    return f"{LEFT + room * (index + 0.5) / count:.1f}"
 
 
-def _up(value: float, top: float) -> float:
+def _up(value: float, top: float, lower: float = 0) -> str:
     """What lies outside stands at the edge."""
     room = HEIGHT - TOP - BOTTOM
-    return TOP + room * (1 - max(0.0, min(value, top)) / top)
+    return f"{TOP + room * (1 - max(0.0, min(value, top)) / top) + lower:.1f}"
