@@ -211,7 +211,7 @@ def test_a_program_that_pauses_is_watched_to_its_end(how: str, tmp_path: Path) -
         program.send_signal(signal.SIGCONT)
     kept = json.loads(record.read_text())
     assert "Traceback" not in said and "fault" not in said
-    assert kept["run"]["errors"] == [] and kept["target"]["ended"] == "the time was over"
+    assert kept["run"]["errors"] == [] and kept["target"]["ended"] == "stopped after --duration"
     assert run.returncode == (not kept["verdict"]["valid"])
     assert kept["target"]["sent_bytes"] > 1 << 20
 

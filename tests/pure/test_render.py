@@ -179,7 +179,7 @@ def test_report_is_the_golden_text(name: str) -> None:
 
 
 ELSEWHERE = (
-    "elsewhere on this machine: 400 ms of softirq work, not known to be yours, and in no other figure "
+    "elsewhere on this machine: 400 ms of softirq work, unrelated or unknown; not included elsewhere "
     "(packets of others, timers, the scheduler)"
 )
 

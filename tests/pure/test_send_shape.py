@@ -32,8 +32,8 @@ def test_buffers_and_rounds() -> None:
     assert (rounds["sends"], rounds["mean_per_send"]) == (EVERY_CALL, 3)
     text = shown(full)
     assert "2.0 per message (2: 100.0 %)" in text
-    assert "begin at a page 50.0 %, at a cache line of 64 B 25.0 %, elsewhere 25.0 %" in text
-    assert "3.0 rounds of TCP's loop per send (2: 50.0 %, 4: 50.0 %)" in text
+    assert "page-aligned 50.0 %, cache-line-aligned (64 B) 25.0 %, unaligned 25.0 %" in text
+    assert "3.0 rounds of TCP's copy loop per send (2: 50.0 %, 4: 50.0 %)" in text
 
 
 def test_pages_have_no_buffers_and_that_is_said() -> None:

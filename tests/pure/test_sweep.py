@@ -431,7 +431,7 @@ def test_plan_in_words() -> None:
     lines = plan_lines("tiny", "Does it hold?", points=4, repeats=2, there=3, run_s=20)
     assert lines == [
         "Does it hold?",
-        "tiny: 4 points x 2 repeats = 8 runs, about 3 min; 3 are there, about 2 min left",
+        "tiny: 4 points x 2 repeats = 8 runs, about 3 min; 3 are done, about 2 min left",
     ]
     times = {0.2: "0 s", 89: "89 s", 91: "2 min", 3600: "1 h 00 min", 3900: "1 h 05 min"}
     assert {seconds: format_minutes(seconds) for seconds in times} == times

@@ -174,7 +174,7 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         (
             "programs/ssh",
             "echo 'Host key verification failed.' >&2; exit 255",
-            "web2: Host key verification failed: make `ssh web2 true` work without a question",
+            "web2: Host key verification failed: make sure `ssh web2 true` works without a prompt",
         ),
         (
             "programs/ssh",
@@ -184,7 +184,7 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         (
             "programs/ssh",
             "yes | head -c 3000000 >&2; echo 'Connection refused.' >&2; exit 255",
-            "web2: (2.80 MiB before it left out) Connection refused: make `ssh web2 true` work",
+            "web2: (2.80 MiB before it left out) Connection refused: make sure `ssh web2 true` works",
         ),
         # A shell puts its own name before what it says, which must not be all of the text that it runs.
         (

@@ -275,7 +275,7 @@ def test_a_short_command_that_was_counted_whole_is_valid_without_times() -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "ended"), [("ledger", "the command ended"), ("ledger+calls", "the time was over")]
+    ("phase", "ended"), [("ledger", "the command ended"), ("ledger+calls", "stopped after --duration")]
 )
 def test_any_other_short_run_is_not(phase: str, ended: str) -> None:
     verdict = short_command(phase, ended)["verdict"]

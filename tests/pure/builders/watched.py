@@ -180,7 +180,7 @@ def seen_of(
         sums={},
         loads=loads(len(segments) * SEGMENT_NS, cpu_ns, own_ns=CPU_NS // 100),
         errors=[],
-        ended="the time was over",
+        ended="stopped after --duration",
         tier=choose_tier("functions" in phases, ()),
         pids={4711: "server"},
         uncounted=set(),

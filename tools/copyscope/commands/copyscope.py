@@ -49,21 +49,22 @@ def overview() -> list[str]:
     width = max(len(question) for question, _ in QUESTIONS.values())
     others = ", ".join(verb.name for verb in VERBS if verb.name not in QUESTIONS)
     return [
-        f"sudo copyscope VERB OPTIONS   (without sudo: {', '.join(WITHOUT_ROOT)})",
+        "sudo copyscope COMMAND [OPTIONS]",
         *(f"{question:{width}}  {verb} {words}".rstrip() for verb, (question, words) in QUESTIONS.items()),
-        f"Others: {others}. VERB --help lists its options.",
+        f"Others: {others}. COMMAND --help lists its options.",
+        f"No sudo needed: {', '.join(WITHOUT_ROOT)}.",
     ]
 
 
 def unknown(name: str, words: Sequence[str]) -> str:
     """What is said of a verb that is none."""
     if name.startswith("-"):
-        return f"{name}: an option before the verb: copyscope VERB {name}"
+        return f"{name}: an option before the command: copyscope COMMAND {name}"
     program = next((word for word in words if not word.startswith("-")), None)
     if name == "profile" and program is not None:
-        return f"profile: no such verb: a program is watched: copyscope watch {program}"
+        return f"profile: no such command: to watch a program: copyscope watch {program}"
     close = difflib.get_close_matches(name[:32], [verb.name for verb in VERBS], n=1)
     meant = MEANT.get(name) or (close[0] if close else None)
     if meant is not None and find(meant) is not None:
-        return f"{name}: no such verb: did you mean copyscope {meant}?"
-    return f"{name}: no such verb: copyscope alone lists them; a program is watched: copyscope watch {name}"
+        return f"{name}: no such command: did you mean copyscope {meant}?"
+    return f"{name}: no such command: `copyscope` lists them; to watch a program: copyscope watch {name}"

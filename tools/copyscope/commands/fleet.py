@@ -109,7 +109,7 @@ def _ask(arguments: argparse.Namespace, by: ansible.Ansible, words: list[str]) -
             by.ask_all(hosts, job, arguments.forks, steps.begin, ended)
         except KeyboardInterrupt:
             interrupted = True
-    unasked = Row("", "interrupted", cause="not asked to the end: ask again")
+    unasked = Row("", "interrupted", cause="interrupted: run it again")
     shown = [rows.get(name) or replace(unasked, host=name) for name in hosts]
     console = make_console()
     print_lines(fleet_lines(shown, command, report_width(console)), console)

@@ -33,17 +33,17 @@ examples:
   sudo copyscope sweep my/sizes.toml --out results/mine
   copyscope sweep simulated                      boots of a simulated machine: cache misses, no root
 
-A sweep that was interrupted, by whatever, goes on when the same command is given again.
-exit status: 0 every run is there and valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
+An interrupted sweep resumes: run the same command again.
+exit status: 0 all runs are valid, 1 some failed or are invalid, 2 wrong usage, 130 interrupted
 """
 OPTIONS = """
 --out DIR               where the records go; default results/HOST-KERNEL/EXPERIMENT
 --repeats N             instead of the experiment's own number
---budget TIME           after the planned runs, repeat noisy points until this time (90s, 20m, 1h) has
-                        passed since the start; default: no extra repeats
---dry-run               check everything, say what would run, run nothing
---json                  what it came to, as JSON on stdout
--v --verbose            a line for each run; nothing is left out
+--budget TIME           after the planned runs, repeat the noisy ones until TIME (90s, 20m, 1h) is used up;
+                        default: no extra repeats
+--dry-run               check everything and print what would run
+--json                  the summary as JSON on stdout
+-v --verbose            a line per run; lists in full
 -q --quiet              no progress
 """
 

@@ -81,20 +81,20 @@ VERBS = (
 )
 # Verb -> what people ask, and the words that answer it; `copyscope` alone prints these, in this order.
 QUESTIONS = {
-    "run": ("What does this way to send copy?", "zero_copy --size 64K"),
+    "run": ("What does this send method copy?", "zero_copy --size 64K"),
     "watch": ("Is my nginx copying?", "nginx --duration 10"),
     "advise": ("Would zero-copy or sendfile help it?", "nginx --duration 10"),
-    "crossover": ("From which size on does zero-copy pay?", ""),
-    "sweep": ("Goodput and cost against size?", "quick"),
+    "crossover": ("From which size does zero-copy pay?", ""),
+    "sweep": ("Goodput and cost by size?", "quick"),
     "compare": ("A or B, at this size?", "one_copy zero_copy --size 256K"),
     "diff": ("Better or worse than before?", "BEFORE AFTER"),
     "show": ("What did that run say?", "run.json --explain"),
-    "drill": ("Which ways to send does my kernel have?", ""),
-    "fleet": ("The same, on many hosts?", "web1,web2 -- doctor"),
+    "drill": ("Which send methods avoid copies here?", ""),
+    "fleet": ("Which hosts of a fleet stand out?", "web1,web2 -- doctor"),
     "doctor": ("What can be measured on this machine?", ""),
     "simulate": ("Cache misses, without a PMU?", "one_copy,zero_copy"),
 }
-WITHOUT_ROOT = ("diff", "show", "fleet", "simulate")
+WITHOUT_ROOT = ("diff", "draw", "drill", "fleet", "report", "show", "simulate")
 
 
 def find(name: str) -> Verb | None:

@@ -49,25 +49,23 @@ WHOM_OPTIONS = """
 --unit UNIT             a unit of systemd, such as nginx.service
 --container ID|NAME     of docker, podman, containerd, CRI-O, LXC or nspawn
 --netns PID|FILE        only traffic of this network namespace
---no-follow             not the children of these processes
+--no-follow             ignore the children of these processes
 """
 TOOL_OPTIONS = """
---duration S            measuring time: 5, 90s, 10m; default: until the end or Ctrl-C. It does not end a
-                        command: the report is printed, then its end is waited for
---exact                 hook the functions that copy, too, in segments of their own at the end: bytes to the
-                        byte and what each copy cost; with --duration or --whole
---whole                 every instrument from the first moment to the last: a short command is seen as a
-                        whole, but what watching costs is not known
+--duration S            measuring time: 5, 90s, 10m; default: until the target exits or Ctrl-C. A COMMAND is
+                        not stopped: copyscope reports, then waits for it
+--exact                 also hook the functions that copy, in extra segments at the end: exact bytes and the
+                        cost of each copy; with --duration or --whole
+--whole                 all instruments from start to end: for short commands; the overhead is not known then
 """
 # Of these most programs have one of their own.
 NOT_OURS = {"--help", "--help-all", "--version", "--verbose", "--quiet"}
 OUTPUT_OPTIONS = """
---live                  a screen that is refreshed while it runs; what a command prints goes to a temporary
-                        file meanwhile, and is shown after it
+--live                  refresh a screen while it runs; the command's output is shown at the end
 --advise                say what would make it copy less, and why
 --crossover             if the advice depends on a crossover, measure one afterwards: 99 short runs, two
                         minutes on an idle machine
--i --interval S         a line after so many seconds each, of what moved in them, instead of a screen
+-i --interval S         print a summary line every S seconds, instead of a screen
 """
 
 
@@ -163,7 +161,7 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     named += ["-- COMMAND"] * bool(command)
     named[:0] = [args.program] * (args.program is not None)
     if not named:
-        raise UsageError("say whom to watch: its name, --pid, --comm, --cgroup or -- COMMAND")
+        raise UsageError("nothing to watch: give a name, --pid, --comm, --cgroup or -- COMMAND")
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: name one program: --pid, --comm, --cgroup or -- COMMAND")
     if args.program == "":

@@ -24,10 +24,11 @@ from copyscope.topology import LinkSettings, TopologyError, open_topology
 # Trying every function hook took more than a minute on 5.10 under emulation, beside other work.
 PROBE_TIMEOUT_S = 180.0
 COUNTED_S = 0.02
+NONE_NEEDED = "no action needed: time is sampled, bytes are exact"
 # What a profile does without the hooks of an instrument.
 WITHOUT = {
-    "bytes": "none: time is sampled, bytes are those that the programs count",
-    "calls": "none: time is sampled, no system call is timed",
+    "bytes": "no action needed: time is sampled, the programs count the bytes",
+    "calls": "no action needed: time is sampled, system calls are not timed",
 }
 
 
@@ -139,7 +140,9 @@ def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Itera
     if tier.exact:
         yield Finding("hooks", "functions", "ok", tier.reason)
     else:
-        yield Finding("hooks", "functions", "limited", tier.reason, "none: time is sampled, bytes are exact")
+        yield Finding(
+            "hooks", "functions", "limited", tier.reason, "no action needed: time is sampled, bytes are exact"
+        )
 
 
 def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:

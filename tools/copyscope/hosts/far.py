@@ -147,7 +147,7 @@ class Far(Host):
             return f"{said or 'what holds the connection there has ended'}: run it again"
         if self._ready:
             return "the connection broke: look at the network between here and there, and run it again"
-        return f"{said or 'ssh did not get in'}: make `ssh {self.name} true` work without a question"
+        return f"{said or 'ssh did not get in'}: make sure `ssh {self.name} true` works without a prompt"
 
     def _close(self) -> None:
         """Our end closes, and with it what still runs there; then it is waited for."""

@@ -258,7 +258,7 @@ def _caution(cost: Overhead, share: Share | None) -> str:
     if low is None or high is None or share is None or share.share is None:
         return ""
     if overhead.found(low, high) == overhead.NOISY:
-        return f"; too noisy to tell what watching changed (goodput {change(low)} to {change(high)})"
+        return f"; too noisy to measure the overhead (goodput {change(low)} to {change(high)})"
     certain = max(0.0, 1 - high, low - 1)
     if certain <= share.share:
         return ""

@@ -177,7 +177,7 @@ STEPS = (
     ("loss: ", f"{AGAIN}; if it is lost again, {REPORT}"),
     ("too short a command: ", f"{AGAIN} with --whole: it counts all of a short command"),
     ("too short: ", f"{AGAIN}, longer"),
-    ("nothing was sent", "watch the process that sends or receives, while it does (--live shows when)"),
+    ("nothing was sent", "watch it while it is sending or receiving (--live shows when)"),
     ("hook ", "copyscope doctor says what this kernel allows"),
 )
 # By the instrument of a hook that was skipped or did not fire: what to do.

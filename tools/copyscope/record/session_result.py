@@ -91,5 +91,5 @@ class Raw:
     uncounted: set[str] = field(default_factory=set)
     connections: Connections = field(default_factory=Connections)
     sums: Sums = field(default_factory=dict)
-    ended: str = "the time was over"
+    ended: str = "stopped after --duration"
     status: int | None = None

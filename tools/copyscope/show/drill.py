@@ -37,7 +37,8 @@ def say(row: Row) -> str:
         return row.result + by + told
     if row.result == "late copy":
         at_once = units.format_count(row.changed_at_once_bytes)
-        return f"late copy{by}: {at_once} bytes changed at once, none after {row.arrived_after_us} us{told}"
+        later = f"after {row.arrived_after_us} us: none"
+        return f"late copy{by}: rewritten at once: {at_once} bytes changed; {later}{told}"
     changed, whole = units.format_count(row.changed_bytes), units.format_count(row.bytes)
     return f"{row.result}: {changed} of {whole} bytes changed{told}"
 

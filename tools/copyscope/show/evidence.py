@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 def evidence_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     """What limits the run, its counters and what they cost, and whether its numbers can be believed."""
     limit = run.derived.verdict.limit
-    who = "none found" if limit.who == "unknown" else limit.who
+    who = "none" if limit.who == "unknown" else limit.who
     lines = labelled("bottleneck", f"{who}: {limit.evidence}", width)
     lines += counter_lines(run, width) + observer_lines(run, width)
     lines += loss_lines(run, width, verbose=verbose) + identity_lines(run, width, verbose=verbose)
@@ -156,7 +156,7 @@ def observer_lines(run: Whole, width: int) -> list[Text]:
 
 def watching_lines(run: Whole, watching: Watching, width: int) -> list[Text]:
     """What watching a program cost, whole, and copyscope's own work."""
-    text = "all segments, and the changes between them, beside those that count nothing but its bytes: "
+    text = "all segments against those that only count bytes: "
     load = run.derived.machine_state
     if load.own_ns is not None and load.wall_ns:
         own = f"; copyscope's own work took {100 * load.own_ns / load.wall_ns:.1f} % of one CPU"

@@ -99,7 +99,7 @@ def _buffer_text(buffers: BufferTotal) -> str:
         page, line, other = (
             units.format_percent(getattr(buffers, f"{place}_share")) for place in ("page", "line", "other")
         )
-        text += f"; begin at a page {page}, at a cache line of 64 B {line}, elsewhere {other}"
+        text += f"; page-aligned {page}, cache-line-aligned (64 B) {line}, unaligned {other}"
     text += f"; same address as the message read before {units.format_percent(buffers.repeated_share)}"
     if buffers.unreadable:
         text += f"; {units.format_count(buffers.unreadable)} could not be read"
@@ -109,8 +109,8 @@ def _buffer_text(buffers: BufferTotal) -> str:
 def _round_text(rounds: RoundTotal) -> str:
     """How often TCP goes round its copy loop for one send."""
     return (
-        f"{rounds.mean_per_send:.1f} rounds of TCP's loop per send ({_counts_text(rounds.per_send)}); "
-        "each fills a packet or a fragment, or waits for room"
+        f"{rounds.mean_per_send:.1f} rounds of TCP's copy loop per send ({_counts_text(rounds.per_send)}); "
+        "each fills a packet or a page fragment, or waits for room"
     )
 
 
@@ -126,7 +126,7 @@ def _counts_text(counts: list[list[int]]) -> str:
 
 def _packet_text(packets: PacketTotal) -> str:
     return (
-        f"{units.format_count(packets.packets)} handed to a device in its own time, "
+        f"{units.format_count(packets.packets)} sent by its own threads, "
         f"{units.format_bytes(round(packets.mean_bytes))} and {packets.mean_segments:.1f} segments "
         "on average"
     )

@@ -161,8 +161,8 @@ def _elsewhere_lines(elsewhere: Elsewhere, width: int) -> list[Text]:
     if not elsewhere.samples:
         return []
     text = (
-        f"elsewhere on this machine: {units.format_ns(elsewhere.cpu_ns)} of softirq work, not known to be "
-        f"yours, and in no other figure ({elsewhere.cause})"
+        f"elsewhere on this machine: {units.format_ns(elsewhere.cpu_ns)} of softirq work, "
+        f"unrelated or unknown; not included elsewhere ({elsewhere.cause})"
     )
     return wrap(text, width, indent=2, style="dim")
 

@@ -29,12 +29,12 @@ class SweepProgress(Steps):
         self._verbose = verbose
 
     def start(self, total: int, done: int, run_s: float) -> None:
-        """`done` of `total` runs are there already; `run_s` is what one should take."""
+        """`done` of `total` runs are done already; `run_s` is what one should take."""
         self.expect(total)
         self._finished = self._there = done
         self._each_s = run_s
         if done:
-            self._say(f"{done} of {total} runs are there already")
+            self._say(f"{done} of {total} runs are done already")
 
     def begin(self, step: str) -> None:
         if self._bar is not None or not self._verbose:
@@ -56,7 +56,7 @@ def plan_lines(name: str, question: str, *, points: int, repeats: int, there: in
     runs = points * repeats
     line = f"{name}: {points} points x {repeats} repeats = {runs} runs, about {format_minutes(runs * run_s)}"
     if there:
-        line += f"; {there} are there, about {format_minutes((runs - there) * run_s)} left"
+        line += f"; {there} are done, about {format_minutes((runs - there) * run_s)} left"
     return [question, line]
 
 
@@ -70,7 +70,7 @@ def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: 
     lines += _listed("could not be read and run again", outcome["damaged"], verbose)
     lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
     lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
-    noisy = "noisy (--budget TIME repeats those whose median is not well known)"
+    noisy = "noisy (--budget TIME repeats them)"
     lines += _listed(noisy, outcome["noisy"], verbose, MOST_NOISY)
     if not outcome["noisy"]:
         judged = outcome["judged"]

@@ -59,7 +59,7 @@ def processes_text(target: Target) -> str:
 def goodput_text(run: Whole) -> str:
     goodput = run.derived.throughput_gbps
     if goodput.unprobed is not None:
-        text = f"{units.format_gbps(goodput.unprobed)} with nothing but its bytes counted"
+        text = f"{units.format_gbps(goodput.unprobed)} counting bytes only"
     else:
         text = f"n/a without instruments ({goodput.reasons.get('unprobed', 'reason not recorded')})"
     if goodput.probed is not None:

@@ -96,7 +96,7 @@ def read_each(every: Sequence[argparse.Namespace]) -> Request:
 def check(args: argparse.Namespace, taken: frozenset[str] = TAKEN) -> None:
     """Raises UsageError for what can be refused without running anything."""
     where = "in a simulated machine" if taken is TAKEN else "for a command in a simulated machine"
-    refuse(args, (name for name in vars(args) if name not in taken), f"not available {where}: leave it out")
+    refuse(args, (name for name in vars(args) if name not in taken), f"not available {where}")
     job.check_path(args.topology)
     caches.parse(args.cache)
     kernels.check_name(args.kernel)
