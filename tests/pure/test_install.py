@@ -46,7 +46,7 @@ def call(destdir: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
 def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_path: Path) -> None:
     done = call(destdir, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("sudo copyscope VERB") and "bin/" not in done.stdout
+    assert done.stdout.startswith("sudo copyscope COMMAND") and "bin/" not in done.stdout
     said = call(destdir, "--version", cwd=tmp_path).stdout
     head = subprocess.run(
         ["git", "-C", paths.ROOT, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=False
