@@ -37,6 +37,7 @@ from copyscope.show.console import make_console
 from copyscope.show.live import LiveView
 from copyscope.show.progress import Steps
 from copyscope.show.watch import render
+from copyscope.stats import Missing
 from copyscope.study import table as results_table
 from copyscope.study.claims.judge import judge_all
 from copyscope.study.study import caption, examine
@@ -265,9 +266,12 @@ def test_a_plot_of_foreign_records() -> None:
     runs = typed_runs(made)
     rows = results_table.fill(runs)
     drawn = draw("goodput", Subject(rows, [], caption(runs, rows)))
+    assert not isinstance(drawn, Missing)
     assert drawn.svg.startswith(b"<?xml")
     study = examine("demo", None, runs, rows, left_out=[], judgements=judge_all(runs))
-    harmless(html.write(document(study), {plot.name: b"<svg/>" for plot in PLOTS}).replace("\nforged", ""))
+    harmless(
+        html.write(document(study, {}), {plot.name: b"<svg/>" for plot in PLOTS}).replace("\nforged", "")
+    )
 
 
 def test_the_advice_survives_foreign_crossovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

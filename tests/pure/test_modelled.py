@@ -18,6 +18,7 @@ from copyscope.ledger.derive import derive
 from copyscope.record.check import find_problems, typed_boot
 from copyscope.report.plots.draw import Drawing, Subject, figure_of
 from copyscope.simulate import caches, document
+from copyscope.stats import Missing
 from copyscope.study import modelled
 from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
 from copyscope.study.claims.table import CLAIMS
@@ -26,6 +27,7 @@ from copyscope.study.modelled_answers import beside, modelled_answers
 from copyscope.study.questions import Answer
 from copyscope.sweep import results
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -117,7 +119,9 @@ def test_the_steps_lead_from_one_sum_to_the_other() -> None:
     found = line_waterfall(one, zero)
     assert [found.start, found.end] == pytest.approx([53.8, 67.6])
     steps = {step.name: step.change.value for step in found.steps}
-    assert steps == pytest.approx({"copy in": -16.2, "deferred copy": 45.2, "pages": -18.2, "rest": 3.0})
+    assert steps == pytest.approx(
+        {"copy into the kernel": -16.2, "late copy": 45.2, "pages": -18.2, "rest": 3.0}
+    )
     assert found.start + sum(steps.values()) == pytest.approx(found.end)
 
 
@@ -126,30 +130,36 @@ def points() -> list[ModelPoint]:
     return points_of([*usual(), *usual(cache="laptop"), *usual(ring=1024), *usual(path="nics")])
 
 
+def figure(name: str, points: list[ModelPoint]) -> Figure:
+    made = figure_of(name, Subject((), (), "Where.", points))
+    assert not isinstance(made, Missing)
+    return made
+
+
 def dashed(axes: Axes) -> list[float]:
     """Where the lines of the caches are."""
     return [float(np.asarray(line.get_xdata())[0]) for line in axes.lines]
 
 
 def test_bars_are_as_high_as_their_misses_and_caches_stand_at_their_sizes(points: list[ModelPoint]) -> None:
-    figure = figure_of("modelled_misses", Subject((), (), "Where.", points))
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    misses = figure("modelled_misses", points)
+    titles = [axes.get_title(loc="left") for axes in misses.axes]
     assert titles == [
         f"{cache}: {level}" for level in ("L1D", "L2", "LLC") for cache in ("generic", "laptop")
     ]
-    l1d = figure.axes[0]
+    l1d = misses.axes[0]
     paths = [np.asarray(patch.get_path().vertices) for patch in l1d.patches]
     tops = [float(path[:, 1].max()) for path in paths if path.size]
     assert max(tops) == pytest.approx(86.0)  # two_copy: the mean of three boots
     # 4 KiB to 64 KiB were sent: of the caches only 32 KiB lie between.
     assert dashed(l1d) == [math.log2(32 * KIB)]
-    rings = figure_of("modelled_working_set", Subject((), (), "Where.", points))
+    rings = figure("modelled_working_set", points)
     assert dashed(rings.axes[0]) == [15.0, 20.0, 25.0]
-    waterfalls = figure_of("modelled_lines", Subject((), (), "Where.", points))
+    waterfalls = figure("modelled_lines", points)
     assert [axes.get_title(loc="left") for axes in waterfalls.axes] == [
         *("veth, 4 KiB", "veth, 64 KiB", "nics, 4 KiB", "nics, 64 KiB")
     ]
-    for drawn in (figure, rings, waterfalls):
+    for drawn in (misses, rings, waterfalls):
         assert "modelled" in drawn.texts[0].get_text()
 
 
@@ -238,9 +248,9 @@ def test_more_threads_are_compared_where_they_were_simulated(points: list[ModelP
     )
 
 
-def draw_nothing(subject: Subject) -> dict[str, Drawing]:
+def draw_nothing(subject: Subject) -> tuple[dict[str, Drawing], dict[str, str]]:
     """What is drawn is looked at above, and takes five seconds."""
-    return {plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots}
+    return {plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots}, {}
 
 
 def test_a_report_of_a_simulated_experiment(

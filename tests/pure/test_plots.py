@@ -1,15 +1,18 @@
 """Plots: the unknown is written and never drawn, strategies differ without colour, bytes do not change."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
 import pytest
 from builders.sweep import sweep
+from copyscope.judge.crossover import Crossover, Measured
 from copyscope.judge.metrics import typed_runs
 from copyscope.report.plots import draw
-from copyscope.report.plots.catalogue import PLOTS
 from copyscope.report.plots.colours import FILLS, KNOWN
-from copyscope.stats import Estimate
+from copyscope.report.plots.curves import apart
+from copyscope.stats import Estimate, Missing
 from copyscope.study import facets, table
 from copyscope.study.cost_waterfall import simplest
 from copyscope.study.table import Row
@@ -21,9 +24,9 @@ from matplotlib.text import Text
 
 Record = dict[str, Any]
 CAPTION = "Example CPU, 2 CPUs, Linux 6.18"
-NAMES = [plot.name for plot in PLOTS]
 HEADINGS = {
     "goodput": "Goodput",
+    "crossover": "Where one strategy overtakes another",
     "cycles": "What a byte costs",
     "ledger_stack": "The copy ledger",
     "saved_copy": "Where the saved copy went",
@@ -43,35 +46,79 @@ def with_pmu() -> list[Row]:
     return table.fill(typed_runs(sweep(sizes=(4096, 65_536), threads=(1, 2), repeats=3, pmu=True)))
 
 
-def plot(name: str, rows: list[Row]) -> Figure:
-    return draw.figure_of(name, subject(rows))
+def plot(name: str, rows: list[Row], crossings: Sequence[Crossover] = ()) -> Figure:
+    made = draw.figure_of(name, draw.Subject(rows, simplest(rows), CAPTION, crossings=crossings))
+    assert not isinstance(made, Missing)
+    return made
 
 
-def subject(rows: list[Row]) -> draw.Subject:
-    return draw.Subject(rows, simplest(rows), CAPTION)
+def crossing(**of: Any) -> Crossover:
+    """zero_copy costs twice as much at 1 KiB, and half as much at 64 KiB."""
+    ratios = {1024: Estimate(2.0, 1.8, 2.2, 0.95, 3), 65_536: Estimate(0.5, 0.4, 0.6, 0.95, 3)}
+    measured = tuple(Measured(size, ratio, None) for size, ratio in ratios.items())
+    known = {"pair": ("one_copy", "zero_copy"), "threads": 1, "quantity": "system_cpu_ns_per_kib"}
+    return Crossover(**{**known, "measured": measured, **of})
 
 
 def words(figure: Figure) -> str:
     return " ".join(text.get_text() for text in figure.findobj(Text) if isinstance(text, Text))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", HEADINGS)
 def test_every_plot_has_a_title_and_says_where_it_was_measured(name: str, with_pmu: list[Row]) -> None:
-    said = words(plot(name, with_pmu))
+    if name == "latency":
+        for row in (rows := [replace(row, mode="rr") for row in with_pmu]):
+            row.values["rtt_p50_us"] = Estimate(10.0, 9.0, 11.0, 0.95, 3)  # type: ignore[index]
+        with_pmu = rows
+    said = words(plot(name, with_pmu, [crossing()]))
     assert HEADINGS[name] in said
     assert CAPTION in " ".join(said.split())
 
 
-@pytest.mark.parametrize(("name", "reason"), [("misses", "no PMU"), ("latency", "rr")])
-def test_what_no_run_has_is_one_panel_with_its_reason(name: str, reason: str, without_pmu: list[Row]) -> None:
-    figure = plot(name, without_pmu)
-    (axes,) = figure.axes
-    assert "n/a" in words(figure)
-    assert reason in words(figure)
-    assert not axes.lines
-    assert not axes.containers
-    assert not axes.patches
-    assert len(axes.get_xticks()) == len(axes.get_yticks()) == 0  # no scale on which it could be a zero
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("misses", "no PMU"), ("latency", "rr"), ("crossover", "several sizes")],
+)
+def test_what_no_run_has_is_not_drawn_and_has_its_reason(
+    name: str, reason: str, without_pmu: list[Row]
+) -> None:
+    found = draw.draw(name, draw.Subject(without_pmu, [], CAPTION))
+    assert isinstance(found, Missing) and reason in found.reason
+
+
+def test_a_quantity_that_no_run_has_is_no_panel_beside_those_that_some_have(with_pmu: list[Row]) -> None:
+    for row in with_pmu:
+        row.values["llc_misses_per_kib_sender"] = Missing("the PMU has no such event")  # type: ignore[index]
+    figure = plot("misses", with_pmu)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == [
+        f"{of}, {threads}"
+        for of in ("L1D, sender", "L1D, receiver", "LLC, receiver")
+        for threads in ("1 thread", "2 threads")
+    ]
+    assert "LLC, sender: n/a: the PMU has no such event." in words(figure)
+
+
+def test_a_crossover_is_drawn_with_its_interval_and_an_open_end_to_the_edge() -> None:
+    found = crossing(verdict="crosses", above="zero_copy", size_bytes=8192.0, low=4096.0, high=None)
+    goodput, cpu = plot("crossover", [], [found, crossing(quantity="goodput_gbps", measured=())]).axes
+    (band,) = cpu.patches
+    assert band.get_extents().transformed(cpu.transData.inverted()).x0 == pytest.approx(4096)
+    assert band.get_extents().transformed(cpu.transData.inverted()).x1 == pytest.approx(cpu.get_xlim()[1])
+    assert [8192.0] in [list(line.get_xdata()) for line in cpu.lines]  # type: ignore[arg-type]
+    assert "zero_copy: better above 8 KiB [4 KiB, outside]" in cpu.get_title(loc="left")
+    assert not goodput.axison and not goodput.lines  # no empty frame
+    (even,) = [
+        axes
+        for axes in plot("crossover", [], [crossing(verdict="undetermined", size_bytes=8192.0)]).axes
+        if axes.lines
+    ]
+    assert not even.patches
+
+
+def test_labels_that_would_touch_are_left_out() -> None:
+    assert apart([64, 128, 256, 512], 2) == [64, 256]
+    assert apart([64, 128, 256, 512], 1) == [64, 128, 256, 512]
 
 
 def test_without_a_pmu_time_stands_for_cycles_and_says_so(
@@ -134,5 +181,5 @@ def test_the_factor_with_the_most_values_is_the_axis() -> None:
     titles = [panel.title for panel in facets.arrange(sizes, facets.AXES["size"])]
     assert titles == ["1 thread", "2 threads"]
     assert facets.spell("size", 1500) == "1500 B"
-    assert facets.spell("tso", False) == "tso off"
+    assert facets.spell("tso", False) == "TSO off"
     assert facets.spell("size", 1 << 20) == "1 MiB"

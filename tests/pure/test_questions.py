@@ -43,8 +43,8 @@ def test_all_six_are_answered_with_what_they_rest_on(without_pmu: list[Record]) 
 def test_zero_copy_is_told_what_it_saves_and_pays(without_pmu: list[Record]) -> None:
     text = answer_all(without_pmu)[0].text
     assert "it saves" in text
-    assert "(copy in)" in text.split("it pays")[0]
-    assert "(deferred copy)" in text.split("it pays")[1]
+    assert "(copy into the kernel)" in text.split("it pays")[0]
+    assert "(late copy)" in text.split("it pays")[1]
     assert "100 % of its payload was copied after all: local delivery over veth" in text
 
 
@@ -105,7 +105,7 @@ def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: l
         moved = sum(step.change.value for step in one.steps)
         assert one.start + moved == pytest.approx(one.end)
         change = {step.name: step.change for step in one.steps}
-        assert change["copy in"].value < 0 < change["deferred copy"].value
+        assert change["copy into the kernel"].value < 0 < change["late copy"].value
         for step in one.steps:
             if step.change.low is not None and step.change.high is not None:
                 assert step.change.low <= step.change.value <= step.change.high
@@ -129,7 +129,10 @@ def test_what_receiving_without_a_copy_saves_has_steps_too(without_pmu: list[Rec
     assert isinstance(found, Waterfall)
     assert found.names == ("read", "map") and found.start == pytest.approx(found.end)
     change = {step.name: step.change.value for step in found.steps}
-    assert change["mapped"] == pytest.approx(-change["copy out"]) and change["mapped"] > 0
+    assert (
+        change["pages mapped"] == pytest.approx(-change["copy to the receiver"])
+        and change["pages mapped"] > 0
+    )
     (shown,) = saved_tables([found])
     assert (shown.columns[1], shown.columns[-1]) == ("read", "map")
 
@@ -162,8 +165,8 @@ def test_a_side_that_one_of_two_did_not_sample_is_no_saving(without_pmu: list[Re
     found = cost_waterfall.waterfalls(table.fill(typed_runs(blind)))[0]
     assert isinstance(found, Waterfall)
     change = {step.name: step.change.value for step in found.steps}
-    assert "copy out" not in change
-    assert change["unattributed"] > 0
+    assert "copy to the receiver" not in change
+    assert change["not explained"] > 0
     assert found.start + sum(change.values()) == pytest.approx(found.end)
 
 

@@ -3,7 +3,7 @@
 import argparse
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from copyscope import paths
@@ -17,7 +17,8 @@ from copyscope.judge.crossover_file import headline, sentence
 from copyscope.record.check import Whole
 from copyscope.report import html, modelled, readme, table_files
 from copyscope.report.blocks import Block
-from copyscope.report.plots.draw import Subject, draw_all
+from copyscope.report.plots.catalogue import MODELLED, PLOTS
+from copyscope.report.plots.draw import Drawing, Subject, draw_all
 from copyscope.report.sections import document
 from copyscope.simulate import kernels
 from copyscope.study import table as results_table
@@ -109,7 +110,8 @@ def make(directory: Path, out: Path) -> None:
     study = _examine(found, runs, rows)
     _write_tables(study, out)
     shown = caption(runs, rows)
-    drawn = _write_page(document(study), Subject(rows, simplest(rows), shown), out)
+    drawings, undrawn = draw_all(Subject(rows, simplest(rows), shown, crossings=study.crossings))
+    drawn = _write_page(document(study, undrawn), drawings, out)
     main = headline(study.crossings)
     # An experiment of one size does not ask from which size on anything pays.
     verdict = sentence(study.crossings, runs) if main and len(main.measured) > 1 else None
@@ -130,7 +132,8 @@ def _make_modelled(found: Results, out: Path) -> None:
         judge_all((), points),
     )
     _write_table(table_files.modelled_table(points), out / "modelled")
-    drawn = _write_page(modelled.document(study), Subject((), (), study.caption, points), out)
+    drawings, undrawn = draw_all(Subject((), (), study.caption, points))
+    drawn = _write_page(modelled.document(study, undrawn), drawings, out)
     verdict = "Modelled, not measured: no number of this is in a measured one."
     saving.save(out / "README.md", readme.write(study.name, study.question, verdict, study.caption, drawn))
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
@@ -175,9 +178,12 @@ def _write_table(table: table_files.Table, stem: Path) -> None:
     saving.save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
-def _write_page(blocks: Sequence[Block], drawn_of: Subject, out: Path) -> list[str]:
-    """The page and its plots; returns the plots' names."""
-    drawings = draw_all(drawn_of)
+def _write_page(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> list[str]:
+    """The page and its plots; returns the plots' names. What an older one drew there does not stay."""
+    for plot in (*PLOTS, *MODELLED):
+        for suffix in (".svg", ".png"):
+            if plot.name not in drawings:
+                (out / "plots" / f"{plot.name}{suffix}").unlink(missing_ok=True)
     for name, drawn in drawings.items():
         saving.save(out / "plots" / f"{name}.svg", drawn.svg)
         saving.save(out / "plots" / f"{name}.png", drawn.png)

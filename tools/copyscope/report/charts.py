@@ -46,7 +46,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """`path`: through all points; `intervals`: a stroke at each; `crossing`: along the line at 1."""
+    """`path`: through all points; `intervals`: a stroke at each; `crossing`: along the line at 1.
+
+    `band`: over the interval of the crossing.
+    """
 
     name: str
     colour: str
@@ -55,6 +58,7 @@ class Line:
     path: str
     intervals: str
     points: list[Point]
+    band: str
     crossing: str
     crossing_said: str
 
@@ -123,7 +127,7 @@ def _line(curve: Curve, count: int, top: float) -> Line:
         Point(x, _up(value.value, top), f"{curve.name}: {number(value.value)} times, {interval(value)}")
         for x, value in known
     ]
-    crossing = _crossing(curve.crossing, count, top) if curve.crossing else ""
+    band, crossing = _crossing(curve.crossing, count, top) if curve.crossing else ("", "")
     return Line(
         curve.name,
         curve.mark.colour,
@@ -132,13 +136,14 @@ def _line(curve: Curve, count: int, top: float) -> Line:
         "M" + "L".join(f"{point.x} {point.y}" for point in points),
         "".join(intervals),
         points,
+        band,
         crossing,
         curve.crossing.said if curve.crossing else "",
     )
 
 
-def _crossing(found: Crossing, count: int, top: float) -> str:
-    """An interval along the line at 1, with a stroke at its middle and at each end that is known."""
+def _crossing(found: Crossing, count: int, top: float) -> tuple[str, str]:
+    """A band over its interval; and along the line at 1, with strokes at its middle and each known end."""
     low, high = (
         f"{LEFT}" if found.low is None else _across(found.low, count),
         f"{WIDTH - RIGHT}" if found.high is None else _across(found.high, count),
@@ -146,7 +151,8 @@ def _crossing(found: Crossing, count: int, top: float) -> str:
     y, above, below = _up(1, top), _up(1, top, -5), _up(1, top, 5)
     strokes = [(_across(found.at, count), _up(1, top, -9), _up(1, top, 9))]
     strokes += [(x, above, below) for x, end in ((low, found.low), (high, found.high)) if end is not None]
-    return f"M{low} {y}H{high}" + "".join(f"M{x} {begin}V{end}" for x, begin, end in strokes)
+    band = f"M{low} {TOP}H{high}V{HEIGHT - BOTTOM}H{low}z"
+    return band, f"M{low} {y}H{high}" + "".join(f"M{x} {begin}V{end}" for x, begin, end in strokes)
 
 
 def _beyond(block: Curves, top: float) -> Iterator[Text]:

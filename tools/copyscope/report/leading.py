@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from copyscope.grouping import grouped
+from copyscope.judge.crossover import Crossover, surroundings
 from copyscope.judge.crossover_file import TYPICAL_BYTES
+from copyscope.judge.metrics import factors
 from copyscope.report.blocks import (
     Bar,
     Bars,
     Block,
     Box,
     Choice,
+    Crossing,
     Curve,
     Curves,
     Heading,
@@ -23,9 +26,10 @@ from copyscope.report.blocks import (
 )
 from copyscope.report.cells import spell as spell_estimate
 from copyscope.report.plots.colours import BLUE, FILLS, VERMILLION, mark_of
+from copyscope.report.tables import where_better
 from copyscope.show.account_words import COPIES
 from copyscope.study.cost_waterfall import Waterfall, why_no_waterfall
-from copyscope.study.facets import find_axis, varied
+from copyscope.study.facets import Axis, find_axis, varied
 from copyscope.study.facets import spell as spell_factor
 from copyscope.study.ratios import BASE, places, relative
 from copyscope.study.study import Study
@@ -49,7 +53,7 @@ def leading(study: Study) -> list[Block]:
         Heading(2, "Where the saved copy went", "saved"),
         *_settings(study),
         Heading(2, "Against one_copy", "ratios"),
-        *_ratios(study.rows),
+        *_ratios(study.rows, study.crossings),
     ]
 
 
@@ -104,7 +108,7 @@ def _steps(found: Waterfall) -> Bars:
         text = f"{'+' if change >= 0 else ''}{spell_estimate(step.change)}"
         bars.append(Bar(step.name, [box(level, level + change, colour)], text))
     bars.append(Bar(after, [box(0, found.end, WHOLE)], f"{number(found.end)} ns/KiB"))
-    legend = [(WHOLE, "whole cost"), (BLUE, "saved"), (VERMILLION, "dearer")]
+    legend = [(WHOLE, "total"), (BLUE, "saved"), (VERMILLION, "added")]
     title = f"CPU time of a KiB from {before} to {after}, all sides together; in brackets: 95 % intervals"
     return Bars(title, bars, legend)
 
@@ -125,7 +129,7 @@ def _shares(rows: Sequence[Row]) -> Bars:
             boxes.append(Box(at, share, colour, f"{name} {share:.0%}"))
             at += share
         legend += [(colour, name) for name, colour, _ in parts]
-        said = ", ".join(f"{name} {100 * ns / whole:.0f} %" for name, _, ns in parts)
+        said = ", ".join(f"{name} {_share(ns / whole)}" for name, _, ns in parts)
         bars.append(Bar(row.impl, boxes, f"{said}; {number(whole)} ns/KiB in all"))
     order = [*COPIES.values(), "other work"]
     unique = sorted(dict.fromkeys(legend), key=lambda one: order.index(one[1]))
@@ -133,8 +137,12 @@ def _shares(rows: Sequence[Row]) -> Bars:
     return Bars(title, bars, unique)
 
 
-def _ratios(rows: Sequence[Row]) -> list[Block]:
-    """Goodput and cost along the size, or what else was varied most."""
+def _share(share: float) -> str:
+    return "below 0.5 %" if share < 0.005 else f"{100 * share:.0f} %"
+
+
+def _ratios(rows: Sequence[Row], crossings: Sequence[Crossover]) -> list[Block]:
+    """Goodput and cost along the size, or what else was varied most; each crossover with its interval."""
     if not any(row.impl == BASE and row.valid for row in rows):
         return [Paragraph(f"Not drawn: {BASE} was not measured.")]
     axis = find_axis(rows, first="size")
@@ -146,9 +154,38 @@ def _ratios(rows: Sequence[Row]) -> list[Block]:
         for panel, ratios in relative(rows, axis, metric):
             members = [row for line in panel.lines.values() for row in line]
             named = [spell_factor(axis.factor, place) for place in places(members, axis)]
-            lines = [Curve(impl, mark_of(impl, impls), values) for impl, values in ratios.items()]
+            lines = []
+            for impl, values in ratios.items():
+                crossing = _crossing(panel.lines[impl], crossings, metric, axis)
+                lines.append(Curve(impl, mark_of(impl, impls), values, crossing))
             made = Curves(title, across, named, lines)
             charts.setdefault(_setting(members[0], swept), []).append(made)
     if not charts:
         return [Paragraph(f"Not drawn: no strategy was measured in a setting of {BASE}.")]
     return [Choice([name.replace("_", " ") for name in swept], [View(s, made) for s, made in charts.items()])]
+
+
+def _crossing(
+    line: Sequence[Row], crossings: Sequence[Crossover], metric: str, axis: Axis
+) -> Crossing | None:
+    """Where this line, of one strategy, crosses that of BASE."""
+    row = line[0]
+    run = row.point.runs[0]
+    where = surroundings(factors(run), run)
+    wanted = (metric, row.threads, where, {BASE, row.impl})
+    found = next((c for c in crossings if (c.quantity, c.threads, c.where, {*c.pair}) == wanted), None)
+    if axis.factor != "size" or found is None or found.verdict != "crosses" or found.size_bytes is None:
+        return None
+    sizes = places(line, axis)
+    low, high = (None if end is None else _between(end, sizes) for end in (found.low, found.high))
+    said = f"{found.pair[1]} against {found.pair[0]}: {where_better(found)}"
+    return Crossing(_between(found.size_bytes, sizes), low, high, said)
+
+
+def _between(size: float, sizes: Sequence[float]) -> float:
+    """Where a size stands among some: 1.5 in the middle between the second and the third, by doublings."""
+    after = next((at for at, one in enumerate(sizes) if one >= size), len(sizes) - 1)
+    if after == 0:
+        return 0.0
+    low, high = sizes[after - 1], sizes[after]
+    return after - 1 + min(1.0, math.log(size / low) / math.log(high / low))

@@ -1,13 +1,13 @@
 """The report of a simulated experiment: plots, misses of each point, answers, claims, and what it is not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from copyscope.record.derived import SimulatedRun
 from copyscope.record.simulated import Model
 from copyscope.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from copyscope.report.cells import spell
-from copyscope.report.plots.catalogue import MODELLED
+from copyscope.report.plots.catalogue import MODELLED, Plot
 from copyscope.study.claims.judge import Judgement
 from copyscope.study.modelled import LEVELS, TITLES, ModelPoint, copies, estimate, size_of
 from copyscope.study.modelled_answers import modelled_answers
@@ -45,14 +45,14 @@ class ModelStudy:
         return f"Modelled, not measured: {guest}; means of {count} boots with 95 % intervals."
 
 
-def document(study: ModelStudy) -> list[Block]:
+def document(study: ModelStudy, undrawn: Mapping[str, str]) -> list[Block]:
     """All blocks of the report."""
     blocks: list[Block] = [
         Heading(1, f"{study.name}: how many lines each copy moves, in a simulated machine", "top"),
         *([Paragraph(f"Question: {study.question}")] if study.question else []),
         Paragraph(study.caption, strong=True),
         Heading(2, "Plots", "plots"),
-        *(Picture(plot.name, plot.title, plot.alt) for plot in MODELLED),
+        *(_plot(plot, undrawn.get(plot.name)) for plot in MODELLED),
         Heading(2, "Table", "table"),
         _points_table(study.points),
         Heading(2, "Two questions", "questions"),
@@ -77,6 +77,12 @@ def document(study: ModelStudy) -> list[Block]:
         ),
     ]
     return blocks
+
+
+def _plot(plot: Plot, why_not: str | None) -> Block:
+    if why_not:
+        return Paragraph(f"{plot.title}: not drawn: {why_not}.")
+    return Picture(plot.name, plot.title, plot.alt)
 
 
 def _points_table(points: Sequence[ModelPoint]) -> Table:

@@ -1,5 +1,7 @@
 """The report from top to bottom: verdict, what leads to it, tables, answers, all plots, methods, machine."""
 
+from collections.abc import Mapping
+
 from copyscope import VERSION
 from copyscope.judge.crossover_file import sentence
 from copyscope.report.blocks import (
@@ -14,7 +16,7 @@ from copyscope.report.blocks import (
 )
 from copyscope.report.leading import leading
 from copyscope.report.machine import machine_blocks
-from copyscope.report.plots.catalogue import PLOTS, Plot
+from copyscope.report.plots.catalogue import PLOTS
 from copyscope.report.tables import (
     claims_table,
     copies_table,
@@ -24,8 +26,6 @@ from copyscope.report.tables import (
     saved_tables,
     verdict_table,
 )
-from copyscope.stats import Missing
-from copyscope.study.cost_waterfall import why_no_waterfall
 from copyscope.study.study import Study, caption, duration, repeats
 
 FILES = """\
@@ -36,8 +36,8 @@ records.jsonl.gz the records, one line per run: docs/reference/record.md"""
 NO_PAIR = "No pair of strategies was measured at the same settings."
 
 
-def document(study: Study) -> list[Block]:
-    """All blocks of the report."""
+def document(study: Study, undrawn: Mapping[str, str]) -> list[Block]:
+    """All blocks of the report. `undrawn`: names of plots, and why there is nothing to draw."""
     return [
         Heading(
             1, f"{study.name} on {study.machine.hostname}: where the copies are, and what they cost", "top"
@@ -52,7 +52,7 @@ def document(study: Study) -> list[Block]:
         copies_table(study),
         *saved_tables(study.saved),
         *_questions(study),
-        *_plots(study),
+        *_plots(study, undrawn),
         *_claims(study),
         *_methods(study),
         *machine_blocks(study.machine),
@@ -95,29 +95,20 @@ def _versions(study: Study) -> str:
     return ", ".join(dict.fromkeys(found))
 
 
-def _plots(study: Study) -> list[Block]:
+def _plots(study: Study, undrawn: Mapping[str, str]) -> list[Block]:
     """All that were drawn; what there is nothing to draw of is one line."""
     if not study.rows:
         return []
     blocks: list[Block] = [Heading(2, "All plots", "plots")]
     drawn = []
     for plot in PLOTS:
-        if why := _why_empty(plot, study):
+        if why := undrawn.get(plot.name):
             blocks.append(Paragraph(f"{plot.title}: not drawn: {why}."))
         else:
             drawn.append(Picture(plot.name, plot.title, plot.alt))
     if drawn:
         blocks.append(Fold(f"{len(drawn)} plots: {', '.join(one.title for one in drawn)}", drawn))
     return blocks
-
-
-def _why_empty(plot: Plot, study: Study) -> str | None:
-    """Why there is nothing to draw; None where there is something."""
-    if plot.of == "saved":
-        return why_no_waterfall(study.saved)
-    values = [row.values[name] for row in study.rows for name in plot.metrics]
-    reasons = [value.reason for value in values if isinstance(value, Missing)]
-    return reasons[0] if len(reasons) == len(values) else None
 
 
 def _questions(study: Study) -> list[Block]:

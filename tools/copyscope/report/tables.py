@@ -6,6 +6,7 @@ from copyscope.judge.crossover import PAIRS, Crossover
 from copyscope.judge.metrics import METRICS
 from copyscope.report.blocks import Cell, Table, Tone
 from copyscope.report.cells import estimates_table, spell
+from copyscope.show.account_words import COPIES
 from copyscope.stats import Missing
 from copyscope.study.claims.judge import HOLDS, REFUTED, Judgement
 from copyscope.study.cost_waterfall import PARTS, REST, Waterfall
@@ -58,7 +59,7 @@ def copies_table(study: Study) -> Table:
         (_keys(row, swept), [row.accounts.get(key, Missing("not seen at this point")) for key in keys])
         for row in study.rows
     ]
-    names = [f"{account} ({side}, {context})" for account, side, context in keys]
+    names = [f"{COPIES[account]} ({side}, {context})" for account, side, context in keys]
     return estimates_table("Copies: CPU time, ns/KiB", _key_names(swept), names, lines, [INTERVALS])
 
 
@@ -66,7 +67,7 @@ def saved_tables(saved: Sequence[Waterfall | Missing]) -> list[Table]:
     """Of each kind: each waterfall as a row: from, every step, to; ns per KiB."""
     drawn = [one for one in saved if isinstance(one, Waterfall)]
     notes = [
-        "Negative is saved, positive is dearer. All sides together; steps of paired repeats, which add up.",
+        "Below 0: saved, above 0: added. All sides together; steps of paired repeats, which add up.",
         *dict.fromkeys(f"left out: {one.reason}." for one in saved if isinstance(one, Missing)),
     ]
     kinds = dict.fromkeys((one.by, one.names) for one in drawn)
@@ -107,7 +108,9 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
     # pair by pair, and goodput before CPU time
     for c in sorted(chosen, key=lambda c: (PAIRS.index(c.pair), wanted.index(c.quantity))):
         key = (f"{c.pair[1]} against {c.pair[0]}", SHORT[c.quantity], describe(c.where))
-        lines.setdefault(key, {})[c.threads] = _where_better(c, _anchor(crossings.index(c)))
+        lines.setdefault(key, {})[c.threads] = Cell(
+            where_better(c), CROSSING_TONES.get(c.verdict, "open"), _anchor(crossings.index(c))
+        )
     several = any(setting for _, _, setting in lines)
     rows = [
         [pair, label, *([setting] if several else []), *(cells.get(n, "not measured") for n in threads)]
@@ -116,8 +119,8 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
     setting = ["setting"] if several else []
     heads = [counted(n, "thread") for n in threads]
     notes = [
-        "The first of a pair against the second. In brackets: 95 % interval of the size. Each cell leads to"
-        " what it rests on."
+        "The first of a pair against the second. In brackets: 95 % interval of the size. Click a cell for its"
+        " evidence."
     ]
     return Table(["pair", "in", *setting, *heads], rows, frozenset(), notes)
 
@@ -126,20 +129,18 @@ def _anchor(index: int) -> str:
     return f"crossover-{index + 1}"
 
 
-def _where_better(c: Crossover, anchor: str) -> Cell:
-    """Where the first of the two that are named is better: `better above 12.5 KiB [9.34 KiB, 13.7 KiB]`."""
+def where_better(c: Crossover) -> str:
+    """Where the second of a pair is better than the first: `better above 12.5 KiB [9.34 KiB, 13.7 KiB]`."""
     match c.verdict:
         case "always":
-            text = "better at every size"
+            return "better at every size"
         case "never":
-            text = "better at no size"
+            return "better at no size"
         case "crosses":
             side = "above" if c.above == c.pair[1] else "below"
-            size = f"{format_size(c.size_bytes)} [{format_size(c.low)}, {format_size(c.high)}]"
-            text = f"better {side} {size}"
+            return f"better {side} {format_size(c.size_bytes)} [{format_size(c.low)}, {format_size(c.high)}]"
         case _:
-            text = c.verdict
-    return Cell(text, CROSSING_TONES.get(c.verdict, "open"), anchor)
+            return c.verdict
 
 
 def crossovers_table(crossings: Sequence[Crossover]) -> Table:

@@ -1,7 +1,7 @@
 """Where the saved copy went: what each part of the work costs more or less with zero-copy than without.
 
 The difference between two strategies, or two ways of receiving, in ns per KiB of payload, split by what the
-ledger knows: the copy that was saved, what stands for it (pinning, the deferred or silent copy, completions,
+ledger knows: the copy that was saved, what stands for it (pinning, the late copy, completions,
 mapping), the work per packet (which grows when referenced pages make smaller packets: MAX_SKB_FRAGS of
 include/linux/skbuff.h is 17 by default), and the rest. Each whole is the median over the repeats that both
 have, each part its mean share of it, so that the steps add up (estimates.py says why medians of parts would
@@ -20,17 +20,17 @@ from copyscope.study.table import Row, setting_of
 
 # what a step is called -> the accounts and stages that it is made of
 PARTS: dict[str, tuple[str, ...]] = {
-    "gather": ("gather",),
-    "copy in": ("copy_in",),
-    "pin": ("pin",),
-    "cipher": ("encrypt", "decrypt"),
-    "deferred copy": ("deferred", "silent"),
-    "completion": ("completion",),
+    "program's own memcpy": ("gather",),
+    "copy into the kernel": ("copy_in",),
+    "page pinning": ("pin",),
+    "encryption": ("encrypt", "decrypt"),
+    "late copy": ("deferred", "silent"),
+    "completion notices": ("completion",),
     "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
-    "copy out": ("copy_out",),
-    "mapped": ("mapped",),
-    "wakeups": ("wakeup_sched",),
-    "unattributed": ("unattributed",),
+    "copy to the receiver": ("copy_out",),
+    "pages mapped": ("mapped",),
+    "waking, scheduling": ("wakeup_sched",),
+    "not explained": ("unattributed",),
 }
 REST = "rest"
 # (setting, the value that copies, the one that does not)
@@ -39,7 +39,7 @@ SAVING = (("impl", "one_copy", "zero_copy"), ("receiver", "read", "map"))
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the difference, ns per KiB: negative is saved, positive is dearer."""
+    """One part of the difference, ns per KiB: below 0: saved, above 0: added."""
 
     name: str
     change: Estimate

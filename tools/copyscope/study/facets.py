@@ -30,6 +30,7 @@ class Panel:
     lines: Mapping[str, tuple[Row, ...]]
 
 
+ACRONYMS = ("mtu", "tso", "gso", "gro")
 AXES = {
     "size": Axis("size", "message size", binary=True),
     "fields": Axis("fields", "fields per message"),
@@ -81,6 +82,7 @@ def spell(name: str, value: Any) -> str:
         return format_whole_size(int(value))
     if name in ("threads", "fields"):
         return f"{value} {name if value != 1 else name[:-1]}"
+    words = name.upper() if name in ACRONYMS else name.replace("_", " ")
     if isinstance(value, bool):
-        return f"{name.replace('_', ' ')} {'on' if value else 'off'}"
-    return f"{name.replace('_', ' ')} {'default' if value is None else value}"
+        return f"{words} {'on' if value else 'off'}"
+    return f"{words} {'default' if value is None else value}"

@@ -34,11 +34,6 @@ class Plot:
     along: str | None = None
     mode: str | None = None
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Where no row has any of them, there is nothing to draw."""
-        return tuple(one.metric for one in self.curves) or ("system_cpu_ns_per_kib",)
-
 
 PLOTS = (
     Plot(
@@ -48,6 +43,14 @@ PLOTS = (
         "runs without instruments, with 95 % intervals.",
         heading="Goodput: how much payload arrives",
         curves=(Quantity("goodput_gbps", "goodput (Gb/s)"),),
+    ),
+    Plot(
+        "crossover",
+        "Crossovers",
+        "The ratio of two strategies along the size of a message: goodput and CPU time, with a line at 1; a "
+        "band is the 95 % interval of the size from which on the other is better.",
+        of="crossings",
+        painter="crossover.plot",
     ),
     Plot(
         "cycles",

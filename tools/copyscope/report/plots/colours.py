@@ -10,6 +10,7 @@ from typing import Literal
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+OLIVE = "#8C8C00"  # yellow, for a line on white
 INK, FAINT, GRID = "#222222", "#666666", "#DDDDDD"
 
 
@@ -28,8 +29,12 @@ KNOWN = {
     "two_copy": Mark(VERMILLION, "s", "--"),
     "one_copy": Mark(BLUE, "o", "-"),
     "zero_copy": Mark(GREEN, "^", "-."),
+    "sendfile": Mark(ORANGE, "D", "-"),
+    "uring_send": Mark(SKY, "P", "--"),
+    "uring_zc": Mark(BLACK, "h", ":"),
+    "vmsplice": Mark(OLIVE, "X", "-."),
 }
-SPARE = (Mark(ORANGE, "D", "-"), Mark(SKY, "P", "--"), Mark(BLACK, "*", ":"), Mark(YELLOW, "X", "-."))
+SPARE = (Mark(INK, "<", "-"), Mark(FAINT, ">", "--"), Mark(INK, "d", ":"), Mark(FAINT, "p", "-."))
 
 
 def mark_of(impl: str, others: list[str]) -> Mark:

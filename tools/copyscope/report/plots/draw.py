@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from copyscope.escaping import visible
+from copyscope.judge.crossover import Crossover
 from copyscope.report.plots.catalogue import MODELLED, PLOTS, Plot
 from copyscope.stats import Missing
 from copyscope.study.cost_waterfall import Waterfall
@@ -38,6 +39,7 @@ class Subject:
     saved: Sequence[Waterfall | Missing]
     caption: str
     modelled: Sequence[ModelPoint] = ()
+    crossings: Sequence[Crossover] = ()
 
     @property
     def plots(self) -> Sequence[Plot]:
@@ -45,26 +47,30 @@ class Subject:
         return MODELLED if self.modelled else PLOTS
 
 
-def draw_all(subject: Subject) -> dict[str, Drawing]:
-    """The files of each plot by its name, in the order of the catalogue."""
-    drawings = {}
+def draw_all(subject: Subject) -> tuple[dict[str, Drawing], dict[str, str]]:
+    """By its name, in the order of the catalogue: the files of each plot, or why there is nothing to draw."""
+    drawings, undrawn = {}, {}
     gc.freeze()
     for plot in subject.plots:
-        drawings[plot.name] = draw(plot.name, subject)
+        drawn = draw(plot.name, subject)
+        if isinstance(drawn, Missing):
+            undrawn[plot.name] = drawn.reason
+        else:
+            drawings[plot.name] = drawn
         # A figure is a ring of objects: nothing else lets go of its pictures.
         gc.collect()
-    return drawings
+    return drawings, undrawn
 
 
-def painter_of(plot: Plot) -> Callable[..., Figure]:
+def painter_of(plot: Plot) -> Callable[..., Figure | Missing]:
     """What draws it."""
     module, function = plot.painter.split(".")
     found = importlib.import_module(f"copyscope.report.plots.{module}")
-    painter: Callable[..., Figure] = getattr(found, function)
+    painter: Callable[..., Figure | Missing] = getattr(found, function)
     return painter
 
 
-def figure_of(name: str, subject: Subject) -> Figure:
+def figure_of(name: str, subject: Subject) -> Figure | Missing:
     """One plot of the catalogue."""
     from copyscope.report.plots.matplotlib_settings import look  # noqa: PLC0415 (imports matplotlib)
 
@@ -83,9 +89,11 @@ def harmless(figure: Figure) -> None:
             text.set_text(shown)
 
 
-def draw(name: str, subject: Subject) -> Drawing:
+def draw(name: str, subject: Subject) -> Drawing | Missing:
     """One plot as SVG and PNG without dates."""
     figure = figure_of(name, subject)
+    if isinstance(figure, Missing):
+        return figure
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
         # a place for no text: looking for one measures all tick labels, in each drawing
         if not axis.label.get_text():

@@ -37,6 +37,7 @@ class Grid:
         panel_in: float = 2.4,
         columns: int = MAX_COLUMNS,
         legend_lines: int = 1,
+        above_in: float = 0.36,
         below_in: float = 0.68,
         down_in: float = GAP_DOWN_IN,
     ) -> None:
@@ -45,7 +46,7 @@ class Grid:
         rows = math.ceil(count / self.columns)
         self._caption = textwrap.wrap(caption, WRAP_COLUMNS)
         self._title = textwrap.wrap(title, 96)
-        top = 0.15 + 0.22 * len(self._title) + 0.24 * legend_lines + 0.36
+        top = 0.15 + 0.22 * len(self._title) + 0.24 * legend_lines + above_in
         bottom = below_in + LINE_IN * len(self._caption) + 0.12
         self.height_in = top + bottom + rows * panel_in + (rows - 1) * down_in
         self.figure = Figure(figsize=(WIDTH_IN, self.height_in))
@@ -68,7 +69,7 @@ class Grid:
             y = (0.1 + LINE_IN * index) / self.height_in
             self.figure.text(0.012, y, line, fontsize=7.5, color=FAINT, va="bottom")
 
-    def legend(self, handles: Sequence[Artist], labels: Sequence[str], columns: int | None = None) -> None:
+    def legend(self, handles: Sequence[Artist], labels: Sequence[str]) -> None:
         """One legend for all panels, under the title."""
         if not handles:
             return
@@ -78,7 +79,7 @@ class Grid:
             list(labels),
             loc="upper left",
             bbox_to_anchor=(0.006, 1 - top / self.height_in),
-            ncols=columns or len(labels),
+            ncols=legend_columns(labels),
             frameon=False,
             borderaxespad=0,
             handlelength=2.6,
@@ -86,24 +87,27 @@ class Grid:
         )
 
 
+def wrapped(axes: Axes, title: str) -> str:
+    """A panel's title in lines that are no wider than the panel."""
+    return textwrap.fill(title, int(axes.get_position().width * WIDTH_IN / 0.072))
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """In how many columns a legend has room, by its longest label."""
+    longest_in = 0.62 + 0.068 * max(map(len, labels))
+    return max(1, min(len(labels), int(WIDTH_IN / longest_in)))
+
+
+def legend_lines(labels: Sequence[str]) -> int:
+    return math.ceil(len(labels) / legend_columns(labels)) if labels else 0
+
+
 def say_not_available(axes: Axes, reason: str) -> None:
-    """A panel without a value says so, and why; it has no scale that could be read as zero."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(False)
-    for spine in axes.spines.values():
-        spine.set_visible(True)
-        spine.set_linestyle((0, (4, 3)))
+    """One panel of several without a value says so, and why: no frame, no scale to be read as zero."""
+    axes.set_axis_off()
     width = max(24, int(axes.get_position().width * WIDTH_IN * 11))
     text = "\n".join(["n/a", *textwrap.wrap(reason, width)])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=FAINT)
-
-
-def nothing(title: str, caption: str, why: str) -> Figure:
-    """A figure that says why there is nothing to draw."""
-    grid = Grid(title, caption, 1, panel_in=1.4, legend_lines=0, below_in=0.15)
-    say_not_available(grid.axes[0], why)
-    return grid.figure
 
 
 Box = Sequence[tuple[float, float]]

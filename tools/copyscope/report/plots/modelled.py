@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from copyscope.report.plots.colours import FAINT, FILLS, Fill
-from copyscope.report.plots.grid import Box, Grid, draw_boxes, nothing, patch, stack
+from copyscope.report.plots.grid import Box, Grid, draw_boxes, legend_lines, patch, stack
 from copyscope.report.plots.saved_copy import waterfalls
+from copyscope.show.account_words import COPIES
+from copyscope.stats import Missing
 from copyscope.study.modelled import (
     LEVELS,
     PAGES,
@@ -28,9 +30,9 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import format_whole_size
 
 STACK = (*ACCOUNTS, PAGES)
-REST = "all else"
+REST = "other work"
 LOOK = {**FILLS, REST: Fill("#E6E6E6", "")}
-NAMES = {PAGES: "pages (zeroing)"}
+NAMES = {**COPIES, PAGES: "pages (zeroing)"}
 SHORT = {"per_field": "field", "two_copy": "two", "one_copy": "one", "zero_copy": "zero"}
 # A bar's width, in doublings of the scale across, for a scale of steps of 2 and of 4.
 WIDEST = 0.55
@@ -41,7 +43,7 @@ SMALLEST = 1024
 SIZES = (4096, 65536, 1 << 20)
 
 
-def by_size(points: Sequence[ModelPoint], caption: str) -> Figure:
+def by_size(points: Sequence[ModelPoint], caption: str) -> Figure | Missing:
     """Misses along the size of a message, over veth, with the ring that most sizes were counted with."""
     kept = usual_setting([point for point in points if point.size >= SMALLEST])
     ring = kept[0].setting.working_set_messages if kept else 0
@@ -54,7 +56,7 @@ def by_size(points: Sequence[ModelPoint], caption: str) -> Figure:
     return _draw(kept, across, title, f"{note} {caption}")
 
 
-def by_working_set(points: Sequence[ModelPoint], caption: str) -> Figure:
+def by_working_set(points: Sequence[ModelPoint], caption: str) -> Figure | Missing:
     """Along the memory that the sender goes round in: at the size of which most rings were counted."""
     veth = [point for point in points if point.setting.path == "veth"]
     rings = Counter(point.size for point in {(p.size, p.setting): p for p in veth}.values())
@@ -66,7 +68,7 @@ def by_working_set(points: Sequence[ModelPoint], caption: str) -> Figure:
     return _draw(kept, across, title, f"{note} {caption}")
 
 
-def lines(points: Sequence[ModelPoint], caption: str) -> Figure:
+def lines(points: Sequence[ModelPoint], caption: str) -> Figure | Missing:
     """From the L1D misses of one_copy to those of zero_copy: of the first model and the smallest ring."""
     ring = min((point.setting.working_set_messages for point in points), default=0)
     cache = points[0].setting.cache if points else ""
@@ -79,13 +81,12 @@ def lines(points: Sequence[ModelPoint], caption: str) -> Figure:
     ]
     title = "Where the lines of the saved copy went: from one_copy to zero_copy (modelled)"
     if not found:
-        return nothing(title, caption, "one_copy and zero_copy were not both counted at 4 KiB and more")
+        return Missing("one_copy and zero_copy were not both counted at 4 KiB and more")
     note = (
         f"L1D misses per KiB, all sides, model {cache}, {ring} messages in the ring; steps of paired boots."
     )
-    grid = Grid(title, f"{note} {caption}", len(found), panel_in=2.3, below_in=1.1, down_in=1.45)
     titles = [f"{one.after.setting.path}, {format_whole_size(one.after.size)}" for one in found]
-    return waterfalls(grid, found, titles, "lines per KiB", ("whole", "more", "fewer"))
+    return waterfalls(title, f"{note} {caption}", found, titles, "lines per KiB")
 
 
 @dataclass(frozen=True)
@@ -96,23 +97,33 @@ class Across:
     of: Callable[[ModelPoint], int]
 
 
-def _draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str) -> Figure:
+def _draw(points: Sequence[ModelPoint], across: Across, title: str, caption: str) -> Figure | Missing:
     """A column of panels for each model of the caches, a row for each level."""
     caches = list(dict.fromkeys(point.setting.cache for point in points))
     if not points:
-        return nothing(title, caption, "no valid boot of these settings")
+        return Missing("no valid boot of these settings")
     seen = [n for n in STACK if any(p.parts(level).get(n, 0) >= 0.05 for p in points for level in LEVELS)]
     count, columns = len(LEVELS) * len(caches), len(caches)
-    grid = Grid(title, caption, count, columns=columns, panel_in=1.9, down_in=0.95, below_in=0.8)
+    names = [*seen, REST]
+    labels = [NAMES.get(name, name) for name in names]
+    grid = Grid(
+        title,
+        caption,
+        count,
+        columns=columns,
+        panel_in=1.9,
+        down_in=0.95,
+        below_in=0.8,
+        legend_lines=legend_lines(labels),
+    )
     for index, axes in enumerate(grid.axes):
         level, cache = LEVELS[index // len(caches)], caches[index % len(caches)]
         _panel(axes, [p for p in points if p.setting.cache == cache], level, across)
         axes.set_title(f"{cache}: {TITLES[level]}", loc="left")
     for axes in grid.axes[:: grid.columns]:
         axes.set_ylabel("lines per KiB")
-    names = [*seen, REST]
     patches = [patch(LOOK[name].colour, LOOK[name].hatch) for name in names]
-    grid.legend(patches, [NAMES.get(name, name) for name in names])
+    grid.legend(patches, labels)
     return grid.figure
 
 
