@@ -207,9 +207,9 @@ def test_a_copy_that_is_made_anyway_never_pays() -> None:
     assert (at.size_bytes, at.low, at.high) == (None, None, None)
     text = crossover_file.sentence(found, typed_runs(records))
     assert text.startswith(
-        "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs), "
+        "On this path zero-copy never pays from 256 B to 256 KiB: the copy is made anyway (skb_copy_ubufs); "
     )
-    assert "ns/KiB dearer at 64 KiB" in text
+    assert "ns/KiB more at 64 KiB" in text
     assert text.endswith("In goodput: zero-copy never wins.")
 
 

@@ -245,7 +245,7 @@ def test_the_page_of_a_watched_program_has_the_shares_of_its_screen() -> None:
         {**record["stages"][0], "side": "other", "stage": "tcp_ip", "context": "softirq", "cpu_ns": 10**9}
     )
     said = " ".join(re.sub("<[^>]*>", " ", page.write(typed_whole(record)).decode()).split())
-    drawn = said.partition("The path of a byte In all")[2].partition("Ledger")[0]
+    drawn = said.partition("The path of a byte Total")[2].partition("Ledger")[0]
     shares = [float(one) for one in re.findall(r"([0-9.]+)%", drawn)]
     assert sum(shares) == pytest.approx(100, abs=1) and "TCP/IP (other tasks, softirq)" in drawn
     assert "(target" not in drawn

@@ -34,9 +34,10 @@ def test_each_copy_has_its_lines_and_they_have_their_level() -> None:
     )
     said = texts(drawn)
     # 32 lines and a tenth for the seed are not in L1D; 16 of them not in L2 either.
-    assert [said[said.index(name) + 1] for name in ("gather", "copy_in", "copy_out", "late copy")] == [
-        *("32.1 + 0.0", "16.1 + 0.0", "17.1 + 0.0", "45.1 + 0.0")
-    ]
+    assert [
+        said[said.index(name) + 1]
+        for name in ("own memcpy", "copy to kernel", "copy to receiver", "late copy")
+    ] == [*("32.1 + 0.0", "16.1 + 0.0", "17.1 + 0.0", "45.1 + 0.0")]
     assert bars(drawn) == [
         *(("l2", 16.1), ("llc", 16.0)),  # gather
         *(("l2", 16.1),),  # copy_in: what gather has just written

@@ -89,12 +89,13 @@ def test_one_thread_count_is_said_to_be_too_few() -> None:
 
 def test_a_strategy_alone_answers_nothing_and_invents_nothing() -> None:
     found = answer_all(sweep(impls=("one_copy",), sizes=(4096,), threads=(1,), repeats=2))
-    assert [answer.text.startswith(("Not answered", "Nothing: ")) for answer in found] == [True] * 6
+    unanswered = ("Not answered", "No strategy with fewer copies")
+    assert [answer.text.startswith(unanswered) for answer in found] == [True] * 6
 
 
 def test_the_unexpected_is_where_fewer_copies_cost_more(without_pmu: list[Record]) -> None:
     text = answer_all(without_pmu)[5].text
-    assert text.startswith("zero_copy makes fewer copies on its way into the socket than two_copy")
+    assert text.startswith("zero_copy makes fewer copies into the socket than two_copy")
 
 
 def test_the_steps_of_a_waterfall_lead_from_one_cost_to_the_other(without_pmu: list[Record]) -> None:

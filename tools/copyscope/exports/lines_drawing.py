@@ -14,6 +14,14 @@ COLUMNS = (LEFT, 286, 548, 812)  # left edges: fields, one buffer, packets, the 
 LANE = 122
 LEAST = 0.2  # lines per KiB
 LINE_PX = 2.5  # of a bar, for each line per KiB
+# What stands above an arrow: shorter than on a screen.
+NAMES = {
+    "gather": "own memcpy",
+    "copy_in": "copy to kernel",
+    "pin": "page pinning",
+    "deferred": "late copy",
+    "copy_out": "copy to receiver",
+}
 # A part of a bar: how it looks, from which level its lines came.
 SOURCES = (("l2", "from L2"), ("llc", "from the last level or the other CPU"), ("memory", "from memory"))
 STYLE = """\
@@ -66,23 +74,23 @@ def _lane(one: Measurement, top: float) -> list[str]:
     first = COLUMNS[0]
     parts += _box(first, middle, "sender's fields")
     if gathered := _of(one, "gather"):
-        parts += _arrow(first, COLUMNS[1], middle, "gather", gathered)
+        parts += _arrow(first, COLUMNS[1], middle, NAMES["gather"], gathered)
         first = COLUMNS[1]
         parts += _box(first, middle, "one buffer")
     if late:
         # The packets refer to the sender's pages, until somebody needs pages of their own.
-        parts += _arrow(first, COLUMNS[1], middle, "pin", entering, copies=False)
+        parts += _arrow(first, COLUMNS[1], middle, NAMES["pin"], entering, copies=False)
         first = COLUMNS[1]
         parts += _box(first, middle, "the same pages")
-        parts += _arrow(first, COLUMNS[2], middle, "late copy", late)
+        parts += _arrow(first, COLUMNS[2], middle, NAMES["deferred"], late)
     elif entering:
         name = entering[0].category
-        parts += _arrow(first, COLUMNS[2], middle, name, entering, copies=name != "pin")
+        parts += _arrow(first, COLUMNS[2], middle, NAMES[name], entering, copies=name != "pin")
     parts += _box(COLUMNS[2], middle, "packets")
     if pages := _of(one, "memory"):
         parts += _count(COLUMNS[2] + BOX_WIDTH / 2, middle + BOX_HEIGHT + 16, pages, "pages: ")
     if taken := _of(one, "copy_out"):
-        parts += _arrow(COLUMNS[2], COLUMNS[3], middle, "copy_out", taken)
+        parts += _arrow(COLUMNS[2], COLUMNS[3], middle, NAMES["copy_out"], taken)
     return [*parts, *_box(COLUMNS[3], middle, "receiver")]
 
 

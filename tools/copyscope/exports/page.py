@@ -7,11 +7,12 @@ from copyscope import VERSION, units
 from copyscope.exports import flamegraph
 from copyscope.exports.costs import moved
 from copyscope.record.check import Whole
+from copyscope.record.derived import AccountRow, StageRow
 from copyscope.report import blocks, html
 from copyscope.report.machine import machine_blocks
 from copyscope.report.plots.colours import FILLS
 from copyscope.show import terminal, watch
-from copyscope.show.account_words import COPIES, WORK, called
+from copyscope.show.account_words import called
 from copyscope.show.console import make_console
 from copyscope.show.ledger_table import Row, kib_factor, occurring, why_no_time
 from copyscope.show.path_table import CORES_AT_10_GBPS, where
@@ -23,6 +24,8 @@ FLAMES = blocks.Picture(
 SHOWN = ("ns_per_kib", "ci", "share", "bytes", "calls")
 TONES: dict[bool | None, blocks.Tone] = {True: "good", False: "bad", None: "open"}
 ANSWERS: dict[str, blocks.Tone] = {"yes": "good", "no": "bad", "maybe": "open"}
+# Work that takes less of all CPU time is one bar together.
+LEAST, WHITE = 0.01, "#FFFFFF"
 HOLDS = {True: "holds", False: "does not hold", None: "n/a"}
 
 
@@ -88,7 +91,7 @@ def _verdict(run: Whole) -> Iterator[blocks.Block]:
 
 
 def _path(run: Whole) -> list[blocks.Block]:
-    """Copies in the order in which a byte meets them, then other work, the dearest first; they add up."""
+    """Copies in the order in which a byte meets them, then other work, the largest first; they add up."""
     per_kib = kib_factor(run)
     work = sorted(run.derived.stages, key=lambda row: -(row.cpu_ns or 0.0))
     every: list[Row] = [*occurring(run.derived.ledger), *work]
@@ -96,18 +99,26 @@ def _path(run: Whole) -> list[blocks.Block]:
     whole = sum(ns for _, ns in rows)
     if not whole or per_kib is None:
         return [blocks.Paragraph(f"Not drawn: {why_no_time(run, 'no CPU time was seen')}.")]
-    longest = max(ns for _, ns in rows)
-    bars = []
-    for row, ns in rows:
-        place = where(row.side, {row.context})
-        name = called(row.category, watched=bool(run.raw.target))
-        box = blocks.Box(0, ns / longest, FILLS[row.category].colour)
-        text = f"{_price(ns * per_kib)}, {ns / whole:.1%}"
-        bars.append(blocks.Bar(f"{name} ({place})" if place else name, [box], text))
-    said = f"In all {_price(whole * per_kib)}; shares are of all CPU time."
+    small = [ns for row, ns in rows if isinstance(row, StageRow) and ns < LEAST * whole]
+    shown = [(row, ns) for row, ns in rows if isinstance(row, AccountRow) or ns >= LEAST * whole]
+    named = [(_named(run, row), FILLS[row.category].colour, ns) for row, ns in shown]
+    if small:
+        named.append((f"{len(small)} rows of other work below 1 % each", WHITE, sum(small)))
+    longest = max(ns for _, _, ns in named)
+    bars = [
+        blocks.Bar(name, [blocks.Box(0, ns / longest, colour)], f"{_price(ns * per_kib)}, {ns / whole:.1%}")
+        for name, colour, ns in named
+    ]
+    said = f"Total {_price(whole * per_kib)}; shares are of all CPU time."
     moved = "sent or received" if run.raw.target else "delivered"
-    title = f"CPU time for each KiB {moved}: colours are copies, greys are other work"
+    title = f"CPU time per KiB {moved}: copies are coloured, other work is grey"
     return [blocks.Paragraph(said), blocks.Bars(title, bars)]
+
+
+def _named(run: Whole, row: Row) -> str:
+    place = where(row.side, {row.context})
+    name = called(row.category, watched=bool(run.raw.target))
+    return f"{name} ({place})" if place else name
 
 
 def _price(ns_per_kib: float) -> str:
@@ -116,7 +127,7 @@ def _price(ns_per_kib: float) -> str:
 
 
 def _ledger(run: Whole) -> blocks.Table:
-    columns = ["account", "what", "side", "where", "ns/KiB", "95 % interval", "share"]
+    columns = ["what", "side", "where", "ns/KiB", "95 % interval", "share"]
     columns += ["bytes", "calls", "method"]
     per_kib = kib_factor(run) or 0.0
     rows: list[list[str]] = []
@@ -126,8 +137,7 @@ def _ledger(run: Whole) -> blocks.Table:
         interval = f"{ends.low_ns * per_kib:.1f} to {ends.high_ns * per_kib:.1f}" if ends else "n/a"
         rows.append(
             [
-                row.category,
-                COPIES.get(row.category) or WORK.get(row.category, ""),
+                called(row.category, watched=bool(run.raw.target)),
                 row.side,
                 row.context,
                 "n/a" if row.ns_per_kib is None else f"{row.ns_per_kib:.1f}",
@@ -138,7 +148,7 @@ def _ledger(run: Whole) -> blocks.Table:
             ]
         )
     notes = _notes(row.reasons.get(key) for row in run.derived.ledger for key in SHOWN)
-    return blocks.Table(columns, rows, frozenset((4, 5, 6, 7, 8)), notes, "Copies, and all other work")
+    return blocks.Table(columns, rows, frozenset((3, 4, 5, 6, 7)), notes, "Copies, and all other work")
 
 
 def _advice(run: Whole) -> Sequence[blocks.Block]:

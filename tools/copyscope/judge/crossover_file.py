@@ -121,11 +121,11 @@ def say(at: Crossover, cause: str | None = None) -> str:
     against = f"{QUANTITIES[at.quantity]}, {counted(at.threads, 'thread')}, against {first}"
     if at.verdict == "undetermined":
         return f"On this path it is {at.evidence} ({against})."
-    because = f"the copy is made anyway ({cause}), " if cause else ""
+    because = f"the copy is made anyway ({cause}); " if cause else ""
     if at.verdict == "never":
-        return f"On this path {second} never pays {_span(at)}: {because}{_dearer(at)} ({against})."
+        return f"On this path {second} never pays {_span(at)}: {because}{_difference(at)} ({against})."
     if at.verdict == "always":
-        return f"On this path {second} pays at every size {_span(at)}: {_dearer(at)} ({against})."
+        return f"On this path {second} pays at every size {_span(at)}: {_difference(at)} ({against})."
     side = "above" if at.above == at.pair[1] else "below"
     return (
         f"On this path {second} pays {side} {format_size(at.size_bytes)} "
@@ -147,13 +147,13 @@ def _span(at: Crossover) -> str:
     return f"from {format_size(at.measured[0].size_bytes)} to {format_size(at.measured[-1].size_bytes)}"
 
 
-def _dearer(at: Crossover) -> str:
+def _difference(at: Crossover) -> str:
     """The difference at a typical size, in the unit of the quantity."""
     if not at.split:
         return "it is slower" if at.verdict == "never" else "it is faster"
     row = min(at.split, key=lambda row: abs(row["size_bytes"] - TYPICAL_BYTES))
-    word = "dearer" if row["sum"] > 0 else "cheaper"
-    return f"{three_digits(abs(row['sum']))} ns/KiB {word} at {format_size(row['size_bytes'])}"
+    word = "more" if row["sum"] > 0 else "less"
+    return f"it costs {three_digits(abs(row['sum']))} ns/KiB {word} at {format_size(row['size_bytes'])}"
 
 
 def why_copied(runs: Iterable[Whole]) -> str | None:

@@ -40,8 +40,8 @@ from copyscope.taxonomy.taxonomy import ACCOUNTS
 WHOLE, OTHER_WORK = "#999999", "#D9D9D9"
 NAMES = {"size": "message size"}
 RATIOS = (
-    ("goodput_gbps", "Goodput, as a ratio to one_copy: more is better"),
-    ("system_cpu_ns_per_kib", "CPU time of a KiB, as a ratio to one_copy: less is better"),
+    ("goodput_gbps", "Goodput relative to one_copy (more is better)"),
+    ("system_cpu_ns_per_kib", "CPU time per KiB relative to one_copy (less is better)"),
 )
 
 
@@ -69,7 +69,7 @@ def _settings(study: Study) -> list[Block]:
         shares = _shares(rows)
         if shares.bars:
             made.append(shares)
-        views.append(View(setting, made or [Paragraph("No CPU time was sampled here.")]))
+        views.append(View(setting, made or [Paragraph("No CPU time was sampled in this setting.")]))
     blocks: list[Block] = []
     if why := why_no_waterfall(study.saved):
         blocks.append(Paragraph(f"From one_copy to zero_copy: not drawn: {why}."))
@@ -109,7 +109,7 @@ def _steps(found: Waterfall) -> Bars:
         bars.append(Bar(step.name, [box(level, level + change, colour)], text))
     bars.append(Bar(after, [box(0, found.end, WHOLE)], f"{number(found.end)} ns/KiB"))
     legend = [(WHOLE, "total"), (BLUE, "saved"), (VERMILLION, "added")]
-    title = f"CPU time of a KiB from {before} to {after}, all sides together; in brackets: 95 % intervals"
+    title = f"CPU time per KiB, all sides: from {before} to {after} (in brackets: 95 % intervals)"
     return Bars(title, bars, legend)
 
 
@@ -130,10 +130,10 @@ def _shares(rows: Sequence[Row]) -> Bars:
             at += share
         legend += [(colour, name) for name, colour, _ in parts]
         said = ", ".join(f"{name} {_share(ns / whole)}" for name, _, ns in parts)
-        bars.append(Bar(row.impl, boxes, f"{said}; {number(whole)} ns/KiB in all"))
+        bars.append(Bar(row.impl, boxes, f"{said}; total {number(whole)} ns/KiB"))
     order = [*COPIES.values(), "other work"]
     unique = sorted(dict.fromkeys(legend), key=lambda one: order.index(one[1]))
-    title = "What the CPU time of a KiB goes to: each bar is 100 % of a strategy's own, colours are copies"
+    title = "Where the CPU time of a KiB goes: a bar is 100 % of a strategy's CPU time, copies are coloured"
     return Bars(title, bars, unique)
 
 

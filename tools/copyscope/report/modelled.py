@@ -14,12 +14,12 @@ from copyscope.study.modelled_answers import modelled_answers
 from copyscope.units import format_bytes, format_whole_size
 
 LIMITS = (
-    "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It is no"
-    " measurement of this or another machine.",
+    "Counted in QEMU by a model of the caches: how many lines each copy moves, and from which level. It"
+    " measures no real machine.",
     "The model has no time, no overlap of misses, no instruction cache and no prefetcher unless asked for."
-    " Its CPUs take turns, so that more data waits in sockets than on real ones.",
-    "A boot counts some MiB after a warm-up: a working set that is larger than the last level is not sent"
-    " completely, and the cache may still hold what an earlier strategy left there.",
+    " Its CPUs take turns, so more data waits in sockets than on real ones.",
+    "A boot counts some MiB after a warm-up: a working set larger than the last level is not sent"
+    " completely, and the cache may still hold lines of an earlier strategy.",
     "In full: docs/5-simulated-caches.md.",
 )
 
@@ -62,7 +62,7 @@ def document(study: ModelStudy, undrawn: Mapping[str, str]) -> list[Block]:
         blocks += [Bullets(answer.bullets)] if answer.bullets else []
     blocks += [
         Heading(2, "Published claims, in the model", "claims"),
-        Paragraph("A verdict here is one of the model: it stands beside that of a measured machine."),
+        Paragraph("These verdicts are of the model; a measured machine has verdicts of its own."),
         _claims_table(study.judgements),
         Heading(2, "The models", "models"),
         _models_table(study.points),
@@ -113,7 +113,9 @@ def _claims_table(judgements: Sequence[Judgement]) -> Table:
         for one in judgements
         if one.modelled is not None
     ]
-    return Table(["id", "claim", "in", "in the model", "evidence"], rows, title="Claims, judged in the model")
+    return Table(
+        ["id", "claim", "source", "in the model", "evidence"], rows, title="Claims, judged in the model"
+    )
 
 
 def _models_table(points: Sequence[ModelPoint]) -> Table:
@@ -139,5 +141,9 @@ def _failed(study: ModelStudy) -> list[Block]:
         return [*blocks, Paragraph("No boot was invalid, none was left out.")]
     return [
         *blocks,
-        Table(["record", "why"], rows, title="In no number: of a boot the point that is named, else all"),
+        Table(
+            ["record", "why"],
+            rows,
+            title="Left out of all figures: the named point of a boot, or all of a record",
+        ),
     ]

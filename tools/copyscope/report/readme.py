@@ -20,7 +20,7 @@ def write(name: str, question: str | None, verdict: str | None, caption: str, dr
         caption,
         "",
         f"{tables} the numbers, `records.jsonl.gz` every run. `copyscope report` on this directory makes this"
-        " page, the tables, and `report.html` with all that follows from them.",
+        " page, the tables and `report.html`, which has the verdict, all plots, answers and methods.",
     ]
     return "\n".join([*lines, ""]).encode()
 

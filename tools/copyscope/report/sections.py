@@ -74,8 +74,8 @@ def _verdict(study: Study) -> list[Block]:
     if study.crossings:
         blocks.append(verdict_table(study.crossings))
     counts = f"{len(study.rows)} points, {len(study.runs)} runs"
-    bad = f"{len(study.invalid)} of them invalid, {len(study.left_out)} left out"
-    blocks.append(Paragraph(f"{counts}, {bad} (named below). {caption(study.runs, study.rows)}"))
+    bad = f"{len(study.invalid)} invalid, {len(study.left_out)} left out (listed below)"
+    blocks.append(Paragraph(f"{counts}: {bad}. {caption(study.runs, study.rows)}"))
     return blocks
 
 
@@ -135,13 +135,13 @@ def _methods(study: Study) -> list[Block]:
     stolen = [run.raw.machine.steal_percent for run in study.runs]
     steal = [percent for percent in stolen if percent is not None]
     items = [
-        f"Each run is {duration(study.runs)} with {repeats(study.rows)} per point, in a seeded shuffle of "
-        "blocks: every block holds every point once, so that a drift of the machine hits all alike.",
-        "Goodput is payload that arrived, of segments without any instrument. CPU time is of segments with "
-        "the ledger's instruments, per KiB (1024 B) delivered in them.",
-        "Estimates are medians over valid runs with 95 % intervals; strategies are compared repeat by "
-        "repeat. Where the interval of a difference holds none, no difference was found, and it says so.",
-        "A run whose verdict is invalid is in no number. What is unknown is n/a with its reason, never zero.",
+        f"Each run takes {duration(study.runs)}, {repeats(study.rows)} per point, in shuffled blocks (by a "
+        "seed). A block has every point once, so drift of the machine affects all points alike.",
+        "Goodput is delivered payload, measured in segments without instruments. CPU time is measured in "
+        "segments with the ledger's instruments, per KiB (1024 B) delivered.",
+        "Estimates are medians of valid runs with 95 % intervals; strategies are compared repeat by repeat. "
+        "If the interval of a difference includes zero, the page says `no difference found`.",
+        "Invalid runs count in no figure. Unknown values are n/a with a reason, never 0.",
         f"Sampler: {'; '.join(instruments)}.",
         f"Measured by copyscope {_versions(study)}.",
     ]
@@ -163,7 +163,7 @@ def _failed(study: Study) -> list[Block]:
         blocks.append(Paragraph("No run was invalid."))
     if study.left_out:
         rows = [[name, reason] for name, reason in study.left_out]
-        blocks.append(Table(["record", "why"], rows, title="Left out: in no number"))
+        blocks.append(Table(["record", "why"], rows, title="Left out of all figures"))
     else:
         blocks.append(Paragraph("No record was left out."))
     return blocks

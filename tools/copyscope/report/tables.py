@@ -90,13 +90,13 @@ def _saved_table(drawn: Sequence[Waterfall], notes: Sequence[str]) -> Table:
 
 
 def facts_table(answer: Answer) -> Table:
-    """What an answer rests on."""
+    """The evidence of an answer."""
     rows = [[fact.setting, fact.quantity, spell(fact.value), fact.unit] for fact in answer.facts]
     reasons = dict.fromkeys(
         f"n/a: {fact.value.reason}." for fact in answer.facts if isinstance(fact.value, Missing)
     )
     columns = ["setting", "quantity", "value", "unit"]
-    return Table(columns, rows, frozenset((2,)), list(reasons), "What the answer rests on")
+    return Table(columns, rows, frozenset((2,)), list(reasons), "Evidence")
 
 
 def verdict_table(crossings: Sequence[Crossover]) -> Table:
@@ -122,7 +122,7 @@ def verdict_table(crossings: Sequence[Crossover]) -> Table:
         "The first of a pair against the second. In brackets: 95 % interval of the size. Click a cell for its"
         " evidence."
     ]
-    return Table(["pair", "in", *setting, *heads], rows, frozenset(), notes)
+    return Table(["pair", "by", *setting, *heads], rows, frozenset(), notes)
 
 
 def _anchor(index: int) -> str:
@@ -164,7 +164,7 @@ def claims_table(study: Study) -> Table:
         [j.claim.id, j.claim.text, ", ".join(j.claim.sources), _verdict(j), j.evidence]
         for j in study.judgements
     ]
-    return Table(["id", "claim", "in", "verdict", "evidence"], rows, title="Claims, judged by this sweep")
+    return Table(["id", "claim", "source", "verdict", "evidence"], rows, title="Claims, judged by this sweep")
 
 
 def _verdict(judgement: Judgement) -> Cell:

@@ -52,9 +52,9 @@ def _cache_level(points: Sequence[ModelPoint]) -> Answer | None:
         shown = ", ".join(f"{TITLES[level]} {gain.value:+.1f}" for level, gain in gains.items())
         said = f"most in {TITLES[most]}" if most else "in no level clearly"
         bullets.append(f"{format_whole_size(two.size)}: {shown} lines per KiB: {said}.")
-    text = f"{_named(found[0][0])}; misses of one_copy less those of two_copy, all sides). The copy that"
-    text += " is saved reads 16 lines per KiB and writes 16: L1D is spared most of them, L2 where"
-    text += " a message and its copy do not fit into it, the last level not at all while messages lie in it."
+    text = f"{_named(found[0][0])}; misses of one_copy minus those of two_copy, all sides). The saved"
+    text += " copy reads 16 lines per KiB and writes 16: most of them no longer miss L1D; L2 gains where a"
+    text += " message and its copy do not fit in it, the last level nothing while messages fit in it."
     return Answer(CACHE_LEVEL, text, (), tuple(bullets))
 
 
@@ -104,11 +104,12 @@ def _one_thread(points: Sequence[ModelPoint]) -> Answer | None:
     missed = [f"{format_bytes(p.working_set_bytes)} {fmean(copies(p, 'llc')):.1f}" for p in rings]
     lines = listed([f"{value:.1f}" for value in dict.fromkeys(round(value, 1) for value in remote)])
     text = (
-        f"{_named(rings[0])}; one_copy at {format_whole_size(size)}, one thread on each side). copy_out finds"
-        f" {lines} lines per KiB in the other CPU's caches, and the rest in the last level, which both share."
-        " What the copies miss there, by the memory that the sender goes round in:"
-        f" {', '.join(missed)} lines per KiB. Each thread has such a ring of its own, and all have one last"
-        f" level: {_fit(rings, llc)}"
+        f"{_named(rings[0])}; one_copy at {format_whole_size(size)}, one thread on each side). The copy"
+        f" to the receiver finds {lines} lines per KiB in the other CPU's caches, the rest in the shared last"
+        " level."
+        " Misses of the copies in the last level, by the sender's working set:"
+        f" {', '.join(missed)} lines per KiB. Each thread has a working set of its own, and all share one"
+        f" last level: {_fit(rings, llc)}"
     )
     return Answer(THREADS, text)
 
@@ -116,11 +117,11 @@ def _one_thread(points: Sequence[ModelPoint]) -> Answer | None:
 def _fit(rings: Sequence[ModelPoint], llc: int) -> str:
     inside = [p for p in rings if p.working_set_bytes < llc]
     if not inside or not llc:
-        return "none of the rings that were simulated fits into it."
+        return "no simulated ring fits in it."
     largest = inside[-1].working_set_bytes
     return (
-        f"its {format_bytes(llc)} hold {llc // largest} rings of {format_bytes(largest)}, and with more"
-        " threads misses begin. More than one thread was not simulated here."
+        f"its {format_bytes(llc)} hold {llc // largest} rings of {format_bytes(largest)};"
+        " with more threads misses begin. More than one thread was not simulated."
     )
 
 

@@ -19,6 +19,7 @@ from copyscope.study.wording import interval, listed, number, say_ratio
 
 # in which two strategies are compared
 SHORT = {"goodput_gbps": "goodput", "system_cpu_ns_per_kib": "CPU time, all sides"}
+COPY_WORDS = {"gather": "program's own memcpy", "copy_in": "copy into the kernel"}
 # what each strategy copies on its way into the socket, from few to many: the order that one would expect
 FEWER_COPIES = ("zero_copy", "one_copy", "two_copy")
 
@@ -71,8 +72,8 @@ def why_not_zero_copy(rows: Sequence[Row]) -> Answer:
     if len(pairs) > 1:
         small, other = pairs[0]
         ratio = say_ratio(estimates.ratio(other.point, small.point, "system_cpu_ns_per_kib"))
-        place = f"At {_place(other)}, where the price of a call decides"
-        sentences.append(f"{place}, the costs compare as {ratio}.")
+        place = f"At {_place(other)}, where the cost of a call dominates"
+        sentences.append(f"{place}, zero_copy against one_copy: {ratio}.")
         facts += _costs(*pairs[0])
     return Answer(question, " ".join(s for s in sentences if s), tuple(facts))
 
@@ -139,8 +140,8 @@ def which_cache_level(rows: Sequence[Row]) -> Answer:
                 changes.append((f"{name} of the {side}", ratio))
     if not changes:
         text = (
-            f"Not answered on this machine: {reason}. A zero would be wrong here. What can be said without "
-            f"counters: {_copy_times(two, one, facts)}"
+            f"Not answered on this machine: {reason}. What is known without counters: "
+            f"{_copy_times(two, one, facts)}"
         )
         return Answer(question, text, tuple(facts))
     clear = [(name, ratio) for name, ratio in changes if ratio.against(1.0) != SAME]
@@ -157,11 +158,11 @@ def which_cache_level(rows: Sequence[Row]) -> Answer:
 def _copy_times(two: Row, one: Row, facts: list[Fact]) -> str:
     texts = []
     for row in (two, one):
-        for account in ("gather", "copy_in"):
+        for account, words in COPY_WORDS.items():
             for (category, side, context), cost in row.accounts.items():
                 if category == account and cost.value > 0:
-                    facts.append(Fact(_setting(row), f"{account} ({side}, {context})", "ns/KiB", cost))
-                    texts.append(f"{account} of {row.impl} {number(cost.value)} ns")
+                    facts.append(Fact(_setting(row), f"{words} ({side}, {context})", "ns/KiB", cost))
+                    texts.append(f"{words} of {row.impl} {number(cost.value)} ns")
     return f"CPU time per KiB at {_place(one)}: {listed(texts)}." if texts else "no copy was sampled."
 
 
@@ -191,7 +192,7 @@ def threads_and_caches(rows: Sequence[Row]) -> Answer:
                 misses_unknown = ratio.reason
         if said:
             sentences.append(f"{high.impl}: {'; '.join(said)}.")
-    opening = f"What {many} threads instead of {few} change, on {cpus} CPUs, at the largest message."
+    opening = f"From {few} to {many} threads on {cpus} CPUs, at the largest message."
     closing = f" Cache misses: n/a: {misses_unknown}." if misses_unknown else ""
     return Answer(question, f"{opening}{closing}", tuple(facts), tuple(sentences))
 
@@ -223,7 +224,7 @@ def overtakes(second: str, first: str, crossings: Sequence[Crossover]) -> Answer
         for at in c.measured:
             place = f"{second} / {first}, {describe({'size': at.size_bytes})}, {setting}"
             facts.append(Fact(place, SHORT[c.quantity], "ratio", at.ratio))
-    text = "In goodput and in CPU time, which need not agree, with the ratio at every size below."
+    text = "Goodput and CPU time may disagree; the table has the ratio at every size."
     return Answer(question, text, tuple(facts), tuple(sentences))
 
 
@@ -242,24 +243,24 @@ def unexpected(rows: Sequence[Row]) -> Answer:
                 if worst is None or ratio.value > worst[0].value:
                     worst = (ratio, a, b)
     if worst is None:
-        text = "Nothing: wherever a strategy makes fewer copies, it does not cost clearly more CPU time."
+        text = "No strategy with fewer copies costs clearly more CPU time."
         return Answer(question, text)
     ratio, a, b = worst
     found = waterfall(b, a)
     facts = _costs(b, a)
     opening = (
-        f"{a.impl} makes fewer copies on its way into the socket than {b.impl}, and yet at {_place(a)} it "
-        f"costs {number(ratio.value)} times the CPU time per KiB ({interval(ratio)})."
+        f"{a.impl} makes fewer copies into the socket than {b.impl}, yet at {_place(a)} it costs "
+        f"{number(ratio.value)} times as much CPU time per KiB ({interval(ratio)})."
     )
     if isinstance(found, Missing):
         return Answer(question, f"{opening} The rows do not say why: {found.reason}.", tuple(facts))
-    dearer = sorted(
+    added = sorted(
         (s for s in found.steps if s.change.value > 0 and s.change.against(0.0) != SAME),
         key=lambda s: -s.change.value,
     )[:3]
     facts += [Fact(f"{b.impl} to {a.impl}", f"{s.name}: change", "ns/KiB", s.change) for s in found.steps]
-    named = [f"{s.name} (+{number(s.change.value)} ns/KiB)" for s in dearer]
-    cause = f"Most of it is {listed(named)}." if dearer else "No single part of the ledger explains it."
+    named = [f"{s.name} (+{number(s.change.value)} ns/KiB)" for s in added]
+    cause = f"Most of it is {listed(named)}." if added else "No single part of the ledger explains it."
     fate = f" {_fate(a)}" if a.impl == "zero_copy" else ""
     return Answer(question, f"{opening} {cause}{fate}", tuple(facts))
 

@@ -68,8 +68,8 @@ PLOTS = (
     Plot(
         "saved_copy",
         "Where the saved copy went",
-        "From the cost of one_copy to that of zero_copy, and from read to map, step by step: the copy that "
-        "is saved, and what is paid for it.",
+        "From the cost of one_copy to that of zero_copy, and from read to map, step by step: what the saved "
+        "copy gains, and what zero-copy costs instead.",
         of="saved",
         painter="saved_copy.plot",
     ),
@@ -87,8 +87,8 @@ PLOTS = (
     Plot(
         "message_time",
         "Time per message",
-        "Wall time per message and connection, along the number of threads where it was varied. It is an "
-        "inverse throughput.",
+        "Wall time per message and connection, by the number of threads where that was varied. It is an "
+        "inverse throughput, not a latency.",
         heading="Time per message and connection: an inverse throughput, not a latency",
         curves=(Quantity("time_per_message_us", "time per message (us)"),),
         along="threads",
@@ -96,7 +96,7 @@ PLOTS = (
     Plot(
         "latency",
         "Latency",
-        "Request to response, median and 99th percentile, along the number of threads where it was varied; "
+        "Request to response, median and 99th percentile, by the number of threads where that was varied; "
         "only runs in rr mode have it.",
         heading="Latency: request to response (rr mode)",
         curves=(
@@ -121,7 +121,7 @@ MODELLED = (
     Plot(
         "modelled_working_set",
         "Misses by the working set",
-        "The same at one size of message, along the memory that the sender goes round in.",
+        "The same at one size of message, by the working set of the sender.",
         of="modelled",
         painter="modelled.by_working_set",
     ),

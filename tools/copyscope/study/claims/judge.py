@@ -12,7 +12,7 @@ from copyscope.grouping import gathered, grouped
 from copyscope.judge import estimates
 from copyscope.judge.crossover import Crossover, crossovers_of, surroundings
 from copyscope.judge.estimates import Point
-from copyscope.judge.metrics import Scalar, settings
+from copyscope.judge.metrics import METRICS, Scalar, settings
 from copyscope.record.check import Whole
 from copyscope.record.simulated import Measurement
 from copyscope.stats import Estimate, Missing
@@ -162,7 +162,8 @@ def _compare(check: Check, figures: Sequence[Figure]) -> Finding:
 
     Of many intervals some lie on the wrong side by chance: it is refuted when more do than that explains.
     """
-    name = f"{', '.join(check.metrics)} (claimed: {check.comparator} {_number(check.figure)})"
+    what = ", ".join(METRICS[name].label if name in METRICS else name for name in check.metrics)
+    name = f"{what} (claimed: {check.comparator} {_number(check.figure)})"
     known = [one for one in figures if isinstance(one.found, Estimate)]
     if not known:
         reasons = dict.fromkeys(one.found.reason for one in figures if isinstance(one.found, Missing))
