@@ -18,6 +18,7 @@ from copyscope.units import counted
 TITLE = "Where the saved copy went"
 WHOLE, ADDED, SAVED = "#BBBBBB", VERMILLION, BLUE
 LONG_TITLE = 34  # letters: it has two lines
+MOST = 12  # panels: more are no picture
 NUMBERS_PT = 30  # of the row of numbers between a panel and its title
 
 
@@ -25,14 +26,17 @@ def plot(found: Sequence[Waterfall | Missing], caption: str) -> Figure | Missing
     """A waterfall for each setting of the fewest threads: the others are in the table."""
     if why := why_no_waterfall(found):
         return Missing(why)
-    drawn = [one for one in found if isinstance(one, Waterfall)]
+    known = [one for one in found if isinstance(one, Waterfall)]
+    drawn = known[:MOST]
     fewest = drawn[0].after.threads
     swept = {
-        by: varied([one.after for one in drawn if one.by == by], without=(by, "threads"))
-        for by in {one.by for one in drawn}
+        by: varied([one.after for one in known if one.by == by], without=(by, "threads"))
+        for by in {one.by for one in known}
     }
     count = counted(fewest, "thread")
     note = f"All sides together, {count}; steps of paired repeats; an interval may leave its panel."
+    if len(known) > MOST:
+        note += f" The first {MOST} of {len(known)} settings: the table has all."
     titles = [describe({n: one.after.factors[n] for n in swept[one.by]}) or "all" for one in drawn]
     return waterfalls(TITLE, f"{note} {caption}", drawn, titles, "CPU time (ns/KiB)")
 
