@@ -17,7 +17,7 @@ from copyscope.files.rescuing import kept_if_it_fails
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.assemble import Identity, assemble
-from copyscope.record.check import typed_whole
+from copyscope.record.check import Whole, typed_whole
 from copyscope.record.segments import Record
 from copyscope.record.session_result import Raw
 from copyscope.run.build import Revision
@@ -79,18 +79,18 @@ def report(
         kept = keeping.write_json(made, args.json) and kept
     if args.json != "-":
         with kept_if_it_fails("record.json", lambda: store.serialise(made)):
-            show(made, args, render, make_console())
+            show(typed_whole(made), args, render, make_console())
     if args.verbose and made["functions"] is not None:
         say("the hooks of functions: a process of the collector lets go of them now, and ends within 10 s")
     return kept
 
 
-def show(made: Record, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
+def show(run: Whole, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
     """The report: what fits one screen, all tables with -v, everything with -vv."""
     if args.verbose == 0:
-        first_screen.render(typed_whole(made), console, explain=args.explain)
+        first_screen.render(run, console, explain=args.explain)
     else:
-        render(typed_whole(made), verbose=args.verbose > 1, explain=args.explain, console=console)
+        render(run, verbose=args.verbose > 1, explain=args.explain, console=console)
 
 
 def report_together(records: list[Record], args: argparse.Namespace) -> bool:

@@ -4,15 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from copyscope import exports
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
-from copyscope.ledger.derive import whole, whole_run
-from copyscope.record.check import typed_simulated, typed_whole
+from copyscope.ledger.derive import whole_run
+from copyscope.record.check import typed_simulated
 from copyscope.record.store import Record
 from copyscope.show import terminal, watch
 from copyscope.show.console import make_console, print_lines, report_width
@@ -64,11 +62,16 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.export is not None:
         return _export(found, arguments)
     console = make_console()
-    made = [one if "simulated" in one else whole(one) for one in found]
-    for one in made:
-        _render(one, arguments, console)
-    if len(made) > 1 and not any("simulated" in one or "target" in one for one in made):
-        render_summary([typed_whole(one) for one in made], console)
+    for one in found:
+        if "simulated" in one:
+            lines = simulated_lines(typed_simulated(one), report_width(console), explain=arguments.explain)
+            print_lines(lines, console)
+    runs = [whole_run(one) for one in found if "simulated" not in one]
+    for run in runs:
+        render = watch.render if run.raw.target else terminal.render
+        outcome.show(run, arguments, render, console)
+    if len(found) > 1 and not any("simulated" in one or "target" in one for one in found):
+        render_summary(runs, console)
     return 0
 
 
@@ -94,15 +97,6 @@ def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.buffer.write(made)
     return 0
-
-
-def _render(record: Record, arguments: argparse.Namespace, console: Console) -> None:
-    if "simulated" in record:
-        width = report_width(console)
-        print_lines(simulated_lines(typed_simulated(record), width, explain=arguments.explain), console)
-        return
-    render = watch.render if "target" in record else terminal.render
-    outcome.show(record, arguments, render, console)
 
 
 main = entry.command(parser, _show)
