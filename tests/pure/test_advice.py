@@ -669,7 +669,7 @@ def test_what_only_a_crossover_tells_is_measured_and_an_end_of_it_loses_nothing(
         return 0
 
     monkeypatch.setattr(crossover, "main", measured)
-    arguments = argparse.Namespace(advise=True, crossover=True)
+    arguments = argparse.Namespace(advise=True, crossover=True, why=False)
     assert watch.add_advice(full, arguments, nullcontext()) is not interrupted
     answers = {one["name"]: one["answer"] for one in full["advice"]["remedies"]}
     assert answers["MSG_ZEROCOPY"] == ("maybe" if interrupted else "yes")

@@ -39,7 +39,7 @@ PLAIN = frozenset((
     "bytes_zero_copy", "processes", "unseen", "untold", "forks", "exits", "status", "packets",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
     "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles", "waits",
-    "tid", "user_copies", "kernel_copies", "min", "max", "mean", "p50", "p90", "p99", "p999",
+    "readings", "tid", "user_copies", "kernel_copies", "min", "max", "mean", "p50", "p90", "p99", "p999",
 ))  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def format_count(value: float | None) -> str:
 
 def counted(count: int, noun: str) -> str:
     """`1 thread`, `4 threads`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def format_bytes(value: float | None, *, exact: bool = False) -> str:

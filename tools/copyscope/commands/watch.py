@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
+from msgspec import to_builtins
+
 from copyscope import streams
 from copyscope.commands import entry, keeping, keys, outcome
 from copyscope.commands.watch_arguments import misplaced, parse
 from copyscope.errors import NotStartedError, RunError
 from copyscope.escaping import one_line
 from copyscope.files import regular_file
-from copyscope.judge import advice, crossover_file
+from copyscope.judge import advice, crossover_file, problems
 from copyscope.ledger.window import Window
 from copyscope.paths import all_results, host_results
 from copyscope.plan.run_plan import watch_plan
@@ -194,12 +196,20 @@ def meant(comm: str) -> str:
     return "" if name is None else f"did you mean {one_line(name)}?"
 
 
+def add_why(made: Record, args: argparse.Namespace) -> None:
+    """Where it was asked for, and beside advice to a program that sends with zero-copy."""
+    run = typed_whole(made)
+    if args.why or (args.advise and (run.derived.zerocopy or run.raw.buffers)):
+        made["why"] = to_builtins(problems.why(run))
+
+
 def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextManager[None]) -> bool:
     """Where it was asked for; with --crossover what it still asks for is measured, and it is given again.
 
     `aside`: meanwhile a signal ends the crossover. False: that was not measured, or was interrupted; what is
     known of the program is reported all the same.
     """
+    add_why(made, args)
     if not args.advise and not args.crossover:
         return True
     here = made["machine"]

@@ -36,6 +36,11 @@ examples:
   sudo copyscope advise 4711 --duration 10 --crossover       also measures the crossover
   sudo copyscope advise -- iperf3 -c 192.0.2.1 -t 10         runs it, as the user who called sudo
 """
+WHY_EXAMPLES = """\
+examples:
+  sudo copyscope why myserver --duration 10                  every process of that name
+  sudo copyscope why -- ./sender --zerocopy                  runs it, as the user who called sudo
+"""
 MORE_EXAMPLES = """\
   sudo copyscope {verb} --unit nginx.service --duration 10 --json nginx.json
   sudo copyscope {verb} --cgroup system.slice/redis.service --live
@@ -63,6 +68,7 @@ NOT_OURS = {"--help", "--help-all", "--version", "--verbose", "--quiet"}
 OUTPUT_OPTIONS = """
 --live                  refresh a screen while it runs; the command's output is shown at the end
 --advise                say what would make it copy less, and why
+--why                   say why zero-copy does not make it faster
 --crossover             if the advice depends on a crossover, measure one afterwards: 99 short runs, two
                         minutes on an idle machine
 -i --interval S         print a summary line every S seconds, instead of a screen
@@ -113,6 +119,18 @@ def parser_of_advise() -> UsageParser:
     )
 
 
+def parser_of_why() -> UsageParser:
+    """The same options: why is watch with --why."""
+    return _parser(
+        "why",
+        "Watch a program that sends with MSG_ZEROCOPY or SEND_ZC; say why that is not faster, the dearest"
+        " problem first, with its evidence and what to change.",
+        ("--live",),
+        WHY_EXAMPLES,
+        ADVICE_HZ,
+    )
+
+
 def _parser(
     verb: str, description: str, common: tuple[str, ...], examples: str, frequency_hz: int = FREQUENCY_HZ
 ) -> UsageParser:
@@ -145,7 +163,9 @@ def _parser(
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """(options, the command after `--`); NAME|PID is --pid if it is numbers, else --comm."""
     options, command = split(argv)
-    made = parser_of_advise() if "--advise" in options else parser()
+    made = (
+        parser_of_advise() if "--advise" in options else parser_of_why() if "--why" in options else parser()
+    )
     args = made.parse_args(options)
     check_usage(args, command)
     if args.program is not None:

@@ -68,7 +68,7 @@ def derive(record: Record, *, effects: bool = True) -> Record:
     Raises RecordError for a raw section that is not as its Struct says.
     """
     made = to_builtins(derived(typed(record), effects=effects))
-    kept = {"advice": record["advice"]} if "advice" in record else {}
+    kept = {name: record[name] for name in ("advice", "why") if name in record}
     return {**record, **made, **kept}
 
 

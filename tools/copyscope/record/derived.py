@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from copyscope.record.instruments import Loss
 from copyscope.record.measured import Copyscope, Placement, RunIdentity
-from copyscope.record.portrait import Advice, Portrait
+from copyscope.record.portrait import Advice, Portrait, Why
 from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
 from copyscope.record.simulated import Simulated
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
@@ -389,6 +389,7 @@ class Derived(Section, omit_defaults=True):
     tx_bytes: in all segments but the warm-up
     placement: of traffic of our own
     advice: of a watched program
+    why: of a watched program that sends with zero-copy, where it was asked for
     portrait: of a watched program
     """
 
@@ -409,6 +410,7 @@ class Derived(Section, omit_defaults=True):
     overhead: Overhead
     placement: Placed | None = None
     advice: Advice | None = None
+    why: Why | None = None
     portrait: Portrait | None = None
 
     def __post_init__(self) -> None:

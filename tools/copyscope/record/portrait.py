@@ -49,6 +49,30 @@ class Advice(Section):
     answer: str | None = None
 
 
+class Problem(Section):
+    """What keeps zero-copy from making the program faster.
+
+    code: `copied`, `no_option`, `enobufs`, `waits`, `slow_peer`, `late_ack`, `never_read`,
+        `one_by_one`, `small`, `fields`, `protocol` or `ktls`
+    wall_share: of the time that was watched, what is lost; null: not known
+    cpu: of all CPU time, what it takes; null: not known
+    """
+
+    code: str
+    what: str
+    evidence: str
+    change: str
+    wall_share: float | None
+    cpu: Saving | None
+
+
+class Why(Section):
+    """Why is zero-copy not faster here? The dearest problem first; none: nothing is wrong."""
+
+    sentence: str
+    problems: list[Problem]
+
+
 class CallTotal(Section):
     protocol: str
     syscall: str

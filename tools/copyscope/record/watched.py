@@ -48,6 +48,8 @@ class Target(Section):
     uncounted: list[str] | None = None
     command: list[str] | None = None
     duration_s: float | None = None
+    memlock_limit_bytes: int | None = None
+    optmem_limit_bytes: int | None = None
 
 
 class Peer(Section):
@@ -135,6 +137,9 @@ class Buffers(Reasoned):
     most_in_flight_bytes: int
     latency: Histogram
     reading: Histogram
+    readings: int = 0
+    waits: int = 0
+    waited_ns: int = 0
 
 
 class Relays(Section):

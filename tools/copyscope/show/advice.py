@@ -32,6 +32,8 @@ def advice_lines(run: Whole, width: int, room: int | None = None, *, explain: bo
         return lines + wrap(advice.text, width)
     if advice.answer is not None:
         lines += wrap(advice.answer, width, indent=2, style="bold")
+    if run.derived.why and run.derived.why.problems:
+        lines += wrap(f"Its zero-copy: {run.derived.why.sentence} (copyscope why)", width, indent=2)
     lines += _remedies(advice, width, explain=explain)
     if explain:
         lines += [line for text in ANSWERS_MEAN for line in wrap(text, width, indent=2, style="dim")]

@@ -21,6 +21,7 @@ from copyscope.show.evidence import in_order
 from copyscope.show.layout import wrap
 from copyscope.show.path_table import SMALL_SHARE, path_lines
 from copyscope.show.processors import processor_lines
+from copyscope.show.why import why_lines
 
 # What a terminal that says nothing is thought to have.
 WIDTH, HEIGHT = 80, 24
@@ -62,7 +63,9 @@ def render(run: Whole, console: Console, *, explain: bool = False) -> None:
     end += wrap(MORE_EXPLAINED if explain else f"{MORE}{_next(run)}", width, indent=2, style="dim")
     end += _verdict(run, width)
     room = height - len(title) - len(facts) - len(end)
-    if run.derived.advice:
+    if run.derived.why and not run.derived.advice:
+        between = why_lines(run.derived.why, width, room, explain=explain)
+    elif run.derived.advice:
         # What was asked for is the answer: where the time goes is behind -v then.
         between = advice_lines(run, width, room, explain=explain)
     else:

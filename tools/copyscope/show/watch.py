@@ -15,6 +15,7 @@ from copyscope.show.explain import explain_lines, explain_program_lines
 from copyscope.show.layout import labelled
 from copyscope.show.portrait import portrait_lines
 from copyscope.show.terminal import judged_lines, table_lines
+from copyscope.show.why import why_lines
 
 
 def render(run: Whole, *, verbose: bool, console: Console, explain: bool = False) -> None:
@@ -27,6 +28,7 @@ def render(run: Whole, *, verbose: bool, console: Console, explain: bool = False
     lines += zerocopy_lines(run, width) + buffer_lines(run, width) + send_error_lines(run, width)
     lines += evidence_lines(run, width, verbose=verbose)
     lines += advice_lines(run, width, explain=explain)
+    lines += why_lines(run.derived.why, width, explain=True) if run.derived.why else []
     if explain:
         lines += explain_lines(run, width) + explain_program_lines(run, width)
     print_lines(lines, console)

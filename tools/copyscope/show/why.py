@@ -1,0 +1,39 @@
+"""Why zero-copy does not make a watched program faster: the dearest problem first, and what to change."""
+
+from rich.text import Text
+
+from copyscope import units
+from copyscope.record.portrait import Problem, Why
+from copyscope.show.layout import heading, wrap
+
+
+def why_lines(why: Why, width: int, room: int | None = None, *, explain: bool = False) -> list[Text]:
+    """`room`: of the lines; problems without room are counted. `explain`: the evidence of each."""
+    lines = heading("WHY IS ZERO-COPY NOT FASTER?", "what each problem costs; 95 % intervals", width)
+    if not why.problems:
+        return lines + wrap(f"{why.sentence}.", width, indent=2, style="bold")
+    # Where there is no room for the evidence of all, the first has its own.
+    every = sum(len(_problem_lines(1, one, width, evidence=True)) for one in why.problems)
+    whole = explain or room is None or len(lines) + every <= room
+    for number, one in enumerate(why.problems):
+        found = _problem_lines(number + 1, one, width, evidence=whole or number == 0)
+        if room is not None and number and len(lines) + len(found) >= room:
+            left = len(why.problems) - number
+            return lines + wrap(f"and {left} more: -v", width, style="dim")
+        lines += found
+    return lines
+
+
+def _problem_lines(number: int, one: Problem, width: int, *, evidence: bool) -> list[Text]:
+    lines = wrap(f"{number}. {one.what}{_cost(one)}", width, indent=3, style="bold")
+    if evidence:
+        lines += wrap(f"   {one.evidence}", width, indent=3)
+    return lines + wrap(f"   change: {one.change}", width, indent=3)
+
+
+def _cost(one: Problem) -> str:
+    """Of CPU time; wall time is in its words."""
+    if one.cpu is None:
+        return ""
+    low, high = f"{one.cpu.low * 100:.0f}", f"{one.cpu.high * 100:.0f}"
+    return f" ({units.format_percent(one.cpu.share)} of its CPU time, {low} to {high})"
