@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.run.processes import with_descendants
+from copyscope.run.processes import cpu_ns, with_descendants
 from profiling import SLOW, WATCH, in_all, is_root, left_after_a_second, traces
 from programs import SAMPLED, watch
 
@@ -192,3 +192,41 @@ def test_all_bytes_of_a_short_command_are_shown_and_whole_is_named() -> None:
     )
     shown = " ".join(said.stdout.split())
     assert "64 MiB sent, 64 MiB received" in shown and "--whole" in shown + said.stderr, shown + said.stderr
+
+
+def test_who_it_talks_to_here_is_its_peer_and_not_others() -> None:
+    """A receiver in a process of its own, from before the measurement to its end: it uses CPU time, too."""
+    receiving = """
+import socket, sys
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+with listening.accept()[0] as one:
+    while one.recv(1 << 18):
+        pass
+"""
+    sending = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as one:
+    print("ready", flush=True)
+    while True:
+        one.sendall(bytes(1 << 18))
+"""
+    with (
+        subprocess.Popen([sys.executable, "-c", receiving], stdout=subprocess.PIPE, text=True) as peer,
+        subprocess.Popen(
+            [sys.executable, "-c", sending, str(peer.stdout and peer.stdout.readline().strip())],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as program,
+    ):
+        try:
+            assert program.stdout is not None and program.stdout.readline() == "ready\n"
+            before_ns = cpu_ns(peer.pid) or 0
+            record = watch("--pid", str(program.pid), "--duration", "2", *SAMPLED)
+            used_ns = (cpu_ns(peer.pid) or 0) - before_ns
+        finally:
+            program.kill()
+            peer.kill()
+    state = record["machine_state"]
+    # It was measured for two seconds of those three or so in which it ran.
+    assert used_ns / 4 < state["peers_ns"] <= used_ns, (used_ns, state)

@@ -131,6 +131,22 @@ def test_a_watched_program_has_the_same_line() -> None:
     assert sentence.startswith("machine busy: others took 50 % of the CPUs")
 
 
+def test_the_load_generator_is_a_peer_and_not_others() -> None:
+    """A wrk that takes one of two CPUs; another program takes three tenths of one more."""
+    raw = watched_record()
+    wall_ns = raw["machine_state"]["wall_ns"]
+    raw["machine_state"] |= {"busy_ns": raw["machine_state"]["busy_ns"] + wall_ns, "peers_ns": wall_ns}
+    state = derive(raw)["machine_state"]
+    assert state["others_share"] == 0.0
+    assert state["sentence"] == "its peer on this machine took 50 % of the CPUs"
+    shown = Console(width=80, height=24, color_system=None, force_terminal=True, record=True)
+    first_screen.render(typed_whole(derive(raw)), shown)
+    text = shown.export_text()
+    assert "its peer took 50 %" in text and "busy" not in text and "others took" not in text
+    raw["machine_state"]["busy_ns"] += 3 * wall_ns // 10
+    assert derive(raw)["machine_state"]["sentence"].startswith("machine busy: others took 15 % of the CPUs")
+
+
 @pytest.mark.parametrize(
     "reason,step",
     [

@@ -27,6 +27,8 @@ SPREAD_SHARE = 0.15
 FEWEST_SEGMENTS = 3
 NOT_READ = "the clock's settings were not read"
 LONGER = 4
+# So begins what is said where nobody but them took much.
+PEERS = "its peer on this machine"
 
 
 def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
@@ -43,7 +45,8 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
         spent = found[f"{key}_ns"]
         found[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None
     found["spread_share"], unsteady = spread(raw.run)
-    found["sentence"] = sentence(raw, found["others_share"], found["steal_share"], found["spread_share"])
+    said = sentence(raw, found["others_share"], found["steal_share"], found["spread_share"])
+    found["sentence"] = said or of_peers(read)
     found["clock_sentence"] = clock_sentence(read)
     reasons = {key: why for key, why in read.reasons.items() if key in structs.asdict(read)}
     why = next(iter(reasons.values()), "no segment was measured")
@@ -59,10 +62,10 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
 
 
 def others_ns(raw: Measured, read: MachineLoad, beside_ns: float | None) -> int | None:
-    """CPU time that neither the sides took, nor copyscope, nor the softirq work that is the run's own."""
+    """CPU time that neither the sides, their peers nor copyscope took, nor softirq work that is the run's."""
     if read.busy_ns is None or read.sides_ns is None or read.own_ns is None:
         return None
-    ours = read.sides_ns + read.own_ns + _softirq_beside_ns(raw, read, beside_ns)
+    ours = read.sides_ns + read.peers_ns + read.own_ns + _softirq_beside_ns(raw, read, beside_ns)
     return max(0, read.busy_ns - ours)
 
 
@@ -104,6 +107,17 @@ def sentence(raw: Measured, others: float | None, steal: float | None, varied: f
         taken.append(f"segments varied by {varied * 100:.0f} %")
     again = remedy(duration_s(raw), busy=opening == "machine busy")
     return f"{opening}: {'; '.join(taken)}: {again}"
+
+
+def of_peers(read: MachineLoad) -> str | None:
+    """What a load generator on this machine took: it is part of the load, and no disturbance."""
+    share = peers_share(read)
+    return f"{PEERS} took {share * 100:.0f} % of the CPUs" if share >= BUSY_SHARE else None
+
+
+def peers_share(read: MachineLoad) -> float:
+    cpus_ns = (read.wall_ns or 0) * (read.cpus or 0)
+    return min(1.0, read.peers_ns / cpus_ns) if cpus_ns else 0.0
 
 
 def remedy(duration_s: float | None, *, busy: bool) -> str:

@@ -171,7 +171,8 @@ def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Row:
     before, after = loads
     spent = {key: after[key] - before[key] if key in before and key in after else None for key in READINGS}
     span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
-    section = {**span, **spent, "sides_ns": sides_ns}
+    peers_ns = _spent_ns(before.get("peers", {}), after.get("peers", {}))
+    section = {**span, **spent, "sides_ns": sides_ns, "peers_ns": peers_ns}
     why = before["reason"] or after["reason"]
     reasons = {key: why for key, value in section.items() if value is None}
     return {
@@ -180,6 +181,12 @@ def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Row:
         "clock_before": before.get("clock"),
         "clock_after": after.get("clock"),
     }
+
+
+def _spent_ns(begun: Mapping[int, int | None], ended: Mapping[int, int | None]) -> int:
+    """By those that were there from begin to end."""
+    both = [(begun[pid], ended[pid]) for pid in begun if pid in ended]
+    return sum(end - begin for begin, end in both if begin is not None and end is not None)
 
 
 def unread(why: str) -> Row:

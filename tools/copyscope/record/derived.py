@@ -27,7 +27,7 @@ class Throughput(Explained):
 class MachineState(MachineLoad, kw_only=True):
     """What other programs and the hypervisor took, and whether that matters.
 
-    others_ns: `busy_ns` without the sides, copyscope, and the softirq work of `other`
+    others_ns: `busy_ns` without the sides, peers, copyscope, and the softirq work of `other`
     spread_share: of goodput without instruments: standard deviation over mean
     sentence: what the screen says; null: nothing to say
     clock_sentence: what changed the clock or kept it low; null: nothing that is known

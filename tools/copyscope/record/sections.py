@@ -77,6 +77,7 @@ class MachineLoad(Section):
     steal_ns: taken by the hypervisor while a CPU wanted to run
     own_ns: copyscope, the collector, perf
     cpus: on which one of the sides may run
+    peers_ns: of a watched program: processes of this machine that it talked to from the begin on
     """
 
     wall_ns: int | None
@@ -89,6 +90,7 @@ class MachineLoad(Section):
     cpus: int | None = None
     clock_before: ClockState | None = None
     clock_after: ClockState | None = None
+    peers_ns: int = 0
 
 
 class Histogram(Section):

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -188,6 +188,12 @@ class Snapshots:
         if self._asked is not None:
             self._asked.close()
         self._asked = None
+
+
+def other_ends(known: Mapping[int, Connection], inodes: Iterable[int]) -> set[int]:
+    """The inodes of the sockets that these talk to, of all that one namespace has."""
+    ends = {(known[inode].peer, known[inode].local) for inode in inodes if inode in known}
+    return {inode for inode, one in known.items() if (one.local, one.peer) in ends}
 
 
 def host_of(address: str) -> str:

@@ -20,7 +20,7 @@ from copyscope.record.two_hosts import Message
 from copyscope.run import path, processes
 from copyscope.run.child import Program
 from copyscope.run.command import Command, Output, Stop
-from copyscope.run.connections import Connection, Snapshots
+from copyscope.run.connections import Connection, Snapshots, other_ends
 from copyscope.run.counters import COUNTED_S, CPU_LEAST_NS, EVENTS, CountedPart, all_unsupported
 from copyscope.run.perf_stat import PerfStat
 from copyscope.run.session import Setup, Subject
@@ -73,6 +73,7 @@ class WatchedProgram(Subject):
         # What had been used when perf began to count in this segment.
         self._counting: processes.Use | None = None
         self._settled = True
+        self._peers: set[int] = set()
         self._bound: Bound
         # When a segment began with its hooks; the last reading; that at the begin, with what was used.
         self._began_s = 0.0
@@ -126,6 +127,19 @@ class WatchedProgram(Subject):
         processes.put_memlock(self.setup.raw.machine, followed.pids)
         self._describe()
         self._look_at_connections()
+        self._find_peers()
+
+    def _find_peers(self) -> None:
+        """Whom it talks to on this machine, and in its namespace, when the measurement begins."""
+        known = self._snapshots.take(self._namespace().path) or {}
+        ends = other_ends(known, processes.sockets(self._followed.pids))
+        if ends:
+            others = {one.pid for one in processes.all_processes()} - self._followed.pids
+            owners = processes.sockets(others, processes.EVERY_FILE_MAX)
+            self._peers = {owners[inode] for inode in ends if inode in owners}
+
+    def peers(self) -> Iterable[int]:
+        return self._peers
 
     def _namespace(self) -> path.Namespace:
         pid = min(self._followed.pids, default=None)

@@ -164,6 +164,10 @@ class Subject(ABC):
         """CPU time of children of ours that have ended and were its own."""
         return 0
 
+    def peers(self) -> Iterable[int]:
+        """Processes of this machine that it talks to, and that are neither side."""
+        return ()
+
     def load(self) -> Record | None:
         """What the CPUs of other machines have done so far; None where they are those of this one."""
         return None
@@ -338,7 +342,8 @@ class Session:
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         ended_ns = round((ended.ru_utime + ended.ru_stime) * 1e9) - self.subject.ended_ns()
         running_ns = time.process_time_ns() + sum(processes.cpu_ns(pid) or 0 for pid in helpers)
-        return fingerprint.read_load(running_ns + ended_ns, self._cpus)
+        peers = {pid: processes.cpu_ns(pid) for pid in self.subject.peers()}
+        return fingerprint.read_load(running_ns + ended_ns, self._cpus) | {"peers": peers}
 
     # -- end ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.escaping import one_line
-from copyscope.ledger import overhead
+from copyscope.ledger import machine_state, overhead
 from copyscope.record.check import Whole
 from copyscope.record.derived import Identity, MachineState, PhaseEffect, Ratio, Watching
 from copyscope.record.instruments import Loss
@@ -236,6 +236,8 @@ def _lost(cost: Ratio, decimals: int) -> str:
 def quiet(state: MachineState) -> str:
     if state.sentence is None:
         return "machine quiet"
+    if state.sentence.startswith(machine_state.PEERS):
+        return f"its peer took {machine_state.peers_share(state) * 100:.0f} %"
     taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
     if state.sentence.startswith("unsteady"):
         return f"goodput varied {(state.spread_share or 0.0) * 100:.0f} %"
