@@ -263,7 +263,7 @@ METRICS: dict[str, Metric] = {
         Metric("rtt_p99_us", "us", "99th percentile of the round trip", _P99),
         _cpu("sender", "the sender", "sender"),
         _cpu("receiver", "the receiver", "receiver"),
-        _cpu("system", "both sides and of softirq beside them", "sender", "receiver", "other"),
+        _cpu("system", "both sides, softirq work included", "sender", "receiver", "other"),
         *_of_side("sender"),
         *_of_side("receiver"),
         Metric("copied_share", "0..1", "zero-copy payload that was copied after all", copied_share),
