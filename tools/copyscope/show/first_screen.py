@@ -159,13 +159,8 @@ def _trust(run: Whole, width: int) -> str:
     """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
     valid = run.derived.verdict.valid
     checks = [one.holds for one in run.derived.identities if one.holds is not None]
-    said = (
-        "valid"
-        if valid
-        else "interrupted"
-        if run.is_partial
-        else f"INVALID, {sum(checks)} of {len(checks)} checks hold"
-    )
+    broken = "" if all(checks) else f", {sum(checks)} of {len(checks)} checks hold"
+    said = "valid" if valid else "interrupted" if run.is_partial else f"INVALID{broken}"
     state, end = run.derived.machine_state, _losses(run)
     section = run.derived.overhead
     watching = section.watching
