@@ -64,7 +64,7 @@ def with_sendfile(tmp_path_factory: pytest.TempPathFactory) -> Record:
 
 def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) -> None:
     with nginx(tmp_path, "off") as (pid, port), fetching(port):
-        copies = watch("--pid", str(pid), "--duration", SECONDS, "--frequency", "997")
+        copies = watch("--pid", str(pid), "--duration", SECONDS, "--advise", "--frequency", "1997")
     pages = with_sendfile
     for record in (pages, copies):
         assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
@@ -79,6 +79,10 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
     assert sum(row["samples"] for row in reads) > 0
     assert "reading files into the program takes" in copies["verdict"]["sentence"]
     assert "by reference to pages" in pages["verdict"]["sentence"]
+    # The advice to one is what the other does.
+    assert copies["advice"]["answer"].startswith("nginx: `sendfile on;` saves both copies: ")
+    (found,) = (one for one in pages["advice"]["remedies"] if one["name"] == "sendfile")
+    assert (found["answer"], found["why"]) == ("yes", "in use: 100 % of its bytes go by reference")
     assert pages["portrait"]["local_share"] == 1 and pages["topology"]["kind"] == "lo"
 
 
