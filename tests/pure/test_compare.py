@@ -71,7 +71,7 @@ def test_two_strategies_take_turns_in_blocks_of_random_order(
     assert set(blocks) == {("one_copy", "zero_copy"), ("zero_copy", "one_copy")}
     made = json.loads(capsys.readouterr().out)
     row = made["points"][0]["rows"][0]
-    assert (made["kind"], made["verdict"]) == ("compare", "regression")
+    assert (made["kind"], made["verdict"]) == ("compare", "worse")
     assert made["names"] == ["one_copy", "zero_copy"]
     # block by block it is the same ratio, however both drift
     assert (row["what"], round(row["low"], 6), round(row["high"], 6)) == ("goodput", -0.2, -0.2)
@@ -86,8 +86,8 @@ def test_two_strategies_take_turns_in_blocks_of_random_order(
 def test_the_table_has_the_names_of_the_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.main(["zero_copy", "one_copy", "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert "one_copy instead of zero_copy: better: goodput +25.0 % (+25.0 to +25.0)" in " ".join(out.split())
-    assert any("zero_copy one_copy change" in " ".join(line.split()) for line in out.splitlines())
+    assert "one_copy is faster than zero_copy: 101 instead of 80.8 Gb/s (+25 %)" in " ".join(out.split())
+    assert any("zero_copy one_copy change verdict" in " ".join(line.split()) for line in out.splitlines())
 
 
 def test_an_invalid_run_takes_its_block_with_it(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,14 +166,14 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
     assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 0
     row = json.loads(capsys.readouterr().out)["points"][0]["rows"][0]
     # of means of 21 runs: 1.2 / sqrt(21)
-    assert (round(row["threshold"], 4), row["verdict"]) == (0.2619, "equivalent")
+    assert (round(row["threshold"], 4), row["verdict"]) == (0.2619, "no difference")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["one_copy"], "the following arguments are required: B"),
-        (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run says nothing"),
+        (["one_copy"], "one_copy: one strategy: give two or more"),
+        (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run cannot show run-to-run noise"),
         (["one_copy", ""], "A: nothing: give a strategy"),
         (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
         (["one_copy", "zero_copy", "--keep", "x"], "copyscope: --keep: of single runs: use copyscope run"),
@@ -193,3 +193,34 @@ def test_wrong_usage(
     assert compare.main(words) == 2
     # Found before the first of many runs.
     assert said in capsys.readouterr().err and machine.order == []
+
+
+def test_figures_of_both_agree_with_the_change(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.noise = 0.4
+    assert compare.main(["one_copy", "zero_copy", "--seed", "3", "--repeat", "9", "--json", "-"]) == 0
+    for row in json.loads(capsys.readouterr().out)["points"][0]["rows"]:
+        if row["base"] == "itself" and row["change"] is not None and row["before"]:
+            assert row["after"] / row["before"] == pytest.approx(1 + row["change"])
+
+
+def test_more_than_two_are_ranked(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.goodput |= {"sendfile": 100.0}
+    machine.runs = {**RUNS, "sendfile": deepcopy(RUNS["one_copy"])}
+    words = ["zero_copy", "one_copy", "sendfile", "--repeat", "6", "--seed", "1", "--quiet"]
+    assert compare.main(words) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("no difference was found between one_copy 100 Gb/s and sendfile 100 Gb/s")
+    assert "; then zero_copy 80.2 Gb/s" in text
+    assert len(machine.order) == 18 and set(machine.order[:3]) == {"zero_copy", "one_copy", "sendfile"}
+    assert compare.main([*words, "--json", "-"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in made["ranking"]][2] == "zero_copy"
+    assert made["judged"] == {"one_copy": "better", "sendfile": "better"}
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_worse_one_fails_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--repeat", "6", "--quiet", "--fail-if", "worse"]
+    assert compare.main(["one_copy", "zero_copy", *words]) == 1
+    assert compare.main(["zero_copy", "one_copy", *words]) == 0
+    assert capsys.readouterr().out.startswith("zero_copy is slower than one_copy: ")

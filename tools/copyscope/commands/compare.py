@@ -1,4 +1,4 @@
-"""copyscope compare: two strategies, or one in two settings, run in turns; what the second does otherwise."""
+"""copyscope compare: strategies, or settings of one, run in turns; which is better, and by how much."""
 
 import argparse
 import copy
@@ -15,8 +15,8 @@ from copyscope.commands.diff import add_form, answer, check_form, noise_here
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
-from copyscope.judge.comparison import NOISE_FILE, document, noise
-from copyscope.judge.difference import UNSURE, How
+from copyscope.judge.comparison import NOISE_FILE, document, noise, ranking
+from copyscope.judge.difference import UNSURE, WORSE, How
 from copyscope.judge.metrics import settings, typed_runs
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.options import refuse_of_single_runs
@@ -34,9 +34,9 @@ REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
 # looks is one of 95 % for both (Pocock, Biometrika 64, 1977, table 1).
 LOOKS, LEVEL_OF_TWO = (REPEATS, 2 * REPEATS), 1 - 0.0294
 DESCRIPTION = (
-    "Runs two strategies in turns, in blocks of random order, and prints each difference with its 95 %"
-    " interval, and a verdict. Exit status: 0 compared, 1 a run failed or is invalid, 2 wrong usage, 130"
-    " interrupted."
+    "Runs two strategies in turns, in blocks of random order, and prints which is better, and each"
+    " difference with its 95 % interval; of three or more a ranking. Exit status: 0 compared, 1 a run failed"
+    " or is invalid, or worse than A with --fail-if, 2 wrong usage, 130 interrupted."
 )
 EXAMPLES = """\
 examples:
@@ -52,23 +52,31 @@ FIRST_EXAMPLES = """\
 examples:
   sudo copyscope compare one_copy zero_copy --size 256K
   sudo copyscope compare "one_copy --fields 1" "one_copy --fields 64" --repeat 31
-  sudo copyscope compare one_copy one_copy       what equal runs differ by here
+  sudo copyscope compare one_copy zero_copy sendfile --repeat 11
+  sudo copyscope compare one_copy zero_copy --fail-if worse
 """
 COMMON = (
     *("--size", "--threads", "--repeat", "--duration", "--topology", "--json", "--markdown", "--noise"),
-    *("--out", "--verbose", "--help-all"),
+    *("--fail-if", "--out", "--verbose", "--help-all"),
 )
 # What a side cannot have for itself.
 OF_BOTH = ("repeat", "seed", "json", "out", "quiet", "verbose")
 
-Groups = tuple[list[store.Record], list[store.Record]]
+Groups = list[list[store.Record]]
 
 
 def parser() -> UsageParser:
     made = profile_parser("compare", DESCRIPTION, FIRST_EXAMPLES, EXAMPLES, COMMON, named=False)
-    made.usage = f"{made.prog} [options] A B"
-    made.add_argument("first", metavar="A", help='a strategy, or "STRATEGY OPTIONS" in quotes')
-    made.add_argument("second", metavar="B", help="another")
+    made.usage = f"{made.prog} [options] A B [C ...]"
+    made.add_argument(
+        "strategies",
+        nargs="+",
+        metavar="A B",
+        help='strategies, or "STRATEGY OPTIONS" in quotes; more are ranked',
+    )
+    made.add_argument(
+        "--fail-if", choices=(WORSE,), help="exit status 1 if B (or any later one) is worse than A"
+    )
     add_form(made)
     made.add_argument(
         "--noise-out",
@@ -77,7 +85,7 @@ def parser() -> UsageParser:
     )
     made.describe(
         repeat=f"blocks, each with one run of both; default {REPEATS}, twice that where these leave it open",
-        json="the answer as JSON; - is stdout, without the table",
+        json='write the answer as JSON to FILE ("-": stdout, no table)',
         duration=f"measuring time of a run in seconds; default {DURATION_S:g}",
     )
     made.set_defaults(repeat=None, duration=DURATION_S, warmup=WARMUP_S, impl=None)
@@ -90,17 +98,19 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(args: argparse.Namespace, argv: list[str]) -> int:
-    looks = LOOKS if args.repeat is None else (args.repeat,)
+    # Of more than two the first look decides: there is no one verdict to leave open.
+    two = len(args.strategies) == 2
+    looks = LOOKS[: 1 + two] if args.repeat is None else (args.repeat,)
     args.repeat = looks[0]
     if args.repeat < 2:
-        raise UsageError(
-            f"--repeat: {args.repeat}: one run says nothing of how far two lie apart: at least 2"
-        )
+        raise UsageError(f"--repeat: {args.repeat}: one run cannot show run-to-run noise: at least 2")
     if args.impl is not None:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
     check_form(args)
     entry.build()
-    names = [args.first, args.second]
+    names = list(args.strategies)
+    if len(names) < 2:
+        raise UsageError(f"{names[0]}: one strategy: give two or more, such as one_copy zero_copy")
     sides = [_side(args, words) for words in names]
     entry.need_root("compare", argv)
     out = keeping.open_directory(args.out)
@@ -112,10 +122,13 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     for end in looks:
         status = turns.go_on(end)
         kept, reasons = valid_blocks(turns.ran)
-        first, second = map(typed_runs, kept)
-        if len(first) < 2:
+        runs = list(map(typed_runs, kept))
+        if len(runs[0]) < 2:
             break
-        made = compared(first, second, args.noise, level)
+        if not two:
+            made, equal = ranking(list(zip(names, runs, strict=True)), How(paired=True, chosen=True)), False
+            break
+        made = compared(runs[0], runs[1], args.noise, level, names)
         equal = not made["across"]
         if status or equal or made["verdict"] != UNSURE:
             break
@@ -123,23 +136,26 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
             entry.say(f"{end} blocks leave the verdict open: {looks[-1] - end} more")
     for reason in reasons:
         entry.say(f"invalid, its block is in no number: {reason}")
-    if len(first) < 2:
+    if len(runs[0]) < 2:
         entry.say("fewer than two blocks are valid: see above")
         return status or entry.FAILED
-    made |= {"kind": "compare", "names": names}
-    made["sentence"] = f"{names[1]} instead of {names[0]}: {made['sentence']}"
+    if two:
+        made["kind"] = "compare"
     answer(made, args)
     if equal:
-        _keep_noise(noise(first, second), args)
-    return status or (entry.FAILED if reasons else 0)
+        _keep_noise(noise(runs[0], runs[1]), args)
+    failed = reasons or (args.fail_if == WORSE and made["verdict"] == WORSE)
+    return status or (entry.FAILED if failed else 0)
 
 
-def compared(first: list[Whole], second: list[Whole], noise_from: str | None, level: float) -> dict[str, Any]:
+def compared(
+    first: list[Whole], second: list[Whole], noise_from: str | None, level: float, names: list[str]
+) -> dict[str, Any]:
     """The document of blocks; `across` are the settings in which the two differ, none for equal ones."""
     apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
     known = noise_here(noise_from, first[0]) if apart else None
     how = How(paired=True, chosen=True, noise=known, level=level)
-    return document(first, second, how, frozenset(apart))
+    return document(first, second, how, frozenset(apart), names)
 
 
 def _side(args: argparse.Namespace, words: str) -> Prepared:
@@ -159,10 +175,10 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
 
 
 class Turns:
-    """Blocks of one run each, in random order; every run is kept in `out`, in a directory for each side."""
+    """Blocks of one run of each, in random order; every run is kept in `out`, in a directory each."""
 
     def __init__(self, sides: list[Prepared], seed: int | None, out: Path | None, *, quiet: bool) -> None:
-        self.ran: Groups = ([], [])
+        self.ran: Groups = [[] for _ in sides]
         self._sides, self._out, self._quiet = sides, out, quiet
         self._first_seed = secrets.randbelow(1 << 31) if seed is None else seed
         self._order = random.Random(self._first_seed)
@@ -172,9 +188,9 @@ class Turns:
         """Until there are so many blocks. What ends it before is said, and is the exit status."""
         begin = len(self.ran[0])
         try:
-            with Steps("runs in turns", 2 * (end - begin), quiet=self._quiet) as steps:
+            with Steps("runs in turns", len(self._sides) * (end - begin), quiet=self._quiet) as steps:
                 for repeat in range(begin, end):
-                    for index in self._order.sample((0, 1), 2):
+                    for index in self._order.sample(range(len(self._sides)), len(self._sides)):
                         name = str(self._sides[index].traffic.resolved["impl"])
                         steps.begin(f"{name}, block {repeat + 1} of {end}")
                         self._run(index, name, repeat)
@@ -188,7 +204,7 @@ class Turns:
         return 0
 
     def _run(self, index: int, name: str, repeat: int) -> None:
-        side, number = self._sides[index], len(self.ran[0]) + len(self.ran[1])
+        side, number = self._sides[index], sum(map(len, self.ran))
         run_id = store.run_id("compare", {**side.traffic.resolved, "side": index}, repeat)
         made = side.run(
             Identity(run_id, "compare", repeat, number, self._first_seed + number, *self._revision)
@@ -205,13 +221,13 @@ class Turns:
             raise RunError(f"{error}: {kept}") from error
 
     def _block(self) -> int:
-        """The number of the first that has not both runs."""
+        """The number of the first that has not all runs."""
         return min(map(len, self.ran)) + 1
 
 
 def valid_blocks(ran: Groups) -> tuple[Groups, list[str]]:
     """Without blocks of which a run is invalid, with the first reason of each such run, or was not made."""
-    kept: Groups = ([], [])
+    kept: Groups = [[] for _ in ran]
     reasons = []
     for pair in zip(*ran, strict=False):
         wrong = [record["verdict"]["reasons"][0] for record in pair if not record["verdict"]["valid"]]

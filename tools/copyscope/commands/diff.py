@@ -1,4 +1,4 @@
-"""copyscope diff: what two runs, or two directories of runs, differ in, and whether it is a regression."""
+"""copyscope diff: compare two records, or two directories of records: is the second worse?"""
 
 import argparse
 import json
@@ -29,16 +29,16 @@ examples:
   copyscope diff before.json after.json --markdown - >> "$GITHUB_STEP_SUMMARY"
 
 A record is what `copyscope run --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
-make turns every failure of a command into its own status 2: ask for --json to tell a regression from trouble.
+make turns every failure into status 2: use --json to tell worse from trouble.
 """
 OPTIONS = """
---across NAME[,NAME] =  compare although they differ in this: kernel, hostname, impl, size, ...
---strict                exit with 3 when something is inconclusive
---json FILE             the answer as JSON; - is stdout, without the table
+--across NAME[,NAME] =  compare although they differ in NAME: kernel, hostname, impl, size, program, ...
+--strict                exit with 3 if the verdict is not clear
+--json FILE             write the answer as JSON to FILE ("-": stdout, no table)
 -v --verbose            every row of every setting
 """
 FORM = """
---markdown FILE         the answer for a pull request; - is stdout, without the table
+--markdown FILE         write the answer for a pull request to FILE ("-": stdout, no table)
 --noise FILE            what equal runs differ by, from `compare A A`; default
                         results/HOST-KERNEL/noise.json
 """
@@ -47,11 +47,11 @@ FORM = """
 def parser() -> UsageParser:
     made = UsageParser(
         prog="diff",
-        description="What two records, or two directories of records, differ in. What is counted (bytes,"
-        " calls, copied sends) is compared exactly, times by intervals: a regression lies with its whole"
-        " interval beyond the threshold, 2 % or what equal runs differ by on this host. A copy that appeared"
-        " is a regression of its own kind. Exit status: 0 no regression, 1 a regression, 2 not comparable,"
-        " invalid or wrong usage, 3 inconclusive (with --strict only), 130 interrupted.",
+        description="Compare two records, or two directories of records. Counts (bytes, calls, copied sends)"
+        " are compared exactly, times by intervals: worse means that the whole interval lies beyond the"
+        " threshold, 2 % or what equal runs differ by on this host. A copy that appeared is worse."
+        " Exit status: 0 not worse, 1 worse, 2 not comparable, invalid or wrong usage, 3 not clear (with"
+        " --strict only), 130 interrupted.",
         epilog=EXAMPLES,
     )
     made.add_argument(

@@ -68,10 +68,10 @@ VERBS = (
     Verb("crossover", "say from which message size on one strategy is better than another"),
     Verb("sweep", "run every combination of an experiment, and keep each record"),
     Verb("report", "make plots, tables and a page from the records of a sweep"),
-    Verb("compare", "run two strategies in turns, and say what the second does otherwise"),
+    Verb("compare", "run strategies in turns, and say which is better, and by how much"),
     Verb(
         "diff",
-        "say what two records, or two directories of records, differ in, and whether it is a regression",
+        "compare two records, or two directories of records: is the second worse?",
     ),
     Verb("show", "print the screen of a run again, from its record"),
     Verb("drill", "rewrite what was sent after the call returned, and say what arrived"),

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from statistics import geometric_mean
 from typing import Any
 
 from copyscope import stats
@@ -31,25 +33,31 @@ from copyscope.judge.metrics import SETTINGS, Scalar, settings
 from copyscope.record.check import Whole
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
 
-KIND, NOISE = "diff", "noise"
+KIND, NOISE, RANKING = "diff", "noise", "ranking"
 NOISE_FILE = "noise.json"
 # No two equal runs differ a thousandfold.
 NOISE_MAX = 1000.0
 # What two sets of runs may differ in, if asked to.
-ACROSS = (*SAME_MACHINE, *SETTINGS)
+PROGRAM = "program"
+ACROSS = (*SAME_MACHINE, *SETTINGS, PROGRAM)
 Key = tuple[tuple[str, Scalar], ...]
 LABELS = {"goodput": GOODPUT, "CPU time": CPU}
-# Of two ways that somebody chooses between, and what copies that nobody asked for come to there.
-CHOICE = {WORSE: "worse", BETTER: "better", SAME: "no different", UNSURE: "not decided"}
+# Copies that nobody asked for: of two ways that somebody chooses between, and as the name of a row.
 COPIED = {
-    "deferred": "{} of the bytes late (deferred)",
-    "silent": "{} of the bytes without saying so (silent)",
+    "deferred": "{} of the bytes late",
+    "silent": "{} of the bytes without saying so",
     "flagged": "{} of the sends were reported as copied",
 }
+APPEARED = {"deferred": "late copies", "silent": "hidden copies", "flagged": "sends that were copied"}
+BEFORE_AFTER = ("before", "after")
 
 
 def document(
-    before: Sequence[Whole], after: Sequence[Whole], how: How, across: frozenset[str] = frozenset()
+    before: Sequence[Whole],
+    after: Sequence[Whole],
+    how: How,
+    across: frozenset[str] = frozenset(),
+    names: Sequence[str] = BEFORE_AFTER,
 ) -> dict[str, Any]:
     """The differences of two sets of runs. Raises UsageError when they cannot be compared.
 
@@ -86,7 +94,8 @@ def document(
         "pmus": apart(before[0], after[0]),
         "noise": None if how.noise is None else dict(how.noise),
         "verdict": verdict,
-        "sentence": sentence(verdict, points, overall),
+        "names": list(names),
+        "sentence": sentence(verdict, points, overall, names),
         "enough_runs": lone and enough(lone[1], lone[2], how),
         "overall": [asdict(row) for row in overall],
         "points": [
@@ -131,7 +140,7 @@ def over_all(points: Sequence[Difference]) -> list[Row]:
         assert mean.ends is not None
         (low, high), threshold = map(share_of, mean.ends), rows[0].threshold
         found = judge(low, high, threshold, metric)
-        row = Row(what, None, None, rows[0].unit, change=share_of(mean.value), low=low, high=high)
+        row = Row(what, None, rows[0].unit, change=share_of(mean.value), low=low, high=high)
         made.append(replace(row, threshold=threshold, verdict=found, decides=True))
     return made
 
@@ -157,10 +166,10 @@ def check_machine(before: Sequence[Whole], after: Sequence[Whole], across: froze
 
 
 def by_setting(runs: Iterable[Whole], across: frozenset[str]) -> dict[Key, list[Whole]]:
-    """The runs of each setting, in the order of their blocks; of a program that is watched there is one."""
+    """The runs of each setting, in the order of their blocks; of a watched program: which it is."""
 
     def key(run: Whole) -> Key:
-        known = settings(run) if run.raw.target is None else {}
+        known = settings(run) if run.raw.target is None else {PROGRAM: run.raw.target.name.partition("[")[0]}
         return tuple(sorted((name, value) for name, value in known.items() if name not in across))
 
     return {
@@ -172,11 +181,14 @@ def by_setting(runs: Iterable[Whole], across: frozenset[str]) -> dict[Key, list[
 def why_apart(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
     """What two runs differ in under this name; None: in nothing."""
     a, b = ("not known" if one.get(name) is None else one[name] for one in (before, after))
-    return f"{name}: {a} and {b}: not comparable: --across {name} does it" if a != b else None
+    return f"{name}: {a} and {b}: not comparable; add --across {name} to compare anyway" if a != b else None
 
 
 def sentence(
-    verdict: str, points: Sequence[tuple[Key, Difference, tuple[int, int]]], overall: Sequence[Row]
+    verdict: str,
+    points: Sequence[tuple[Key, Difference, tuple[int, int]]],
+    overall: Sequence[Row],
+    names: Sequence[str],
 ) -> str:
     """The verdict for people; of one setting with what it rests on."""
     if len(points) > 1:
@@ -189,9 +201,9 @@ def sentence(
         return f"{verdict}: of {len(points)} settings {counts}{means} over all"
     (key, found, _) = points[0]
     if found.chosen:
-        return choice(found, str(dict(key).get("topology", "these paths"))) + surely(found)
+        return choice(found, str(dict(key).get("topology", "these paths")), names)
     parts = [
-        f"{one.copy} copies appeared: {percent(one.before)} before, {percent(one.after)} after"
+        f"{APPEARED[one.copy]} appeared: {percent(one.before)} before, {percent(one.after)} after"
         for one in found.appeared
     ]
     telling = [row for row in found.rows if row.decides and row.verdict != SAME and row.unit != CALLS]
@@ -199,26 +211,14 @@ def sentence(
     parts += [
         said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
     ]
-    text = f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
-    return text + surely(found)
+    return f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
 
 
-def surely(found: Difference) -> str:
-    """Where all CPU time leaves it open: the row of it that changed most of those that surely did."""
-    rows = [row for row in found.rows if row.sure and row.change is not None]
-    if found.verdict != UNSURE or not rows:
-        return ""
-    row = max(rows, key=lambda one: abs(one.change or 0.0))
-    return f"; sure is {row.side} {said(replace(row, unit=f'({row.context})'))} of all CPU time"
-
-
-def choice(found: Difference, path: str) -> str:
+def choice(found: Difference, path: str, names: Sequence[str]) -> str:
     """What the second of two ways comes to: what somebody gets and pays decides, not how it is copied."""
-    rows = [row for row in found.rows if row.decides]
-    word = CHOICE[found.verdict]
-    if {WORSE, BETTER} <= {row.verdict for row in rows}:
-        word = "better and worse"
-    text = f"{word}: {', '.join(map(said, rows))}"
+    rows = {row.what: row for row in found.rows if row.decides}
+    first, second = names
+    text = _speed(rows["goodput"], first, second) + _price(rows.get("CPU time"))
     less = next(
         (row for row in found.rows if (row.what, row.unit, row.verdict) == (ALL, BYTES, BETTER)), None
     )
@@ -226,6 +226,36 @@ def choice(found: Difference, path: str) -> str:
         text += f"; it copies {less.after:.2f} bytes for each byte instead of {less.before:.2f}"
     copied = [COPIED[one.copy].format(percent(one.after)) for one in found.appeared]
     return f"{text}; over {path} the kernel copied all the same: {', '.join(copied)}" if copied else text
+
+
+def _speed(row: Row, first: str, second: str) -> str:
+    if row.before is None or row.after is None:
+        return f"goodput of {first} and {second} n/a ({row.reason})"
+    values = f"{row.after:.3g} instead of {row.before:.3g} {row.unit}{between(row)}"
+    words = {WORSE: f"{second} is slower than {first}", BETTER: f"{second} is faster than {first}"}
+    if row.verdict in words:
+        return f"{words[row.verdict]}: {values}"
+    if row.verdict == SAME:
+        return f"{second} is as fast as {first}: {values}"
+    return f"no difference in goodput was found between {first} and {second}: {values}"
+
+
+def _price(row: Row | None) -> str:
+    if row is None or row.before is None or row.after is None:
+        return ""
+    if row.verdict in (WORSE, BETTER):
+        values = f"{row.after:,.0f} instead of {row.before:,.0f} {row.unit}"
+        return f"; it takes {values} of CPU time{between(row)}"
+    found = "as much CPU time" if row.verdict == SAME else "CPU time: no difference was found"
+    return f"; {found}{between(row)}"
+
+
+def between(row: Row) -> str:
+    """The interval of a change, in brackets."""
+    if row.change is None:
+        return ""
+    low, high = (f"{(row.change if end is None else end) * 100:+.0f}" for end in (row.low, row.high))
+    return f" ({low} %)" if low == high else f" ({low} to {high} %)"
 
 
 def said(row: Row) -> str:
@@ -263,7 +293,7 @@ def noise(before: Sequence[Whole], after: Sequence[Whole]) -> dict[str, Any]:
     }
 
 
-def noise_of(document: Any, source: str) -> Mapping[str, float]:
+def noise_of(document: object, source: str) -> Mapping[str, float]:
     """The numbers of such a document. Raises UsageError for another one."""
     found = document.get("metrics") if isinstance(document, dict) and document.get("kind") == NOISE else None
     if not isinstance(found, dict) or not all(
@@ -271,3 +301,65 @@ def noise_of(document: Any, source: str) -> Mapping[str, float]:
     ):
         raise UsageError(f"{source}: not what `compare A A` writes: give its {NOISE_FILE}")
     return found
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """One of several ways: how fast it is; `goodput`, `cpu`: against the one above it."""
+
+    name: str
+    gbps: float | None
+    cpu_ns_per_kib: float | None
+    against: str | None = None
+    goodput: Row | None = None
+    cpu: Row | None = None
+
+    @property
+    def is_apart(self) -> bool:
+        return self.goodput is not None and self.goodput.verdict in (WORSE, BETTER)
+
+    def __str__(self) -> str:
+        return f"{self.name} {'n/a' if self.gbps is None else f'{self.gbps:.3g} Gb/s'}"
+
+
+def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> dict[str, Any]:
+    """More than two ways, the fastest first, each against the one above it; `judged`: against the first.
+
+    Each comparison is at a level that leaves one false alarm in twenty for all of them together.
+    """
+    each = replace(how, level=1 - (1 - how.level) / (2 * (len(groups) - 1)))
+    speeds = {name: mean_of(runs, GOODPUT) for name, runs in groups}
+    runs_of = dict(groups)
+    ranked = sorted(speeds, key=lambda name: -(speeds[name] or 0.0))
+    rows = [Ranked(ranked[0], speeds[ranked[0]], mean_of(runs_of[ranked[0]], CPU))]
+    for above, name in pairwise(ranked):
+        goodput, cpu, *_ = compare(runs_of[above], runs_of[name], each).rows
+        rows.append(Ranked(name, speeds[name], mean_of(runs_of[name], CPU), above, goodput, cpu))
+    (first, before), *others = groups
+    judged = {name: compare(before, after, each).verdict for name, after in others}
+    return {
+        "kind": RANKING,
+        "names": [name for name, _ in groups],
+        "verdict": next((one for one in (WORSE, UNSURE, BETTER) if one in judged.values()), SAME),
+        "against": first,
+        "judged": judged,
+        "ranking": [asdict(row) for row in rows],
+        "sentence": ranked_sentence(rows),
+    }
+
+
+def mean_of(runs: Sequence[Whole], metric: str) -> float | None:
+    """The geometric mean of what is known."""
+    known = [one for run in runs if not isinstance(one := read_metric(run, metric), stats.Missing) and one]
+    return geometric_mean(known) if known else None
+
+
+def ranked_sentence(rows: Sequence[Ranked]) -> str:
+    """`the fastest: one_copy 11.2 Gb/s; then ...`; of who is no slower than the one above that is said."""
+    first, *others = rows
+    text = f"the fastest: {first}"
+    if not others[0].is_apart:
+        second, *others = others
+        text = f"no difference was found between {first} and {second}"
+    then = (f"{row}" + ("" if row.is_apart else f" (no difference from {row.against})") for row in others)
+    return f"{text}; then {', '.join(then)}" if others else text

@@ -9,10 +9,10 @@ rows of CPU time say where it went.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean, geometric_mean
 
 from copyscope import stats
-from copyscope.judge.estimates import RowKey, keyed_rows, row_costs
+from copyscope.judge.estimates import row_costs
 from copyscope.judge.metrics import METRICS, Value, cpu_per_kib, delivered_bytes, read, spenders
 from copyscope.record import segments
 from copyscope.record.check import Whole
@@ -26,7 +26,7 @@ WANTED, POWER = 0.05, 0.9
 MOST_LOG = 700.0
 # Of the payload: of what is counted exactly, a larger share is a difference.
 EXACT = 0.01
-WORSE, BETTER, SAME, UNSURE = "regression", "improvement", "equivalent", "inconclusive"
+WORSE, BETTER, SAME, UNSURE = "worse", "better", "no difference", "not clear"
 COPIES = ("gather", "copy_in", "deferred", "silent", "copy_out")
 # Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
 HIDDEN = ("deferred", "silent", "flagged")
@@ -35,16 +35,18 @@ BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
 ALL = "all copies"
 Counted = dict[tuple[str, str, str], float]  # (account, side, unit) -> what was counted for the payload
 ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
-ONE_RUN = "one run does not say how far two equal runs lie apart here: repeat, or measure the noise"
+ONE_RUN = "one run cannot show run-to-run noise: repeat, or measure it (compare A A)"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing before and after. `change`, `low` and `high` are shares of what `base` says, 0.05 is 5 %."""
+    """One thing before and after. `change`, `low` and `high` are shares of what `base` says, 0.05 is 5 %.
+
+    `side`: of what is counted at one. Times are geometric means, so that they agree with the change.
+    """
 
     what: str
     side: str | None
-    context: str | None
     unit: str
     before: float | None = None
     after: float | None = None
@@ -156,10 +158,10 @@ def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: 
     unit = METRICS[name].unit if name in METRICS else "ns/KiB"
     # The 99th percentile of a short run is a handful of requests.
     decides = name != "rtt_p99_us"
-    empty = Row(label, None, None, unit, threshold=threshold, decides=decides, reason=reason)
+    empty = Row(label, None, unit, threshold=threshold, decides=decides, reason=reason)
     if len(values[0]) < len(before) or len(values[1]) < len(after):
         return replace(empty, reason=reason or "zero has no ratio")
-    known = replace(empty, before=median(values[0]), after=median(values[1]))
+    known = replace(empty, before=geometric_mean(values[0]), after=geometric_mean(values[1]))
     alone = len(before) == len(after) == 1
     spread = [within_run(runs[0], name) for runs in (before, after)] if alone else values
     if alone and min(map(len, spread)) < 2:
@@ -214,7 +216,7 @@ def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list
         # A copy that is made elsewhere now is not one more: all of them together decide.
         decides = what in (ALL, "flagged") and not chosen
         base = "itself" if unit == CALLS else "payload"
-        empty = Row(what, side, None, unit, old, new, base)
+        empty = Row(what, side, unit, old, new, base)
         if old is None or new is None:
             rows.append(replace(empty, reason="counted in one of the two only"))
         elif old or new:
@@ -266,58 +268,40 @@ def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
 
 
 def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list[Row]:
-    """CPU time of each row of the ledger, dearest first; a change is a share of all CPU time before."""
+    """CPU time of each copy and of each other work, dearest first; a change is a share of all of A.
+
+    Of single runs it has no verdict: that says nothing of run-to-run noise.
+    """
     groups = (before, after)
     spent = [read_metric(run, CPU) for run in before]
     whole = [one for one in spent if not isinstance(one, Missing) and one > 0]
-    tables = [[row_costs(run) for run in runs] for runs in groups]
+    tables = [[costs(run) for run in runs] for runs in groups]
     keys = {key for group in tables for table in group for key in table}
     if len(whole) < len(before):
         return []
     threshold = how.threshold(CPU, (len(before), len(after)))
     level = 1 - (1 - how.level) / max(1, len(keys))
-    all_time, alone = fmean(whole), len(before) == len(after) == 1
+    all_time = fmean(whole)
     rows = []
     for key in keys:
         # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
-        if alone:
-            found = old_to_new(groups, key, (old[0], new[0]))
-        else:
-            found = stats.difference_of(old, new, paired=how.paired, level=how.level)
+        found = stats.difference_of(old, new, paired=how.paired, level=how.level)
         change = found.value / all_time
-        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
+        row = Row(key, None, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
         if found.ends is not None:
             low, high = (end / all_time for end in found.ends)
             row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
-        if not alone and (wide := stats.difference_of(old, new, paired=how.paired, level=level).ends):
+        if wide := stats.difference_of(old, new, paired=how.paired, level=level).ends:
             low, high = (end / all_time for end in wide)
             row = replace(row, sure=judge(low, high, threshold) in (WORSE, BETTER))
         rows.append(row)
-    return sorted(
-        rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what, row.side, row.context)
-    )
+    return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what))
 
 
-def old_to_new(
-    groups: tuple[Sequence[Whole], Sequence[Whole]], key: RowKey, values: tuple[float, float]
-) -> stats.Estimate:
-    """The difference of one row of two runs, from the intervals that their samples give it.
-
-    Squares of the distances to the limits add up (the method of variance estimates recovery: Zou and
-    Donner, Statistics in Medicine 27, 2008).
-    """
-    ends = []
-    for (run,), value in zip(groups, values, strict=True):
-        row = next((row for other, row in keyed_rows(run) if other == key), None)
-        if row is None:
-            ends.append((0.0, 0.0))
-        elif row.ci is None or not row.cpu_ns:
-            ends.append((value, value) if row.method.startswith("exact") else (0.0, value))
-        else:
-            scale = value / row.cpu_ns
-            ends.append((row.ci.low_ns * scale, row.ci.high_ns * scale))
-    (old, new), ((old_low, old_high), (new_low, new_high)) = values, ends
-    below = math.hypot(new - new_low, old_high - old)
-    above = math.hypot(new_high - new, old - old_low)
-    return stats.Estimate(new - old, new - old - below, new - old + above, stats.LEVEL, 1)
+def costs(run: Whole) -> dict[str, float]:
+    """Copy or other work -> ns per KiB, of all sides and contexts."""
+    sums: dict[str, float] = {}
+    for (what, _, _), price in row_costs(run).items():
+        sums[what] = sums.get(what, 0.0) + price
+    return sums

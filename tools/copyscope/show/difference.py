@@ -6,65 +6,91 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from copyscope.escaping import visible
-from copyscope.judge.comparison import CHOICE
-from copyscope.judge.difference import BETTER, WORSE
+from copyscope.escaping import one_line, visible
+from copyscope.judge.comparison import RANKING
+from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE
 from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
-from copyscope.show.layout import Table, heading, labelled, without_gap, wrap
+from copyscope.show.layout import Table, heading, wrap
+from copyscope.taxonomy.taxonomy import ACCOUNTS
 from copyscope.units import counted, format_whole_size
 
 Made = Mapping[str, Any]
 
-COLUMNS = ("change", "interval", "verdict")
-BEFORE_AFTER = ("before", "after")
 # Of all CPU time: smaller rows are shown when they differ, and with -v.
 WORTH = 0.05
+NAME_MAX = 14  # columns of the name of one that is compared
 LEGEND = (
-    "change: of goodput and CPU time their own, of copies a share of the payload, of each row of ns/KiB a"
-    " share of all CPU time before; the verdict rests on goodput, CPU time"
+    "geometric means; change of A, of rows of copies and work in points of all CPU time; 95 % intervals; the"
+    " verdict rests on goodput, CPU time"
 )
 
 
 def render(made: Made, *, verbose: bool, console: Console) -> None:
-    """Print a table for each setting, and last what stays on a small screen: the verdict."""
+    """The answer, then a table for each setting, and what else is to be known."""
     width = report_width(console)
-    lines: list[Text] = []
+    lines = wrap(visible(made["sentence"]), width, indent=2, style="bold")
+    if made["kind"] == RANKING:
+        print_lines([*lines, *_ranking_lines(made, width)], console)
+        return
     points = made["points"]
     if made["overall"]:
         lines += heading("ALL SETTINGS", "mean change, each setting once", width)
-        table = Table(("what",), *COLUMNS, words=("verdict",))
+        table = Table(("what",), "change", "verdict", words=("verdict",))
         for row in made["overall"]:
-            what, *_, change, interval, verdict = cells(made, row)
-            table.add(what, change, interval, verdict, strong=row["verdict"] != "equivalent")
+            what, *_, change, verdict = cells(row)
+            table.add(what, change, verdict, strong=row["verdict"] != SAME)
         lines += table.lines(width)
     for point in points:
         if not verbose and left_out(point, points):
             continue
-        lines += heading(word(made, point["verdict"]).upper(), setting_text(made, point), width)
-        values = () if verbose else titles(made)[1:3]
-        table = Table(("what",), *titles(made), words=("where", "verdict"), optional=values)
+        lines += heading(setting_text(made, point), point["verdict"], width)
+        table = Table(("what",), *titles(made), words=("verdict",))
         for row in shown_rows(made, point, verbose=verbose):
-            table.add(*cells(made, row), strong=row["decides"] and row["verdict"] != "equivalent")
+            table.add(*cells(row), strong=row["decides"] and row["verdict"] != SAME)
         lines += table.lines(width)
     lines += [Text(), *wrap(legend(made), width, style="dim")]
     for text in notes(made):
         lines += wrap(text, width, indent=2)
-    lines += labelled("verdict", made["sentence"], width, style="bold")
-    print_lines(without_gap(lines), console)
+    print_lines(lines, console)
+
+
+def _ranking_lines(made: Made, width: int) -> list[Text]:
+    """The fastest first, each against the one above it."""
+    lines = heading("RANKING", "geometric means; each against the one above; 95 % intervals", width)
+    table = Table(("strategy",), "Gb/s", "ns/KiB", "goodput", "CPU time", "verdict", words=("verdict",))
+    for row in made["ranking"]:
+        changes = [None if row[key] is None else _change(row[key]) for key in ("goodput", "cpu")]
+        found = row["goodput"]
+        cpu = row["cpu_ns_per_kib"]
+        table.add(
+            one_line(row["name"], 2 * NAME_MAX),
+            None if row["gbps"] is None else f"{row['gbps']:.3g}",
+            None if cpu is None else f"{cpu:,.0f}",
+            *(("", "") if found is None else changes),
+            "" if found is None else f"goodput {found['verdict']}",
+        )
+    return lines + table.lines(width)
 
 
 def markdown(made: Made) -> str:
-    """For a pull request: the verdict, and a table for each setting that is not equivalent."""
+    """For a pull request: the answer, and a table for each setting that differs."""
     lines = [f"**{cell(made['sentence'])}**", ""]
+    if made["kind"] == RANKING:
+        lines += ["| strategy | Gb/s | ns/KiB |", "|---|--:|--:|"]
+        for row in made["ranking"]:
+            lines.append(
+                f"| {cell(row['name'])} | {row['gbps'] or 0:.3g} | {row['cpu_ns_per_kib'] or 0:,.0f} |"
+            )
+        return "\n".join([*lines, ""])
     lines += [f"- {cell(text)}" for text in notes(made)]
     for point in made["points"]:
         if left_out(point, made["points"]):
             continue
         lines += ["", f"#### {cell(setting_text(made, point))}", ""]
-        lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|---|{'--:|' * 4}---|"]
+        lines += [f"| what | {' | '.join(map(cell, titles(made)))} |", f"|---|{'--:|' * 3}---|"]
         for row in shown_rows(made, point, verbose=False):
-            lines.append(f"| {' | '.join(cell(one or '') for one in cells(made, row))} |")
+            lines.append(f"| {' | '.join(cell(one or '') for one in cells(row))} |")
     return "\n".join([*lines, "", legend(made), ""])
 
 
@@ -75,12 +101,13 @@ def legend(made: Made) -> str:
 
 def left_out(point: Made, points: Sequence[Made]) -> bool:
     """Of many settings those that are no finding are a number in the verdict."""
-    return len(points) > 3 and point["verdict"] in ("equivalent", "inconclusive")
+    return len(points) > 3 and point["verdict"] in (SAME, UNSURE)
 
 
 def titles(made: Made) -> tuple[str, ...]:
     """Of the columns; two that took turns have names."""
-    return ("where", *made.get("names", BEFORE_AFTER), *COLUMNS)
+    first, second = (one_line(name, NAME_MAX) for name in made["names"])
+    return (first, second if second != first else f"{second} again", "change", "verdict")
 
 
 def cell(text: str) -> str:
@@ -104,7 +131,12 @@ def notes(made: Made) -> Iterator[str]:
             yield f"only {where}, in no number: {len(keys)} settings"
     if made["enough_runs"]:
         repeat = f"--repeat {made['enough_runs']}" if chosen(made) else f"{made['enough_runs']} runs of each"
-        yield f"next: as far as runs lie apart here, {repeat} would find a change of 5 % nine times in ten"
+        yield f"next: at this noise, a change of 5 % needs {repeat} (90 % power)"
+    for point in made["points"] if made["verdict"] == UNSURE else ():
+        sure = [row for row in point["rows"] if row["sure"] and row["change"] is not None]
+        if sure:
+            row = max(sure, key=lambda one: abs(one["change"]))
+            yield f"sure all the same: {_name(row)} {_change(row)}"
     reasons = dict.fromkeys(
         row["reason"] for point in made["points"] for row in point["rows"] if row["reason"] and row["decides"]
     )
@@ -114,11 +146,6 @@ def notes(made: Made) -> Iterator[str]:
 def chosen(made: Made) -> bool:
     """Whether these are two ways to choose between, and not one before and after a change."""
     return bool(made["kind"] == "compare")
-
-
-def word(made: Made, verdict: str) -> str:
-    """Of two ways that somebody chooses between, none is a regression of the other."""
-    return CHOICE[verdict] if chosen(made) and verdict in (WORSE, BETTER) else verdict
 
 
 def setting_text(made: Made, point: Made) -> str:
@@ -136,48 +163,57 @@ def setting_text(made: Made, point: Made) -> str:
 
 
 def shown_rows(made: Made, point: Made, *, verbose: bool) -> Iterator[Made]:
-    """Copies that appeared first; then what decides, and the rows of CPU time that are large or differ."""
+    """Copies that appeared first; then what decides, each copy, and other work that is large and differs."""
     for one in () if chosen(made) else point["appeared"]:
         yield {
-            **dict.fromkeys(("side", "context", "low", "high")),
-            **{"what": f"{_name(one['copy'])} APPEARED", "unit": "share", "base": "payload", "decides": True},
+            **dict.fromkeys(("side", "low", "high")),
+            **{"what": one["copy"], "unit": "appeared", "base": "payload", "decides": True},
             **{"before": one["before"], "after": one["after"], "change": one["after"] - one["before"]},
-            "verdict": "regression",
+            "verdict": WORSE,
         }
     whole = next((row["before"] for row in point["rows"] if row["what"] == "CPU time"), None) or 0
     for row in point["rows"]:
-        large = row["base"] == "cpu" and max(row["before"], row["after"]) >= WORTH * whole
-        if verbose or large or row["decides"] or row["verdict"] not in ("equivalent", "inconclusive"):
+        large = max(row["before"] or 0, row["after"] or 0) >= WORTH * whole
+        copy = row["base"] == "cpu" and row["what"] in ACCOUNTS and (row["before"] or row["after"])
+        work = row["base"] == "cpu" and large and row["verdict"] in (WORSE, BETTER)
+        differs = not chosen(made) and row["verdict"] not in (SAME, UNSURE)
+        counts = row["base"] != "cpu" and (row["decides"] or differs)
+        if verbose or copy or work or counts:
             yield row
 
 
-def cells(made: Made, row: Made) -> list[str | None]:
-    """One line of the table."""
-    low, high = row["low"], row["high"]
-    change = row["change"]
-    exact = low is not None and low == high
+def cells(row: Made) -> list[str | None]:
+    """One line of the table: A, B, the change of A with its interval, and what that is."""
+    unknown = row["change"] is None or (row["base"] == "cpu" and row["low"] is None)
     return [
-        _name(row["what"], row["side"]),
-        ", ".join(filter(None, (row["side"], row["context"] if row["context"] != "process" else None))),
+        _name(row),
         *(_number(row[key], row["unit"]) for key in ("before", "after")),
-        None if change is None else f"{100 * change:+.1f} %",
-        "exact"
-        if exact or "APPEARED" in row["what"]
-        else None
-        if low is None
-        else f"{100 * low:+.1f}..{100 * high:+.1f}",
-        word(made, row["verdict"]),
+        _change(row),
+        "" if unknown else row["verdict"],
     ]
 
 
-def _name(what: str, side: str | None = None) -> str:
-    """As the screen of a run calls an account or a stage."""
-    return "sends copied anyway" if what == "flagged" else called(what, watched=side == "target")
+def _change(row: Made) -> str | None:
+    if row["change"] is None:
+        return None
+    text = f"{100 * row['change']:+.1f} %"
+    if row["low"] is None or row["low"] == row["high"]:
+        return text
+    return f"{text} ({100 * row['low']:+.0f} to {100 * row['high']:+.0f})"
+
+
+def _name(row: Made) -> str:
+    """As the screen of a run calls an account or a stage, and its unit."""
+    what, unit = row["what"], row["unit"]
+    name = "sends copied anyway" if what == "flagged" else called(what, watched=row["side"] == "target")
+    if unit == "appeared":
+        return f"{name} APPEARED"
+    return name if unit == "of sends" else f"{name}, {unit}"
 
 
 def _number(value: float | None, unit: str) -> str | None:
     if value is None:
         return None
-    if unit in ("share", "of sends"):
+    if unit in ("appeared", "of sends"):
         return f"{100 * value:.3g} %"
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
