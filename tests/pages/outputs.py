@@ -27,7 +27,7 @@ SHORT = re.compile(
     r"THE PATH|cycles|valid|sends:|more:|why:|To find|larger|fewer|and \d+ more|- "
     r"|sender CPU|comm nginx: (the|reading)"
 )
-PAIRS = ("one_copy zero_copy 1 goodput", "per_field one_copy 1 CPU")
+PAIRS = ("one_copy zero_copy 1 ", "per_field one_copy 1 ")
 
 
 def written(page: Path, but: str = "") -> str:

@@ -6,10 +6,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from copyscope.grouping import grouped
 from copyscope.judge.crossover import spelled
 from copyscope.judge.crossover_file import CPU, QUANTITIES
 from copyscope.show.console import print_lines, report_width
-from copyscope.show.layout import Table, heading, labelled, without_gap, wrap
+from copyscope.show.layout import Table, heading, wrap
 from copyscope.units import counted, format_size
 
 Row = Mapping[str, Any]
@@ -19,48 +20,70 @@ SPLIT = ("copies", "pin", "completion", "mapped", "cipher", "packets", "rest", "
 SELDOM = ("mapped", "cipher")
 
 
+# Verdicts that are not those of a reader.
+WORDS = {"undetermined": "not clear"}
+OF_TIME, OF_GOODPUT = CPU, "goodput_gbps"
+
+
 def render(made: Row, *, verbose: bool, console: Console) -> None:
-    """Print a crossover.json: where strategies overtake, what makes the difference; last the verdict."""
+    """Print a crossover.json: the answer, where strategies overtake, and with -v what the difference is."""
     width = report_width(console)
-    rows = [row for row in made["crossovers"] if verbose or row["quantity"] in (CPU, "goodput_gbps")]
-    lines = overtaking_lines(rows, width)
+    rows = made["crossovers"]
+    lines = wrap(made["sentence"], width, indent=2, style="bold")
+    lines += overtaking_lines(rows, width)
+    if not verbose:
+        lines += [Text(), *wrap("-v: other quantities, the evidence, and what makes the difference", width)]
+        print_lines(lines, console)
+        return
     lines += split_lines([row for row in rows if row["quantity"] == CPU], width)
-    if verbose:
-        lines.append(Text())
-        for row in rows:
-            who = f"{' -> '.join(row['pair'])}, {counted(row['threads'], 'thread')}"
-            lines += wrap(f"{who}, {QUANTITIES[row['quantity']]}: {row['evidence']}", width, indent=2)
-    lines += [Text(), *labelled("verdict", made["sentence"], width)]
-    print_lines(without_gap(lines), console)
+    lines.append(Text())
+    for row in rows:
+        who = f"{' -> '.join(row['pair'])}, {counted(row['threads'], 'thread')}"
+        place = f"{_answer(row)}: {row['evidence']}"
+        lines += wrap(f"{who}, {QUANTITIES[row['quantity']]}: {place}", width, indent=2)
+    print_lines(lines, console)
 
 
 def overtaking_lines(rows: Sequence[Row], width: int) -> list[Text]:
-    """One row per pair, number of threads and quantity."""
-    lines = heading("CROSSOVERS", "the size at which the second overtakes the first; 95 % interval", width)
+    """One row per pair and number of threads: where the second is better."""
+    lines = heading("CROSSOVERS", "where the second is better (95 % interval); CPU time of both sides", width)
     if not rows:
         return lines + wrap("no two strategies were measured in the same setting", width)
-    words = ("setting", "verdict")
-    keys = ("first", "second", "threads", "quantity")
-    table = Table(keys, *words, "second wins", "interval", words=words, numbers=("threads",))
-    for row in rows:
-        ends = (row["low_bytes"], row["high_bytes"])
-        known = row["size_bytes"] is not None and ends != (None, None)
-        table.add(
-            *row["pair"],
-            str(row["threads"]),
-            QUANTITIES[row["quantity"]],
-            ", ".join(f"{name} {spelled(value)}" for name, value in sorted(row["where"].items())) or None,
-            row["verdict"],
-            _place(row),
-            f"{format_size(ends[0])}..{format_size(ends[1])}" if known else "-",
-        )
+    table = Table(
+        ("first", "second", "threads"),
+        *("setting", "goodput", "CPU time"),
+        words=("setting", "goodput", "CPU time"),
+        numbers=("threads",),
+    )
+    for (pair, threads, where), some in grouped(rows, _setting).items():
+        found = {row["quantity"]: _answer(row) for row in some}
+        table.add(*pair, str(threads), where or None, found.get(OF_GOODPUT), found.get(OF_TIME))
     return lines + table.lines(width)
+
+
+def _setting(row: Row) -> tuple[tuple[str, ...], int, str]:
+    where = ", ".join(f"{name} {spelled(value)}" for name, value in sorted(row["where"].items()))
+    return tuple(row["pair"]), row["threads"], where
+
+
+def _answer(row: Row) -> str:
+    """`from 24 KiB (16 KiB to 40 KiB)`, `up to ...`, `never`, `always`, `not clear`."""
+    verdict = str(WORDS.get(row["verdict"], row["verdict"]))
+    # What is not sure has no size.
+    if row["size_bytes"] is None or row["verdict"] != "crosses":
+        return verdict
+    side = "from" if row["above"] == row["pair"][1] else "up to"
+    text = f"{side} {format_size(row['size_bytes'])}"
+    ends = (row["low_bytes"], row["high_bytes"])
+    if ends != (None, None):
+        text += f" ({format_size(ends[0])} to {format_size(ends[1])})"
+    return text
 
 
 def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
     """What the second strategy costs more than the first, at each size, by what costs it."""
     lines = heading(
-        "THE DIFFERENCE", "second less first, ns/KiB of all CPU time; negative: the second saves it", width
+        "THE DIFFERENCE", "second minus first, ns/KiB of all CPU time; negative: the second is cheaper", width
     )
     splits = [at for row in rows for at in row["split_ns_per_kib"]]
     parts = [name for name in SPLIT if name not in SELDOM or any(at[name] for at in splits)]
@@ -70,10 +93,3 @@ def split_lines(rows: Sequence[Row], width: int) -> list[Text]:
             cells = [f"{at[name]:+.1f}" for name in parts]
             table.add(" -> ".join(row["pair"]), str(row["threads"]), format_size(at["size_bytes"]), *cells)
     return lines + table.lines(width) if table.rows else []
-
-
-def _place(row: Row) -> str:
-    """On which side of which size the second is better."""
-    if row["size_bytes"] is None:
-        return "-"
-    return f"{'above' if row['above'] == row['pair'][1] else 'below'} {format_size(row['size_bytes'])}"
