@@ -151,8 +151,10 @@ struct zerocopy_socket {
 	/* Since its first that was seen; and what of it was given back. */
 	__u64 sent_bytes;
 	__u64 back_bytes;
+	/* When its last notice came. */
+	__u64 noticed_ns;
 };
-_Static_assert(sizeof(struct zerocopy_socket) == 40, "zerocopy_socket");
+_Static_assert(sizeof(struct zerocopy_socket) == 48, "zerocopy_socket");
 
 /* One zero-copy send, until another comes to its place. */
 struct zerocopy_buffer {
@@ -168,6 +170,21 @@ struct zerocopy_buffer {
 _Static_assert(sizeof(struct zerocopy_buffer) == 40, "zerocopy_buffer");
 /* A power of two. */
 #define BUFFERS_MAX 32768
+
+/* A thread that sends with MSG_ZEROCOPY: whether it sleeps until a notice comes. */
+struct waiting_task {
+	/* When it last sent, or read a notice, and how often it had gone to sleep by then. */
+	__u64 since_ns;
+	__u64 switches;
+	/* Waits since its last send: they count when it sends on. */
+	__u64 waits;
+	__u64 waited_ns;
+	/* To sleep, other than a notice: it has received something since, or its socket has no room. */
+	__u64 has_a_reason;
+};
+_Static_assert(sizeof(struct waiting_task) == 40, "waiting_task");
+/* A thread that reads a notice later than this was not woken by it, if it had not waited longer for it. */
+#define WAKE_UP_NS 1000000
 
 /* What is with the kernel: now, and at most at once. */
 enum flight {
@@ -193,11 +210,15 @@ struct buffer_cell {
 	__u64 enobufs;
 	__u64 eagain;
 	__u64 without_option;
+	/* Calls that took a notice; waits for one, after which the thread sent on. */
+	__u64 readings;
+	__u64 waits;
+	__u64 waited_ns;
 	/* From the return of the send to the notice, and from there to its reading. */
 	__u64 latency[HIST_SLOTS];
 	__u64 reading[HIST_SLOTS];
 };
-_Static_assert(sizeof(struct buffer_cell) == 64 + 16 * HIST_SLOTS, "buffer_cell");
+_Static_assert(sizeof(struct buffer_cell) == 88 + 16 * HIST_SLOTS, "buffer_cell");
 
 /* Totals of a watched program that are no bytes. */
 enum watch_total {

@@ -10,7 +10,7 @@
 #define COPYSCOPE_BUFFERS_BPF_H
 
 #include "histogram.bpf.h"
-#include "watch.bpf.h"
+#include "waits.bpf.h"
 
 /* Of one notice, or one reading, so many are timed: each costs a lookup, and small sends share a notice by thousands. */
 #define TIMED_MOST 32
@@ -103,15 +103,19 @@ static __always_inline void note_returned(struct zerocopy_socket *known, __u32 i
 	struct buffer_cell *cell = buffer_cell_of(known->protocol);
 	struct zerocopy_buffer *buffer = place_of(known, id);
 	__u32 buffers = id + 1 - known->sent_id;
+	__u64 now = bpf_ktime_get_ns();
 
 	add_atomic(&known->sent_bytes, bytes);
-	if (!cell || !buffer || (__s32)buffers < 0)
+	if (!cell || !buffer)
+		return;
+	note_sent_on(cell, now);
+	if ((__s32)buffers < 0)
 		return;
 	buffer->socket = known->socket;
 	buffer->id = id;
 	buffer->bytes = known->sent_bytes;
 	buffer->noticed_ns = 0;
-	buffer->returned_ns = bpf_ktime_get_ns();
+	buffer->returned_ns = now;
 	known->sent_id = id + 1;
 	cell->sends += buffers;
 	/* Its additions are a barrier: the notice sees this send, or this send that there was one. */
@@ -133,6 +137,7 @@ static __noinline int note_notice(struct zerocopy_socket *known, __u32 first, __
 
 	if (!cell)
 		return 0;
+	known->noticed_ns = now;
 	/* What has not returned counts when it does. */
 	if ((__s32)(end - known->sent_id) > 0)
 		end = known->sent_id;
@@ -162,6 +167,8 @@ static __noinline int note_reading(struct zerocopy_socket *known, __u32 end)
 	first = known->read_id;
 	known->read_id = end;
 	cell->read += end - first;
+	cell->readings++;
+	note_waited(known->noticed_ns, now);
 	for (__u32 i = 0; i < TIMED_MOST && first + i != end; i++) {
 		struct zerocopy_buffer *buffer = buffer_of(known, first + i);
 

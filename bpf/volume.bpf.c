@@ -16,6 +16,8 @@ struct zerocopy_map zerocopy_sockets SEC(".maps");
 struct buffer_map zerocopy_buffers SEC(".maps");
 struct buffer_cell_map buffer_cells SEC(".maps");
 __u64 zerocopy_flight[FLIGHT_SLOTS];
+struct waiting_map waiting_tasks SEC(".maps");
+__u8 waiting_used;
 
 struct volume_map volume_cells SEC(".maps");
 
@@ -61,10 +63,12 @@ static __always_inline void count_refused(const struct system_call *made, __u32 
 	buffers = buffer_cell_of(protocol);
 	if (!buffers)
 		return;
-	if (error == ENOBUFS)
+	if (error == ENOBUFS) {
 		buffers->enobufs++;
-	else
+	} else {
 		buffers->eagain++;
+		note_reason_to_rest();
+	}
 }
 
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
@@ -187,6 +191,8 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 static __always_inline struct volume_cell *count_received(__u32 protocol, enum direction direction, __u32 call, __u64 flags,
 							  __u64 bytes)
 {
+	if (bytes && direction != DIRECTION_SEND)
+		note_reason_to_rest();
 	if (flags & MSG_TRUNC)
 		count_volume(protocol, DIRECTION_TRUNCATED, call, bytes);
 	/* The urgent byte is copied by itself (tcp_recv_urg()). */
@@ -335,6 +341,8 @@ static __always_inline void count_mapped(const struct system_call *made, int ret
 		count_loss(LOSS_WATCHED_UNREADABLE);
 		return;
 	}
+	if (mapped || copied > 0)
+		note_reason_to_rest();
 	count_volume(PROTOCOL_TCP, DIRECTION_MAPPED, CALL_MAP, mapped);
 	if (copied > 0)
 		count_volume(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);

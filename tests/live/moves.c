@@ -53,7 +53,7 @@ static long long messages;
 static double began, until;
 static struct {
 	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged, refused, relayed, spliced;
-	long long back_ns, unread_ns;
+	long long back_ns, unread_ns, waits, waited_ns;
 } did;
 
 static long long checked(long long done, const char *what)
@@ -318,6 +318,136 @@ static void do_tcp_zerocopy(void)
 	checked(close(receiver), "close");
 }
 
+/* The peer reads each message late, so notices are late, too. */
+#define READ_LATE_NS 2000000
+#define REQUEST_BYTES 64
+
+static void slow_pair(void)
+{
+	int little = SMALL_WINDOW;
+
+	inet_pair(SOCK_STREAM, 0);
+	allow_zerocopy();
+	checked(setsockopt(receiver, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)), "SO_RCVBUF");
+	checked(setsockopt(sender, SOL_SOCKET, SO_SNDBUF, &(int){ 4 * HELD_BYTES }, sizeof(int)), "SO_SNDBUF");
+}
+
+static void *read_late(void *unused)
+{
+	static char buffer[HELD_BYTES];
+
+	(void)unused;
+	while (checked(recv(receiver, buffer, sizeof(buffer), MSG_WAITALL), "recv"))
+		rest_ns(READ_LATE_NS);
+	return NULL;
+}
+
+static void to_a_late_reader(void (*send_one)(void))
+{
+	pthread_t thread;
+
+	slow_pair();
+	errno = pthread_create(&thread, NULL, read_late, NULL);
+	if (errno)
+		err(1, "pthread_create");
+	while (more())
+		send_one();
+	checked(shutdown(sender, SHUT_WR), "shutdown");
+	pthread_join(thread, NULL);
+}
+
+static void send_and_wait(void)
+{
+	long long before = did.completions;
+	double slept_s;
+
+	send_held();
+	slept_s = now_s();
+	while (did.completions == before) {
+		checked(poll(&(struct pollfd){ .fd = sender }, 1, -1), "poll");
+		did.waited_ns += (now_s() - slept_s) * 1e9;
+		reap();
+		slept_s = now_s();
+	}
+	did.waits++;
+}
+
+static void do_wait_each(void)
+{
+	to_a_late_reader(send_and_wait);
+}
+
+/* The socket makes it sleep in the call, and notices are read as they are there. */
+static void send_and_reap(void)
+{
+	send_held();
+	reap();
+}
+
+static void do_wait_never(void)
+{
+	to_a_late_reader(send_and_reap);
+}
+
+/* It sleeps for room in the socket; a notice wakes it as well, for what has been acknowledged makes room. */
+static void send_where_there_is_room(void)
+{
+	for (;;) {
+		ssize_t bytes = send(sender, memory, HELD_BYTES, MSG_ZEROCOPY_FLAG | MSG_DONTWAIT);
+
+		if (bytes >= 0) {
+			sent(bytes);
+			return;
+		}
+		if (errno != EAGAIN)
+			err(1, "send");
+		checked(poll(&(struct pollfd){ .fd = sender, .events = POLLOUT }, 1, -1), "poll");
+		reap();
+	}
+}
+
+static void do_wait_for_room(void)
+{
+	to_a_late_reader(send_where_there_is_room);
+}
+
+/* A client asks, reads the answer late and rests: the server reads its notice before the next request comes. */
+static void *ask(void *unused)
+{
+	static char buffer[HELD_BYTES];
+
+	(void)unused;
+	for (long long i = 0; i < messages; i++) {
+		checked(send(receiver, buffer, REQUEST_BYTES, 0), "send");
+		rest_ns(READ_LATE_NS);
+		checked(recv(receiver, buffer, sizeof(buffer), MSG_WAITALL), "recv");
+		rest_ns(READ_LATE_NS);
+	}
+	return NULL;
+}
+
+static void do_idle_server(void)
+{
+	pthread_t thread;
+
+	slow_pair();
+	errno = pthread_create(&thread, NULL, ask, NULL);
+	if (errno)
+		err(1, "pthread_create");
+	for (long long answers = 0; answers < messages;) {
+		struct pollfd events = { .fd = sender, .events = POLLIN };
+
+		checked(poll(&events, 1, -1), "poll");
+		reap();
+		if (!(events.revents & POLLIN))
+			continue;
+		received(checked(recv(sender, memory + HELD_BYTES, REQUEST_BYTES, MSG_WAITALL), "recv"));
+		send_held();
+		answers++;
+	}
+	pthread_join(thread, NULL);
+}
+
 /* As a program that has forgotten the option. */
 static void do_flag_alone(void)
 {
@@ -518,6 +648,10 @@ static const struct {
 	{ "udp_length", do_udp_length },
 	{ "udp_zerocopy", do_udp_zerocopy },
 	{ "tcp_zerocopy", do_tcp_zerocopy },
+	{ "wait_each", do_wait_each },
+	{ "wait_never", do_wait_never },
+	{ "wait_for_room", do_wait_for_room },
+	{ "idle_server", do_idle_server },
 	{ "flag_alone", do_flag_alone },
 	{ "mptcp", do_mptcp },
 	{ "mapped", do_mapped },
@@ -554,8 +688,9 @@ int main(int argc, char **argv)
 	fprintf(report, "{\"sends\": %lld, \"sent\": %lld, \"receives\": %lld, \"received\": %lld, \"mappings\": %lld, "
 		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld, "
 		"\"refused\": %lld, \"relayed\": %lld, \"spliced\": %lld, "
-		"\"back_ns\": %lld, \"unread_ns\": %lld}\n",
+		"\"back_ns\": %lld, \"unread_ns\": %lld, \"waits\": %lld, \"waited_ns\": %lld}\n",
 		did.sends, did.sent, did.receives, did.received, did.mappings, did.mapped, did.copied, did.completions,
-		did.flagged, did.refused, did.relayed, did.spliced, did.back_ns, did.unread_ns);
+		did.flagged, did.refused, did.relayed, did.spliced, did.back_ns, did.unread_ns,
+		did.waits, did.waited_ns);
 	return fclose(report) ? 1 : 0;
 }

@@ -238,6 +238,39 @@ def test_the_life_of_zero_copy_buffers_is_that_of_the_programs_own_book(tmp_path
         assert low / 1.05 < truth[its_own] < high * 1.05
 
 
+def waits_of(how: str, directory: Path) -> tuple[Record, dict[str, int]]:
+    record, truth = moved(how, directory, much="503")
+    (row,) = record["buffers"]
+    if row["given_back_sends"] is None:  # before 5.14
+        pytest.skip(row["reason"])
+    assert row["sends"] == truth["sends"] and 0 < row["readings"] <= row["read_sends"]
+    return row, truth
+
+
+def test_a_program_that_waits_for_each_notice_has_waited_as_long_as_it_says(tmp_path: Path) -> None:
+    row, truth = waits_of("wait_each", tmp_path)
+    # After the last wait it does not send on.
+    assert 0.9 * truth["waits"] < row["waits"] <= truth["waits"] - 1
+    assert abs(row["waited_ns"] / truth["waited_ns"] - 1) < 0.1
+    assert row["waited_ns"] > 500 * 1_000_000
+    # Read while the kernel queues it, a notice is seen with the next one.
+    assert 0.98 * truth["completions"] < row["readings"] <= row["read_sends"] == truth["completions"]
+
+
+@pytest.mark.parametrize("how", ["wait_never", "wait_for_room"])
+def test_a_sender_that_sleeps_for_room_in_its_socket_does_not_wait_for_notices(
+    how: str, tmp_path: Path
+) -> None:
+    row, _ = waits_of(how, tmp_path)
+    assert row["waited_ns"] < 0.02 * 503 * 2_000_000
+
+
+def test_a_server_that_a_notice_wakes_and_that_then_receives_a_request_has_not_waited(tmp_path: Path) -> None:
+    row, truth = waits_of("idle_server", tmp_path)
+    assert (row["waits"], row["waited_ns"]) == (0, 0)
+    assert truth["completions"] > 400 and row["readings"] > 400
+
+
 def test_the_flag_without_the_option_is_no_zero_copy_send(tmp_path: Path) -> None:
     record, truth = moved("flag_alone", tmp_path)
     (row,) = record["buffers"]
@@ -248,3 +281,4 @@ def test_zero_copy_sends_that_are_refused_are_told_from_others(tmp_path: Path) -
     record, truth = moved("no_memlock", tmp_path)
     (row,) = record["buffers"]
     assert (row["enobufs"], row["eagain"], row["sends"]) == (truth["refused"], 0, 0)
+    assert record["target"]["optmem_limit_bytes"] == int(record["machine"]["sysctls"]["net.core.optmem_max"])

@@ -17,6 +17,7 @@ from copyscope.commands.watch import beginning, check_met, late
 from copyscope.commands.watch_arguments import check_usage, parse, parser, split
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
+from copyscope.record.assemble import zerocopy_limits
 from copyscope.run import connections, processes, target
 from copyscope.run.program import Followed
 
@@ -157,6 +158,17 @@ def test_a_limit_that_does_not_hold_is_none() -> None:
     capable = found is not None and int(found[1], 16) >> 14 & 1
     assert (limit_bytes is None) == bool(why) and (not capable or limit_bytes is None)
     assert processes.memlock(2**22 - 3) == (None, "the process had ended before its limit was read")
+
+
+def test_of_several_processes_the_least_limit_is_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {7: (None, "unlimited"), 8: (8_388_608, ""), 9: (65_536, "")}
+    monkeypatch.setattr(processes, "memlock", limits.__getitem__)
+    machine: dict[str, Any] = {"limits": {}, "reasons": {}, "sysctls": {"net.core.optmem_max": "131072"}}
+    processes.put_memlock(machine, {7, 8, 9})
+    assert zerocopy_limits(machine) == {"memlock_limit_bytes": 65_536, "optmem_limit_bytes": 131_072}
+    processes.put_memlock(machine, {7})
+    assert zerocopy_limits(machine)["memlock_limit_bytes"] is None
+    assert machine["reasons"]["limits.memlock_bytes"] == "unlimited"
 
 
 @pytest.mark.parametrize(

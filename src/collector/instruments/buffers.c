@@ -16,11 +16,13 @@ static json_t *buffer_json(__u32 protocol, const struct copyscope *skel)
 		return NULL;
 	if (!sum.sends && !sum.enobufs && !sum.eagain && !sum.without_option)
 		return NULL;
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
 			 "protocol", protocol_names[protocol], "sends", (json_int_t)sum.sends,
 			 "given_back_sends", (json_int_t)sum.given_back, "before_return", (json_int_t)sum.before_return,
 			 "read_sends", (json_int_t)sum.read, "closed_sends", (json_int_t)sum.closed,
 			 "enobufs", (json_int_t)sum.enobufs, "eagain", (json_int_t)sum.eagain,
+			 "readings", (json_int_t)sum.readings, "waits", (json_int_t)sum.waits,
+			 "waited_ns", (json_int_t)sum.waited_ns,
 			 "flag_only_calls", (json_int_t)sum.without_option,
 			 "most_in_flight", (json_int_t)flight[FLIGHT_MOST_BUFFERS],
 			 "most_in_flight_bytes", (json_int_t)flight[FLIGHT_MOST_BYTES],

@@ -62,6 +62,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_COUNTER_UNREADABLE] = "functions_counter_unreadable",
 	[LOSS_WATCHED_MAP_FULL] = "watch_process_map_full",
 	[LOSS_WATCHED_ZEROCOPY_MAP_FULL] = "watch_zerocopy_map_full",
+	[LOSS_WATCHED_WAITING_MAP_FULL] = "watch_waiting_map_full",
 	[LOSS_WATCHED_SOCKET_MAP_FULL] = "watch_socket_map_full",
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 	[LOSS_WATCHED_UNREADABLE] = "watch_arguments_unreadable",

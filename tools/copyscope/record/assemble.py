@@ -226,6 +226,7 @@ def watched_sections(raw: Raw, target: Row) -> Row:
             **whole(last),
             "page_bytes": last.get("page_bytes"),
             "uncounted": sorted(raw.uncounted),
+            **zerocopy_limits(raw.machine or {}),
             "ended": raw.ended,
             "status": raw.status,
         },
@@ -236,6 +237,15 @@ def watched_sections(raw: Raw, target: Row) -> Row:
         "relays": dict(last["relays"]) if timed else None,
         "connections": raw.connections.rows(),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
+    }
+
+
+def zerocopy_limits(machine: Row) -> Row:
+    """What ENOBUFS comes from (msg_zerocopy.rst); why one is not known is in the machine's reasons."""
+    optmem = machine.get("sysctls", {}).get("net.core.optmem_max")
+    return {
+        "memlock_limit_bytes": machine.get("limits", {}).get("memlock_bytes"),
+        "optmem_limit_bytes": int(optmem) if optmem is not None else None,
     }
 
 

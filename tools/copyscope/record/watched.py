@@ -27,6 +27,9 @@ class Target(Section):
     sent_bytes: from the first moment to the last reading
     uncounted: kinds of sockets that it had and that are not counted: `vsock`, `AF_XDP`, `AF_PACKET`,
         `SCTP`, `SMC`, `TIPC`, `RDS`
+    memlock_limit_bytes: RLIMIT_MEMLOCK, of several processes the least, when the watch began; null: the
+        machine's reasons say why (`limits.memlock_bytes`)
+    optmem_limit_bytes: net.core.optmem_max, of its network namespace; null: not readable there
     """
 
     how: str
@@ -120,6 +123,10 @@ class Buffers(Reasoned):
     most_in_flight: sends whose memory was with the kernel at once
     latency: from the return of the send to the notice; of one notice 32 sends at most
     reading: from the notice to its reading by recvmsg(MSG_ERRQUEUE)
+    readings: recvmsg calls that took a notice; like `waits` 0 where nobody sees notices
+    waits: how often a thread slept after such a send until a notice came, read it, and sent on. One that
+        received anything in between was idle, one whose send failed with EAGAIN waited for room: not counted
+    waited_ns: of these, until the notice came; all threads together
     """
 
     MAIN: ClassVar[str] = "given_back_sends"

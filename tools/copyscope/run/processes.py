@@ -212,9 +212,10 @@ def memlock(pid: int) -> tuple[int | None, str]:
 
 
 def put_memlock(machine: Record, pids: Collection[int]) -> None:
-    """The memlock limit of a machine section is the program's, not ours."""
+    """The memlock limit of a machine section is the program's, not ours: of several processes the least."""
     if pids:
-        memlock_bytes, why = memlock(min(pids))
+        found = [memlock(pid) for pid in sorted(pids)]
+        memlock_bytes, why = min(found, key=lambda one: (one[0] is None, one[0] or 0))
         machine["limits"]["memlock_bytes"] = memlock_bytes
         if memlock_bytes is None:
             machine["reasons"]["limits.memlock_bytes"] = why

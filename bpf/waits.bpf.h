@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * waits.bpf.h - a program that we did not write: how long its threads sleep after a send with MSG_ZEROCOPY until a notice comes.
+ *
+ * A thread has waited if it went to sleep after its send, read a notice that came meanwhile, and then sent on. One that received
+ * anything before it sent on was idle: the notice only woke it.
+ */
+#ifndef COPYSCOPE_WAITS_BPF_H
+#define COPYSCOPE_WAITS_BPF_H
+
+#include "watch.bpf.h"
+
+/* By thread; one that is gone leaves its place to the next. */
+struct waiting_map {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, TASKS_MAX);
+	__type(key, __u32);
+	__type(value, struct waiting_task);
+};
+extern struct waiting_map waiting_tasks SEC(".maps");
+
+/* Whether any thread is in it: receiving costs programs without zero-copy nothing. */
+extern __u8 waiting_used;
+
+static __always_inline struct waiting_task *waiting_task(void)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+
+	return bpf_map_lookup_elem(&waiting_tasks, &tid);
+}
+
+/* How often the running thread has gone to sleep. */
+static __always_inline __u64 sleeps(void)
+{
+	if (!KNOWS_REGISTERS)
+		return BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), nvcsw);
+	return bpf_get_current_task_btf()->nvcsw;
+}
+
+static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
+{
+	struct waiting_task fresh = { .since_ns = now, .switches = sleeps() }, *task = waiting_task();
+	__u32 tid;
+
+	if (task) {
+		if (!task->has_a_reason) {
+			cell->waits += task->waits;
+			cell->waited_ns += task->waited_ns;
+		}
+		*task = fresh;
+		return;
+	}
+	tid = bpf_get_current_pid_tgid();
+	waiting_used = 1;
+	if (bpf_map_update_elem(&waiting_tasks, &tid, &fresh, BPF_ANY))
+		count_loss(LOSS_WATCHED_WAITING_MAP_FULL);
+}
+
+/* It has read a notice; the last of its socket came at noticed_ns. */
+static __always_inline void note_waited(__u64 noticed_ns, __u64 now)
+{
+	struct waiting_task *task = waiting_task();
+	__u64 switches, waited, late = now - noticed_ns;
+
+	if (!task || task->has_a_reason)
+		return;
+	switches = sleeps();
+	waited = noticed_ns - task->since_ns;
+	if (switches != task->switches && (__s64)waited > 0 && (late < WAKE_UP_NS || late < waited)) {
+		task->waits++;
+		task->waited_ns += waited;
+	}
+	task->since_ns = now;
+	task->switches = switches;
+}
+
+/* It has received something, or a send found no room: until it sends on, it need not sleep for a notice. */
+static __always_inline void note_reason_to_rest(void)
+{
+	struct waiting_task *task = waiting_used ? waiting_task() : NULL;
+
+	if (task)
+		task->has_a_reason = 1;
+}
+
+#endif
