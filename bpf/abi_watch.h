@@ -49,6 +49,17 @@ _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell")
 #define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
+/* What a watched program read out of files into its memory: through the page cache, which is a copy; with O_DIRECT it is none. */
+enum file_reads {
+	FILE_READS_CACHED,
+	FILE_READS_DIRECT,
+	FILE_READS_CNT,
+};
+
+/* By read(2) and pread(2), and by those with several buffers; of each calls, then bytes. */
+#define FILE_READS_AT(kind, several) (2 * (2 * (kind) + (several)))
+#define FILE_READS_SLOTS (4 * FILE_READS_CNT)
+
 /* Send calls that the socket refused, by call and errno: those of send(2) are below 128. */
 #define ERRNO_SLOTS 128
 #define CALL_SLOTS 32

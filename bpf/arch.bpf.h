@@ -58,6 +58,8 @@
 #define NR_WRITEV 20
 #define NR_SPLICE 275
 #define NR_SENDMMSG 307
+/* O_DIRECT, include/uapi/asm-generic/fcntl.h */
+#define FLAG_DIRECT 040000
 #else
 /* include/uapi/asm-generic/unistd.h */
 #define NR_SENDTO 206
@@ -68,6 +70,8 @@
 #define NR_WRITEV 66
 #define NR_SPLICE 76
 #define NR_SENDMMSG 269
+/* O_DIRECT, arch/arm64/include/uapi/asm/fcntl.h */
+#define FLAG_DIRECT 0200000
 #endif
 
 #endif

@@ -29,6 +29,8 @@ __u64 packet_page_release;
 /* Declared in socket.bpf.h. */
 __u64 sockmap_close;
 
+__u64 file_reads[FILE_READS_SLOTS];
+
 /* Send calls of which the socket took nothing. */
 __u64 send_errors[CALL_SLOTS * ERRNO_SLOTS];
 
@@ -349,6 +351,34 @@ static __always_inline void count_mapped(const struct system_call *made, int ret
 	count_socket(sk, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
 }
 
+/* include/uapi/linux/stat.h */
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+
+/*
+ * Files of the kernel's own (procfs) are regular ones, too: they have no pages in the cache, where what was just read is. What is
+ * mapped is not seen here, and what is read with O_DIRECT passes no cache.
+ */
+static __always_inline void count_file_read(const struct system_call *made, int ret)
+{
+	enum file_reads kind = FILE_READS_CACHED;
+	struct file *file;
+	__u32 at;
+
+	if (ret <= 0 || (made->call != CALL_READ && made->call != CALL_READV) || current_side() == SIDE_OTHER)
+		return;
+	file = file_of_fd(FIRST_ARGUMENT(made));
+	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFREG)
+		return;
+	if (BPF_CORE_READ(file, f_flags) & FLAG_DIRECT)
+		kind = FILE_READS_DIRECT;
+	else if (!BPF_CORE_READ(file, f_mapping, nrpages))
+		return;
+	at = FILE_READS_AT(kind, made->call == CALL_READV);
+	add_atomic(&file_reads[BOUNDED(at, FILE_READS_SLOTS)], 1);
+	add_atomic(&file_reads[BOUNDED(at + 1, FILE_READS_SLOTS)], ret);
+}
+
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
@@ -359,6 +389,7 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 		count_mapped(&made, ret);
 	else
 		count_at_exit(&made, ret, true);
+	count_file_read(&made, ret);
 	return 0;
 }
 

@@ -57,7 +57,7 @@ def derived(*, local: bool = False, files: bool = True, **options: Any) -> Recor
     raw["topology"]["packet_sockets"] = []
     if files:
         row = next(row for row in raw["samples"] if row["side"] == "target")
-        raw["samples"].append({**row, "symbol": "filemap_read", "category": "syscall", "kind": "stage"})
+        raw["samples"].append({**row, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
     if local:
         raw["topology"] |= {"kind": "lo", "local_delivery": True}
         raw["topology"]["devices"] = [{"side": "target", "name": "lo", "driver": "loopback", "features": {}}]
@@ -443,7 +443,7 @@ def served(comm: str, file: str = "/usr/sbin/server", **changes: Any) -> Record:
     for row in raw["user_code"]:
         row |= {"file": file, **changes}
     (copy,) = (row for row in raw["samples"] if row["category"] == "copy_in")
-    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "syscall", "kind": "stage"})
+    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
     return derive(raw)
 
 

@@ -110,6 +110,21 @@ static json_t *volume_json(__u32 index, const struct copyscope *skel)
 			 "largest_bytes", (json_int_t)sum.largest_bytes, "sizes", sizes_json(sum.sizes));
 }
 
+/* As a row of volume: of these nothing but calls and bytes is known. */
+static json_t *file_reads_json(enum file_reads kind, bool several, const struct copyscope *skel)
+{
+	const __u64 *counted = &skel->bss->file_reads[FILE_READS_AT(kind, several)];
+
+	if (!counted[0])
+		return NULL;
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:[]}",
+			 "protocol", "file", "direction", kind == FILE_READS_CACHED ? "file_read" : "direct_read",
+			 "syscall", call_names[several ? CALL_READV : CALL_READ],
+			 "calls", (json_int_t)counted[0], "bytes", (json_int_t)counted[1],
+			 "zerocopy_calls", 0, "zerocopy_bytes", 0, "nodelay_calls", 0, "cork_calls", 0,
+			 "largest_bytes", 0, "sizes");
+}
+
 static json_t *volumes_json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
@@ -117,6 +132,10 @@ static json_t *volumes_json(const struct copyscope *skel)
 	/* NULL is not appended. */
 	for (__u32 index = 0; index < VOLUME_CELLS; index++)
 		json_array_append_new(array, volume_json(index, skel));
+	for (enum file_reads kind = 0; kind < FILE_READS_CNT; kind++) {
+		json_array_append_new(array, file_reads_json(kind, false, skel));
+		json_array_append_new(array, file_reads_json(kind, true, skel));
+	}
 	return array;
 }
 

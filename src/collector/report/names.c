@@ -106,6 +106,10 @@ static const struct numbered numbers[] = {
 	NUMBER(SENDMMSG, __NR_sendmmsg),
 	NUMBER(READ, __NR_read),
 	NUMBER(READV, __NR_readv),
+	/* No socket can be read at a position: only files are. */
+	NUMBER(READ, __NR_pread64),
+	NUMBER(READV, __NR_preadv),
+	NUMBER(READV, __NR_preadv2),
 	NUMBER(WRITE, __NR_write),
 	NUMBER(WRITEV, __NR_writev),
 	NUMBER(SENDFILE, __NR_sendfile),

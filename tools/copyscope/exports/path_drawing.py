@@ -51,7 +51,9 @@ def draw(run: Whole) -> str:
     """The whole drawing. Foreign text in it (names of programs and devices) is escaped."""
     steps = _steps(run)
     top = 64
-    user = top + (BOX_HEIGHT + ROOM if "gather" in steps else 0)  # where the buffer that is sent lies
+    user = top + (
+        BOX_HEIGHT + ROOM if {"gather", "file_read"} & set(steps) else 0
+    )  # where the buffer that is sent lies
     kernel = user + BOX_HEIGHT + ROOM
     below = kernel + BOX_HEIGHT + 28
     hops = _hops(run, steps)
@@ -148,9 +150,11 @@ def _measured(run: Whole) -> str:
 def _sending(run: Whole, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
     program, what = _memory(run)
     parts = _border(user + BOX_HEIGHT + BORDER)
-    if "gather" in steps:
-        parts += _box(LEFT, top, program, what) + _down(top, user, steps["gather"])
-        parts += _box(LEFT, user, program, "one buffer")
+    above = [steps[name] for name in ("file_read", "gather") if name in steps]
+    if above:
+        before = ("a file", "page cache") if "file_read" in steps else (program, what)
+        parts += _box(LEFT, top, *before) + _down(top, user, _together(above))
+        parts += _box(LEFT, user, program, "one buffer" if "gather" in steps else what)
     else:
         parts += _box(LEFT, user, program, what)
     entering = [steps[name] for name in ("copy_in", "pin", "encrypt") if name in steps]

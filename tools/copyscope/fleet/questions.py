@@ -18,7 +18,8 @@ WITH copies AS (
   SELECT host, started_at, run, {by}, subject, size_bytes, name,
     sum(cpu_ns) / (sum(bytes) / 1024) AS ns_per_copied_kib
   FROM rows
-  WHERE valid AND kind = 'account' AND name IN ('gather', 'copy_in', 'deferred', 'silent', 'copy_out')
+  WHERE valid AND kind = 'account' AND name IN ('file_read', 'gather', 'copy_in', 'deferred', 'silent',
+    'copy_out')
   GROUP BY ALL HAVING sum(bytes) > 0 AND count(cpu_ns) > 0
 )
 SELECT {by}, name AS copy, subject, size_bytes, count(DISTINCT host) AS hosts, count(*) AS runs,

@@ -27,7 +27,7 @@ MOST_LOG = 700.0
 # Of the payload: of what is counted exactly, a larger share is a difference.
 EXACT = 0.01
 WORSE, BETTER, SAME, UNSURE = "worse", "better", "no difference", "not clear"
-COPIES = ("gather", "copy_in", "deferred", "silent", "copy_out")
+COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out")
 # Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
 HIDDEN = ("deferred", "silent", "flagged")
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"

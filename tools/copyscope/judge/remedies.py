@@ -13,7 +13,7 @@ from typing import Literal
 from copyscope.judge.crossover_file import Found, Question, Strategy, pays
 from copyscope.judge.servers import Server, changed_by, server_of
 from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.headline import file_reads, share_of_rows
+from copyscope.ledger.headline import share_of_rows
 from copyscope.ledger.portrait import median_slot
 from copyscope.ledger.share import (
     WORTH_SAYING,
@@ -116,7 +116,7 @@ class Sends:
     @property
     def reads(self) -> Share | None:
         """Of its CPU time, what it takes to read files; None where that is not known."""
-        return None if self.few else file_reads(self.run.raw.samples, self.time)
+        return None if self.few else self.share(("file_read",))
 
     def share(self, accounts: Sequence[str]) -> Share | None:
         """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
@@ -310,13 +310,12 @@ def _priced(sends: Sends, unknown: Remedy, most: Share | None, saves: str, takes
 
 
 def _entering(sends: Sends) -> Share | None:
-    """What its system calls themselves take; reading files is a copy that is counted to this stage."""
+    """What its system calls themselves take."""
     run, time = sends.run, sends.time
     rows = [row for row in run.derived.stages if row.stage == "syscall" and row.side == "target"]
     if not time.weights.all_samples or any(row.share is None for row in rows):
         return None
-    read = (sends.reads and sends.reads.share) or 0.0
-    return share_of_all(time, max(0.0, sum(row.share or 0.0 for row in rows) - read))
+    return share_of_all(time, sum(row.share or 0.0 for row in rows))
 
 
 def of_zerocopy(run: Whole) -> list[Obstacle]:

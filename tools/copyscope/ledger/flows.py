@@ -65,7 +65,7 @@ def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
     absent = why_no_ledger(raw.run)
     first = _gather(raw, absent)
     if absent:
-        accounts = ACCOUNTS if raw.target is None else (*ACCOUNTS, "mapped")
+        accounts = ACCOUNTS if raw.target is None else (*ACCOUNTS, "file_read", "mapped")
         return first | dict.fromkeys(accounts, unknown(absent))
     sent = sends_of(raw, "ledger")
     blind = None if raw.target is None else why_no_completions(raw.hooks)
@@ -184,7 +184,8 @@ def _received_by_target(raw: Measured) -> dict[str, Flow]:
         out = unknown(asked)
     else:
         out = _counted(copied_out_rows(raw.volume))
-    return {"copy_out": out, "mapped": _counted(volume(raw.volume, "mapped", "ledger"))}
+    files = _counted(volume(raw.volume, "file_read", "ledger"))
+    return {"file_read": files, "copy_out": out, "mapped": _counted(volume(raw.volume, "mapped", "ledger"))}
 
 
 def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:

@@ -17,7 +17,6 @@ from copyscope.ledger.share import (
     Share,
     percent,
     share_of_all,
-    share_of_samples,
     too_few,
 )
 from copyscope.record.derived import AccountRow, Overhead, Sides, Spent, StageRow, Watching, Zerocopy
@@ -275,8 +274,9 @@ def change(ratio: float) -> str:
 
 # Samples that stand for so many times the time of the clocks.
 MUCH_MORE = 1.1
-# What is said of each account; of the last, which is a part of a stage, too.
+# What is said of each account.
 WORDS = {
+    "file_read": "the copy from the page cache takes",
     "gather": "its own memcpy takes",
     "copy_in": "the copy into the kernel takes",
     "pin": "page pinning takes",
@@ -287,10 +287,7 @@ WORDS = {
     "decrypt": "decrypting (kTLS) takes",
     "copy_out": "the copy out to the program takes",
     "mapped": "mapping what it received takes",
-    "file reads": "reading files into the program takes",
 }
-# The kernel's copy from the page cache to a program that reads a file in order to send it; the last is tmpfs.
-FILE_READS = ("filemap_read", "generic_file_read_iter", "generic_file_buffered_read", "shmem_file_read_iter")
 
 
 def _of_target(
@@ -322,8 +319,6 @@ def what_copies_cost(raw: Measured, rows: Sequence[AccountRow | StageRow], time:
     if not shares.keys() - {"gather"}:
         why = few.sentence() if few else why_unpriced(rows)
         return f"what its copies cost is not known: {why}"
-    if (reads := file_reads(raw.samples, time)) is not None:
-        shares["file reads"] = reads
     return f"{', '.join(told(shares)) or none_above(shares)} of its CPU time"
 
 
@@ -455,12 +450,3 @@ def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Shar
     own, others = (sum(row.share or 0.0 for row in rows if row.side == side) for side in ("target", "other"))
     found = share_of_all(time, own)
     return Share((found.share or 0.0) + others, found.low + others, found.high + others)
-
-
-def file_reads(samples: Iterable[Sample], time: SideTime) -> Share | None:
-    """The part of its time in which it reads files: where it does not use sendfile, a copy more."""
-    rows = [row for row in samples if row.side == "target" and row.event == time.event]
-    whole = sum(row.weight for row in rows)
-    if not whole or not time.weights.all_samples:
-        return None
-    return share_of_samples(time, sum(row.weight for row in rows if row.symbol in FILE_READS) / whole)

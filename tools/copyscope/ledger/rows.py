@@ -116,6 +116,7 @@ CONTEXTS = ("user", "process", "softirq")
 # Where an account belongs: in our own traffic on this side, of a watched program on its own. Its bytes stand
 # on this row, once; the row is there even when nothing was sampled.
 HOME: dict[str, tuple[str, str]] = {
+    "file_read": ("sender", "process"),
     "gather": ("sender", "user"),
     "copy_in": ("sender", "process"),
     "pin": ("sender", "process"),

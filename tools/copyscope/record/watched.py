@@ -73,7 +73,8 @@ class Volume(Section):
 
     protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets), `sockmap` (of any
         of these: BPF programs may redirect it, so its own counts say nothing)
-    direction: `send`, `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
+    direction: `file_read` (from the page cache; protocol `file`), `direct_read` (with O_DIRECT), `send`,
+        `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
         `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
     syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
         `splice after write` (into the pipe), `splice between sockets`, `io_uring`, `other`

@@ -17,6 +17,15 @@ class Words:
 
 # In the order of `ACCOUNTS`.
 WORDS = {
+    "file_read": Words(
+        step="copy from the page cache",
+        arrow="copy",
+        caption="COPY  from the page cache: a file -> the program",
+        in_a_line="read() and its like copy a file from the page cache to the program",
+        meaning="read(), pread(), readv() and preadv() copy a file from the page cache to the program. "
+        "sendfile() and splice() send these pages by reference instead. Mapped bytes are not counted; "
+        "with O_DIRECT nothing is copied from the cache.",
+    ),
     "gather": Words(
         step="program's own memcpy",
         arrow="copy",

@@ -30,6 +30,8 @@ def _picture(run: Whole) -> Iterable[str]:
     present = {row.account for row in rows}
     workload, topology = run.raw.asked, run.raw.topology
     yield _place(f"sender's memory: {workload.fields} fields, one message")
+    if "file_read" in present:
+        yield from _step(run, rows, "file_read")
     if "gather" in present:
         yield from _step(run, rows, "gather")
         yield _place("sender's memory: one buffer")

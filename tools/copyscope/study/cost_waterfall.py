@@ -20,6 +20,7 @@ from copyscope.study.table import Row, setting_of
 
 # what a step is called -> the accounts and stages that it is made of
 PARTS: dict[str, tuple[str, ...]] = {
+    "copy from the page cache": ("file_read",),
     "program's own memcpy": ("gather",),
     "copy into the kernel": ("copy_in",),
     "page pinning": ("pin",),

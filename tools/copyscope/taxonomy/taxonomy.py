@@ -20,7 +20,7 @@ Context = Literal["process", "softirq", "user"]
 FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
 ACCOUNTS = (
-    *("gather", "copy_in", "pin", "encrypt", "deferred", "silent", "completion"),
+    *("file_read", "gather", "copy_in", "pin", "encrypt", "deferred", "silent", "completion"),
     *("decrypt", "copy_out", "mapped"),
 )
 STAGES = (
@@ -37,7 +37,7 @@ STAGES = (
     "instruments",
     "unattributed",
 )
-KINDS = ("inclusive", "interrupt", "softirq", "leaf", "owner", "transparent")
+KINDS = ("inclusive", "outer", "interrupt", "softirq", "leaf", "owner", "transparent")
 # What an owner owns of the work that is done for it.
 OWNED = "memory"
 KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
@@ -126,6 +126,8 @@ class Taxonomy:
 
 def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
     """(deciding symbol, category) of a stack, leaf first; see the head of taxonomy.tsv."""
+    if (outer := _outer(found)) is not None:
+        return outer
     leaf: tuple[str, str] | None = None
     subtree: tuple[str, str] | None = None
     for symbol, rule in found:
@@ -142,6 +144,16 @@ def decide(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str]:
         if rule.kind in ("softirq", "interrupt"):
             break
     return subtree or leaf or (found[0][0], "unattributed")
+
+
+def _outer(found: Sequence[tuple[str, Rule | None]]) -> tuple[str, str] | None:
+    """What decides whatever is nearer to the leaf, unless that was only interrupted."""
+    for symbol, rule in found:
+        if rule is not None and rule.kind == "outer":
+            return symbol, rule.category
+        if rule is not None and rule.kind in ("softirq", "interrupt"):
+            return None
+    return None
 
 
 def parse(text: str, source: str) -> Taxonomy:

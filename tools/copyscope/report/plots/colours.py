@@ -53,6 +53,7 @@ class Fill:
 # Copies have colours; everything else is a shade of grey with a hatch of its own. The shades differ in their
 # upper four bits, which is what the 256 colours of the PNG files tell apart.
 FILLS = {
+    "file_read": Fill(GREEN, ".."),
     "gather": Fill(PURPLE, "//"),
     "copy_in": Fill(BLUE, ""),
     "pin": Fill(YELLOW, "xx"),
