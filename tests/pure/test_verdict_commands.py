@@ -65,7 +65,7 @@ def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     store(records, tmp_path / "host" / "demo")
     assert crossover_command.main([str(tmp_path / "host" / "demo")]) == 0
     error = capsys.readouterr().err
-    assert f"copyscope: invalid, in no number: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
+    assert f"copyscope: invalid, not used: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
 
 
 def test_a_directory_without_records_is_wrong_usage(

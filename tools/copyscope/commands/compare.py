@@ -5,6 +5,7 @@ import copy
 import random
 import secrets
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +109,10 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
     check_form(args)
     entry.build()
-    names = list(args.strategies)
+    names = distinct(args.strategies)
     if len(names) < 2:
         raise UsageError(f"{names[0]}: one strategy: give two or more, such as one_copy zero_copy")
-    sides = [_side(args, words) for words in names]
+    sides = [_side(args, words) for words in args.strategies]
     entry.need_root("compare", argv)
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
@@ -146,6 +147,19 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         _keep_noise(noise(runs[0], runs[1]), args)
     failed = reasons or (args.fail_if == WORSE and made["verdict"] == WORSE)
     return status or (entry.FAILED if failed else 0)
+
+
+def distinct(words: list[str]) -> list[str]:
+    """Names of what is compared: of more than two equal ones with their number."""
+    if len(words) == 2:
+        return list(words)
+    seen = Counter(words)
+    counts: Counter[str] = Counter()
+    names = []
+    for word in words:
+        counts[word] += 1
+        names.append(f"{word} #{counts[word]}" if seen[word] > 1 else word)
+    return names
 
 
 def compared(

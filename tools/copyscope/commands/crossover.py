@@ -41,7 +41,7 @@ def parser() -> UsageParser:
         prog="crossover",
         description="At which message size does one send strategy overtake another, in goodput and in CPU"
         " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
-        " (root). Writes DIR/crossover.json, where DIR is one's own. Exit status: 0 said, 1 a run failed,"
+        " (root). Writes DIR/crossover.json if you own DIR. Exit status: 0 answered, 1 a run failed,"
         " 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
     )

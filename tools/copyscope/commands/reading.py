@@ -13,8 +13,12 @@ from copyscope.record import records_file, store
 from copyscope.record.store import Record, RecordError
 from copyscope.sweep import results
 from copyscope.sweep.results import Results
+from copyscope.units import counted
 
 SUFFIXES = (".json", ".json.gz", records_file.SUFFIX)
+
+# Of invalid runs; a large sweep may have dozens.
+MOST_SAID = 3
 
 
 def load(directory: Path, *, modelled: bool = False) -> Results:
@@ -27,10 +31,12 @@ def load(directory: Path, *, modelled: bool = False) -> Results:
         raise UsageError(f"{directory}: modelled, not measured: give measured runs")
     for entry in found.left_out:
         say(f"left out: {entry.name}: {entry.reason}")
-    for run_id, why in found.invalid:
+    for run_id, why in found.invalid[:MOST_SAID]:
         # Of a boot only that is left out which was counted while a check did not hold.
-        what = "invalid, that point is" if found.modelled else "invalid,"
-        say(f"{what} in no number: {run_id}: {why}")
+        what = "invalid, that point is not used" if found.modelled else "invalid, not used"
+        say(f"{what}: {run_id}: {why}")
+    if (more := len(found.invalid) - MOST_SAID) > 0:
+        say(f"and {counted(more, 'more invalid run')}: copyscope show FILE --run ID says why")
     return found
 
 

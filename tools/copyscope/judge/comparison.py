@@ -211,7 +211,13 @@ def sentence(
     parts += [
         said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
     ]
-    return f"{verdict}: {'; '.join(parts)}" if parts else f"{verdict}: nothing that counts differs"
+    if parts:
+        return f"{verdict}: {'; '.join(parts)}"
+    if verdict == UNSURE:
+        return (
+            f"{verdict}: {next((row.reason for row in found.rows if row.reason), 'nothing differs for sure')}"
+        )
+    return f"{verdict} was found between before and after"
 
 
 def choice(found: Difference, path: str, names: Sequence[str]) -> str:
@@ -225,7 +231,7 @@ def choice(found: Difference, path: str, names: Sequence[str]) -> str:
     if less is not None:
         text += f"; it copies {less.after:.2f} bytes for each byte instead of {less.before:.2f}"
     copied = [COPIED[one.copy].format(percent(one.after)) for one in found.appeared]
-    return f"{text}; over {path} the kernel copied all the same: {', '.join(copied)}" if copied else text
+    return f"{text}; over {path} the kernel copied anyway: {', '.join(copied)}" if copied else text
 
 
 def _speed(row: Row, first: str, second: str) -> str:
@@ -254,7 +260,9 @@ def between(row: Row) -> str:
     """The interval of a change, in brackets."""
     if row.change is None:
         return ""
-    low, high = (f"{(row.change if end is None else end) * 100:+.0f}" for end in (row.low, row.high))
+    ends = (row.change if end is None else end for end in (row.low, row.high))
+    # Adding nothing makes +0 of -0.
+    low, high = (f"{round(end * 100) + 0.0:+.0f}" for end in ends)
     return f" ({low} %)" if low == high else f" ({low} to {high} %)"
 
 
@@ -344,7 +352,7 @@ def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> dict[str
         "against": first,
         "judged": judged,
         "ranking": [asdict(row) for row in rows],
-        "sentence": ranked_sentence(rows),
+        "sentence": f"{ranked_sentence(rows)}; against {first}: {_listed(judged)}",
     }
 
 
@@ -352,6 +360,10 @@ def mean_of(runs: Sequence[Whole], metric: str) -> float | None:
     """The geometric mean of what is known."""
     known = [one for run in runs if not isinstance(one := read_metric(run, metric), stats.Missing) and one]
     return geometric_mean(known) if known else None
+
+
+def _listed(judged: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {verdict}" for name, verdict in judged.items())
 
 
 def ranked_sentence(rows: Sequence[Ranked]) -> str:

@@ -27,6 +27,8 @@ MOST_LOG = 700.0
 # Of the payload: of what is counted exactly, a larger share is a difference.
 EXACT = 0.01
 WORSE, BETTER, SAME, UNSURE = "worse", "better", "no difference", "not clear"
+# Of what nothing can be said.
+UNKNOWN = "n/a"
 COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out")
 # Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
 HIDDEN = ("deferred", "silent", "flagged")
@@ -55,7 +57,7 @@ class Row:
     low: float | None = None
     high: float | None = None
     threshold: float = EXACT
-    verdict: str = UNSURE
+    verdict: str = UNKNOWN
     decides: bool = False
     reason: str | None = None
     # Of a row of CPU time: beyond the threshold also at a level that leaves one false alarm for all rows.
@@ -100,7 +102,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        found = {row.verdict for row in self.rows if row.decides}
+        found = {UNSURE if row.verdict == UNKNOWN else row.verdict for row in self.rows if row.decides}
         if self.appeared and not self.chosen:
             return WORSE
         return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
@@ -176,9 +178,7 @@ def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: 
     low, high = (share_of(end + shift) for end in made.ends)
     found = judge(low, high, threshold, name)
     row = replace(known, change=change, low=low, high=high, verdict=found)
-    if alone and how.noise is None and found != UNSURE:
-        return replace(row, verdict=UNSURE, reason=ONE_RUN)
-    return row
+    return replace(row, verdict=UNKNOWN, reason=ONE_RUN) if alone and how.noise is None else row
 
 
 def share_of(log: float) -> float:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from copyscope.escaping import one_line, visible
 from copyscope.judge.comparison import RANKING
-from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE
+from copyscope.judge.difference import BETTER, SAME, UNKNOWN, UNSURE, WORSE
 from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.layout import Table, heading, wrap
@@ -19,10 +19,12 @@ Made = Mapping[str, Any]
 
 # Of all CPU time: smaller rows are shown when they differ, and with -v.
 WORTH = 0.05
-NAME_MAX = 14  # columns of the name of one that is compared
+# Columns of a ranking.
+RANKED = ("goodput", "verdict", "CPU time")
+NAME_MAX = 12  # columns of the name of one that is compared
 LEGEND = (
-    "geometric means; change of A, of rows of copies and work in points of all CPU time; 95 % intervals; the"
-    " verdict rests on goodput, CPU time"
+    "Geometric means; 95 % intervals. Copies and other work: ns/KiB, the change in points of all CPU time."
+    " The verdict rests on goodput, CPU time"
 )
 
 
@@ -58,17 +60,17 @@ def render(made: Made, *, verbose: bool, console: Console) -> None:
 def _ranking_lines(made: Made, width: int) -> list[Text]:
     """The fastest first, each against the one above it."""
     lines = heading("RANKING", "geometric means; each against the one above; 95 % intervals", width)
-    table = Table(("strategy",), "Gb/s", "ns/KiB", "goodput", "CPU time", "verdict", words=("verdict",))
+    table = Table(("strategy",), "Gb/s", "ns/KiB", *RANKED, words=("verdict",))
     for row in made["ranking"]:
-        changes = [None if row[key] is None else _change(row[key]) for key in ("goodput", "cpu")]
         found = row["goodput"]
         cpu = row["cpu_ns_per_kib"]
         table.add(
             one_line(row["name"], 2 * NAME_MAX),
             None if row["gbps"] is None else f"{row['gbps']:.3g}",
             None if cpu is None else f"{cpu:,.0f}",
-            *(("", "") if found is None else changes),
-            "" if found is None else f"goodput {found['verdict']}",
+            "" if found is None else _change(found),
+            "" if found is None else found["verdict"],
+            "" if found is None else (_change(row["cpu"]) or "n/a").partition(" (")[0],
         )
     return lines + table.lines(width)
 
@@ -176,20 +178,18 @@ def shown_rows(made: Made, point: Made, *, verbose: bool) -> Iterator[Made]:
         large = max(row["before"] or 0, row["after"] or 0) >= WORTH * whole
         copy = row["base"] == "cpu" and row["what"] in ACCOUNTS and (row["before"] or row["after"])
         work = row["base"] == "cpu" and large and row["verdict"] in (WORSE, BETTER)
-        differs = not chosen(made) and row["verdict"] not in (SAME, UNSURE)
-        counts = row["base"] != "cpu" and (row["decides"] or differs)
+        counts = row["base"] != "cpu" and row["decides"] and (row["before"] or row["after"])
         if verbose or copy or work or counts:
             yield row
 
 
 def cells(row: Made) -> list[str | None]:
     """One line of the table: A, B, the change of A with its interval, and what that is."""
-    unknown = row["change"] is None or (row["base"] == "cpu" and row["low"] is None)
     return [
         _name(row),
         *(_number(row[key], row["unit"]) for key in ("before", "after")),
         _change(row),
-        "" if unknown else row["verdict"],
+        "" if row["verdict"] == UNKNOWN else row["verdict"],
     ]
 
 
@@ -208,7 +208,9 @@ def _name(row: Made) -> str:
     name = "sends copied anyway" if what == "flagged" else called(what, watched=row["side"] == "target")
     if unit == "appeared":
         return f"{name} APPEARED"
-    return name if unit == "of sends" else f"{name}, {unit}"
+    # What is in ns/KiB says so in the legend.
+    plain = unit == "of sends" or row["base"] == "cpu"
+    return name if plain else f"{name}, {unit}"
 
 
 def _number(value: float | None, unit: str) -> str | None:
