@@ -143,7 +143,10 @@ def _limits(seen: Seen) -> str:
 
 def _waits(seen: Seen) -> Problem | None:
     waited_ns, waits = seen.added("waited_ns"), seen.added("waits")
-    share = waited_ns / 1e9 / seen.run.raw.run.measured_s if seen.run.raw.run.measured_s else 0.0
+    segments = seen.run.raw.run.segments
+    # Buffers are followed between segments, too; several threads may wait at once.
+    elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
+    share = min(1.0, waited_ns / elapsed_ns) if elapsed_ns > 0 else 0.0
     if share < WORTH_NAMING:
         return None
     each = format_ns(waited_ns / waits) if waits else "n/a"
