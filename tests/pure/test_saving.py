@@ -83,7 +83,7 @@ def test_a_fifo_that_nobody_reads_is_an_error_and_no_wait(
 ) -> None:
     monkeypatch.setattr(saving, "READER_S", 0.05)
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="nobody reads this FIFO: start what reads it first") as raised:
+    with pytest.raises(OSError, match="this FIFO has no reader: start the reader first") as raised:
         saving.save(tmp_path / "fifo", b"x")
     assert raised.value.filename == str(tmp_path / "fifo")
 

@@ -21,7 +21,7 @@ from typing import IO
 
 MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
 FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
-NOBODY_READS = "nobody reads this FIFO: start what reads it first"
+NOBODY_READS = "this FIFO has no reader: start the reader first"
 FOREIGN = "is another user's, who would get what is written there: give a file of your own"
 READS_NO_MORE = "who reads it has taken nothing for {:g} s"
 # So long a reader that is started at the same time may take, and one that reads between two pieces.

@@ -105,7 +105,7 @@ def _own_work(exact: Sequence[ExactRow], functions: Functions) -> Iterator[str]:
     known = [key for key in COUNTED if any(getattr(row, key) is not None for row in exact)]
     known += sorted({name for row in exact for name, count in (row.raw or {}).items() if count is not None})
     if unproven := [key for key in known if key not in PROVEN]:
-        yield f"the hooks' own work is in {', '.join(unproven)}, and nobody has measured how much of it"
+        yield f"the hooks' own work is in {', '.join(unproven)}: how much of it is not known"
     yield f"n/a: {', '.join(OWN_WORK)} of a copy: the hooks' own work is in it (docs/reference/pmu.md)"
 
 

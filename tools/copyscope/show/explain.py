@@ -28,7 +28,7 @@ IN_A_LINE = {
     "irq": "interrupts and timers that came meanwhile",
     "user": "the program's own code outside the kernel",
     "instruments": "copyscope's own BPF programs: part of what watching cost",
-    "unattributed": "functions that no rule names, or whose caller (which decides) was not seen",
+    "unattributed": "functions without a rule, or with a caller that decides and was not seen",
 }
 
 
@@ -43,11 +43,10 @@ STAGE_MEANING = {
     "lock": "Waiting for and taking locks.",
     "memory": "The page allocator: pages for socket buffers and copies, and giving them back.",
     "irq": "Interrupts and timers that happened to strike here.",
-    "user": "The program's own code outside the kernel (less the gather copy, which has its own row).",
+    "user": "The program's own code outside the kernel (without its own memcpy, which has a row).",
     "instruments": "The profiler's own programs: what watching cost on this side.",
-    "unattributed": "Time in functions that no rule of the taxonomy names, or whose caller decides and was "
-    "not seen. It is shown, never distributed over the other rows; the more of it, the less the rest is "
-    "worth.",
+    "unattributed": "Time in functions without a rule in the taxonomy, or with a caller that decides and was "
+    "not seen. It is never distributed over the other rows: the more of it, the less the rest is worth.",
 }
 
 WHERE_MEANING = {
@@ -89,8 +88,8 @@ PROGRAM_MEANING = {
     "target": "The program that was watched, with its threads and children; `other` is softirq work on "
     "packets of its connections, charged to other tasks. Its traffic is never paused; bytes are those of its "
     "socket calls.",
-    "watching": "What the whole watch cost: goodput of all segments, and of the changes between them, beside "
-    "the segments in which nothing but its bytes was counted. What counting these costs is not in it.",
+    "watching": "What the whole watch cost: goodput of all segments and of the changes between them, against "
+    "the segments that only count bytes. The cost of counting bytes is not included.",
     "send": "One call is one pass through the socket layer: a message of sendmmsg, a piece of sendfile. A "
     "histogram line holds the sizes from its number up to twice that. By reference means without a copy "
     "into the kernel.",
@@ -104,7 +103,7 @@ PROGRAM_MEANING = {
     "KiB.",
     "packets": "What left in the program's own time, before the device cuts it: the larger, the cheaper per "
     "byte. What the kernel sends later, when acknowledgements arrive, is not in it.",
-    "peers": "To whom it sent. On this machine (lo, veth) zero-copy sends are copied after all; pages of "
+    "peers": "Where it sent to. On this machine (lo, veth) zero-copy sends are copied after all; pages of "
     "files are not.",
     "zero-copy": "What became of its zero-copy sends, read from the error queues of its sockets, and from "
     "the notifications of its io_uring, without taking anything off. Copied after all means that the cost "

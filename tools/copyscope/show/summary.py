@@ -61,7 +61,7 @@ def _run_lines(runs: Sequence[Whole], shown: int, width: int) -> list[Text]:
         if verdict.next:
             reasons += wrap(f"{run.raw.run.id}: next: {verdict.next}", width, indent=2, style="red")
     lines += table.lines(width) + reasons
-    return [*lines, Text(f"and {more} more, whose reports stand above")] if more else lines
+    return [*lines, Text(f"and {more} more: see the reports above")] if more else lines
 
 
 def _goodput_lines(valid: Sequence[Whole], width: int) -> list[Text]:
