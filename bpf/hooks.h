@@ -49,6 +49,7 @@
 	HOOK(volume_copied_out, copies, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(packet, packets, net_dev_start_xmit, OPTIONAL) \
 	HOOK(shape, shape, sys_exit, OPTIONAL) \
+	HOOK(file_read, shape, sys_exit, OPTIONAL) \
 	HOOK(round_end, shape, sock_send_length, OPTIONAL) \
 	HOOK(round, shape, tcp_sendmsg_locked, OPTIONAL) \
 	HOOK(shadow_switch, functions, sched_switch, REQUIRED) \

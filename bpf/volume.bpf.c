@@ -359,24 +359,28 @@ static __always_inline void count_mapped(const struct system_call *made, int ret
  * Files of the kernel's own (procfs) are regular ones, too: they have no pages in the cache, where what was just read is. What is
  * mapped is not seen here, and what is read with O_DIRECT passes no cache.
  */
-static __always_inline void count_file_read(const struct system_call *made, int ret)
+SEC("?tp_btf")
+int BPF_PROG(on_file_read, struct pt_regs *regs, int ret)
 {
 	enum file_reads kind = FILE_READS_CACHED;
+	struct system_call made;
 	struct file *file;
-	__u32 at;
+	__u32 call, at;
 
-	if (ret <= 0 || (made->call != CALL_READ && made->call != CALL_READV) || current_side() == SIDE_OTHER)
-		return;
-	file = file_of_fd(FIRST_ARGUMENT(made));
+	call = read_system_call(&made, regs);
+	if (ret <= 0 || (call != CALL_READ && call != CALL_READV) || watch_mode == WATCH_NOBODY || current_side() == SIDE_OTHER)
+		return 0;
+	file = file_of_fd(FIRST_ARGUMENT(&made));
 	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFREG)
-		return;
+		return 0;
 	if (BPF_CORE_READ(file, f_flags) & FLAG_DIRECT)
 		kind = FILE_READS_DIRECT;
 	else if (!BPF_CORE_READ(file, f_mapping, nrpages))
-		return;
-	at = FILE_READS_AT(kind, made->call == CALL_READV);
+		return 0;
+	at = FILE_READS_AT(kind, call == CALL_READV);
 	add_atomic(&file_reads[BOUNDED(at, FILE_READS_SLOTS)], 1);
 	add_atomic(&file_reads[BOUNDED(at + 1, FILE_READS_SLOTS)], ret);
+	return 0;
 }
 
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
@@ -389,7 +393,6 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 		count_mapped(&made, ret);
 	else
 		count_at_exit(&made, ret, true);
-	count_file_read(&made, ret);
 	return 0;
 }
 

@@ -74,7 +74,7 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
     assert bytes_of(pages, "deferred") == 0  # pages of the page cache are delivered, not copied
     assert bytes_of(copies, "pin") == 0 and bytes_of(copies, "copy_in") > 1 << 24
     # Without sendfile the file is copied to the program first.
-    assert bytes_of(copies, "file_read") == pytest.approx(bytes_of(copies, "copy_in"), rel=0.05)
+    assert bytes_of(copies, "file_read") == pytest.approx(bytes_of(copies, "copy_in"), rel=0.15)
     assert bytes_of(pages, "file_read") == 0
     assert "the copy from the page cache takes" in copies["verdict"]["sentence"]
     assert "by reference to pages" in pages["verdict"]["sentence"]

@@ -11,9 +11,18 @@ from dataclasses import dataclass
 
 from copyscope.ledger import attribution, sends
 from copyscope.ledger.sends import Sends, sends_of, why_no_completions
-from copyscope.record.hooks import WORKS
+from copyscope.record.hooks import WORKS, find, why_absent
 from copyscope.record.measured import Measured, Segment
-from copyscope.record.segments import mapped_total, select, spliced_total, total, uncopied_out, why_no_ledger
+from copyscope.record.segments import (
+    delivered_bytes,
+    mapped_total,
+    select,
+    spliced_total,
+    total,
+    uncopied_out,
+    why_no_calls,
+    why_no_ledger,
+)
 from copyscope.record.watched import SOCKMAP, TAKEN, Volume, added, volume
 
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
@@ -184,8 +193,30 @@ def _received_by_target(raw: Measured) -> dict[str, Flow]:
         out = unknown(asked)
     else:
         out = _counted(copied_out_rows(raw.volume))
-    files = _counted(volume(raw.volume, "file_read", "ledger"))
-    return {"file_read": files, "copy_out": out, "mapped": _counted(volume(raw.volume, "mapped", "ledger"))}
+    return {
+        "file_read": _file_read(raw),
+        "copy_out": out,
+        "mapped": _counted(volume(raw.volume, "mapped", "ledger")),
+    }
+
+
+def _file_read(raw: Measured) -> Flow:
+    """Counted where calls are timed, and scaled by what moved through sockets in both."""
+    calls, ledger = (select(raw.run.segments, phase) for phase in ("calls", "ledger"))
+    if not calls:
+        return unknown(why_no_calls(raw.hooks))
+    hook = find(raw.hooks, "file_read")
+    if hook is None or hook.state not in WORKS:
+        return unknown(why_absent(hook) if hook else "this record was made before file reads were counted")
+    rows = volume(raw.volume, "file_read", "calls")
+    if calls == ledger or not rows:
+        return _counted(rows)
+    moved = delivered_bytes(calls)
+    if not moved:
+        return unknown("nothing moved in the segments that count what is read")
+    scale = delivered_bytes(ledger) / moved
+    count, read = round(added(rows, "calls") * scale), round(added(rows, "bytes") * scale)
+    return Flow(read, "scaled", count, calls_method="scaled")
 
 
 def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:

@@ -165,6 +165,8 @@ def _account_cells(
     total_ns = row.cpu_ns if verbose or per_kib is None else None
     about = "~" if row.calls_method == "scaled" else ""
     moved = None if row.bytes is None else units.format_bytes(row.bytes, exact=verbose)
+    if moved is not None and row.bytes_method == "scaled":
+        moved = f"~{moved}"
     calls = None if row.calls is None else about + units.format_count(row.calls)
     # What was counted for the account on another row that is shown is a ditto mark.
     cells = [

@@ -204,9 +204,12 @@ def _events(run: Whole, step: Step, per_kib: float) -> dict[str, str | None]:
 def _moved(step: Step, width: int) -> dict[str, str | None]:
     """What else there may be room for at such a width."""
     about = "~" if step.about else ""
+    scaled = (
+        "~" if any(isinstance(row, AccountRow) and row.bytes_method == "scaled" for row in step.rows) else ""
+    )
     cells: dict[str, str | None] = {
         "CPU time": units.format_ns(step.ns),
-        "bytes": "" if step.bytes is None else units.format_bytes(step.bytes),
+        "bytes": "" if step.bytes is None else scaled + units.format_bytes(step.bytes),
         "calls": "" if step.calls is None else about + units.format_count(step.calls),
         "mostly in": step.functions,
     }
