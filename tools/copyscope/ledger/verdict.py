@@ -20,7 +20,7 @@ from copyscope.record.segments import (
     wall_ns,
 )
 from copyscope.record.traffic import Traffic
-from copyscope.record.watched import MAPPED_IN, SPLICED_IN, TAKEN, added
+from copyscope.record.watched import FILE, MAPPED_IN, SPLICED_IN, TAKEN, added
 
 
 def _calls(*directions: str) -> Callable[[Measured], int]:
@@ -313,7 +313,7 @@ def is_proof(row: Identity) -> bool:
 
 def silence(raw: Measured) -> list[str]:
     """A program that moved nothing has no ledger."""
-    if any(row.bytes for row in raw.volume):
+    if any(row.bytes for row in raw.volume if row.protocol != FILE):
         return []
     return [
         f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {raw.watched.name} in "

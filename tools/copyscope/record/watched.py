@@ -262,6 +262,9 @@ BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY, SPLICED_WRITTEN, SPLICED_O
 # One call of these is one at the socket.
 ONE_EACH = ("write", "writev", "sendto", "sendmsg")
 
+# What was read out of files, which is no socket's.
+FILE = "file"
+
 # Sockets whose bytes BPF programs may redirect to another one: copied in and out by functions of their own,
 # which no hook sees, and past TCP's own count.
 SOCKMAP = "sockmap"
