@@ -194,6 +194,7 @@ def test_all_bytes_of_a_short_command_are_shown_and_whole_is_named() -> None:
     assert "64 MiB sent, 64 MiB received" in shown and "--whole" in shown + said.stderr, shown + said.stderr
 
 
+@pytest.mark.all
 def test_who_it_talks_to_here_is_its_peer_and_not_others() -> None:
     """A receiver in a process of its own, from before the measurement to its end: it uses CPU time, too."""
     receiving = """

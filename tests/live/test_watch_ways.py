@@ -257,6 +257,7 @@ def test_a_program_that_waits_for_each_notice_has_waited_as_long_as_it_says(tmp_
     assert 0.98 * truth["completions"] < row["readings"] <= row["read_sends"] == truth["completions"]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("how", ["wait_never", "wait_for_room"])
 def test_a_sender_that_sleeps_for_room_in_its_socket_does_not_wait_for_notices(
     how: str, tmp_path: Path
