@@ -186,7 +186,7 @@ static const struct argp argp = {
 	       "                               packets, shape; unarmed: the hooks of functions, which do nothing\n"
 	       "  close                        detach all but watch, volume and function hooks, which do nothing\n"
 	       "                               any more; drain the samples\n"
-	       "  volume                       what a watched program moved so far\n"
+	       "  volume                       bytes that a watched program moved so far\n"
 	       "  sockets                      what each of its TCP sockets moved\n"
 	       "  samples                      the samples since this was asked last\n"
 	       "  functions                    what function hooks counted so far\n"

@@ -11,9 +11,9 @@
 #include "strategy.h"
 
 static const char usage[] =
-	"traffic: send bytes over TCP in different ways, and count what happens\n"
+	"traffic: send bytes over TCP by different methods, and count what happens\n"
 	"\n"
-	"  traffic send --impl NAME [options]   listen, and send messages to who connects\n"
+	"  traffic send --impl NAME [options]   listen, and send messages to each receiver that connects\n"
 	"  traffic recv --port P [options]      connect, and read them\n"
 	"  traffic list                         the strategies, as JSON\n"
 	"\n"

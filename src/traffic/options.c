@@ -219,7 +219,7 @@ static int check_together(const struct options *o, struct failure *failure)
 	const size_t size_bytes = shape->size_bytes ?: DEFAULT_SIZE_BYTES;
 
 	if (shape->header_bytes && shape->fields < 2)
-		return failure__set(failure, -EINVAL, "header: %zu: a message of one field has nothing behind it: use --fields 2",
+		return failure__set(failure, -EINVAL, "header: %zu: a message of one field is all header: use --fields 2",
 				    shape->header_bytes);
 	if (shape->header_bytes && size_bytes < shape->header_bytes + shape->fields - 1)
 		return failure__set(failure, -EINVAL, "header: %zu: leaves less than a byte for each of the other %u fields: raise "
@@ -259,8 +259,9 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "wait: never: %s reads its notices with its results: use each, or "
 					    "--impl zero_copy", o->strategy->name);
 		if (o->wait == NOTICES_NEVER && (o->touch || o->verify))
-			return failure__set(failure, -EINVAL, "wait: never: with --%s: who reads no notice does not know when a "
-					    "buffer may be rewritten: leave one of them out", o->touch ? "touch" : "verify");
+			return failure__set(failure, -EINVAL, "wait: never: with --%s: without notices the sender does "
+					    "not know when it may rewrite a buffer: leave one of them out",
+					    o->touch ? "touch" : "verify");
 		if (shape->in_arena && !o->strategy->registers)
 			return failure__set(failure, -EINVAL, "registered: %s: the kernel takes registered buffers of "
 					    "SEND_ZC only: leave --registered out, or use --impl uring_zc",
@@ -277,7 +278,7 @@ static int check_together(const struct options *o, struct failure *failure)
 			return failure__set(failure, -EINVAL, "simulated: a number of messages of each thread: give "
 					    "--messages, leave --sender and --control out");
 		if (o->answered && (!o->simulated || o->mode == MODE_RR))
-			return failure__set(failure, -EINVAL, "answered: of a simulated stream: give --simulated");
+			return failure__set(failure, -EINVAL, "answered: only with --simulated: add it");
 		return 0;
 	}
 	if (!o->socket.port)
@@ -382,7 +383,7 @@ void options__parse(struct options *options, enum role role, int argc, char **ar
 	if (option_table__check_names(rows, argc, argv, &failure))
 		refuse(options, &failure);
 	if (argp_parse(&argp, argc, argv, ARGP_NO_ERRS | ARGP_NO_HELP, NULL, options)) {
-		failure__set(&failure, -EINVAL, "%s: a value is missing or one too many: see --help",
+		failure__set(&failure, -EINVAL, "%s: a value is missing, or unexpected: see --help",
 			     argv[argc - 1]);
 		refuse(options, &failure);
 	}

@@ -42,7 +42,7 @@ static int explain_ring(struct flow *flow, int err)
 				    "one_copy or zero_copy");
 	if (err == -ENOMEM)
 		return failure__set(&flow->failure, err, "io_uring: no memory for its ring: the limit of locked memory is "
-				    "%llu KiB for all of this user's: raise it (ulimit -l) or lower --threads",
+				    "%llu KiB for all processes of this user: raise it (ulimit -l) or lower --threads",
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	return failure__set(&flow->failure, err, "io_uring: --issue %s: no ring: %s: use another --issue",
 			    issue_names[flow->issue], strerror(-err));
@@ -125,8 +125,8 @@ static int take_notification(struct flow *flow, const struct io_uring_cqe *cqe)
 	err = zerocopy__completed(&flow->zerocopy, number, number, (uint32_t)cqe->res & IORING_NOTIF_USAGE_ZC_COPIED,
 				  zerocopy__is_timed(&flow->zerocopy, number) ? clock__now_ns() : 0, flow->completion_time);
 	if (err)
-		return failure__set(&flow->failure, err, "notifications: request %u: reported twice or never made: the "
-				    "account of who owns the buffers is lost", number);
+		return failure__set(&flow->failure, err, "notifications: request %u: reported twice or never "
+				    "made: it is not known any more which buffers are free", number);
 	return 0;
 }
 
@@ -279,7 +279,7 @@ static int wait_memory(struct flow *flow, int result)
 		uring->starved_ns = clock__now_ns();
 	else if (clock__now_ns() - uring->starved_ns > STARVED_NS)
 		return failure__set(&flow->failure, result, "io_uring: SEND_ZC: %s for %llu s with nothing in flight: the "
-				    "limit of locked memory is %llu KiB for all of this user's: raise it (ulimit -l) or "
+				    "limit of locked memory is %llu KiB for all processes of this user: raise it (ulimit -l) or "
 				    "lower --size", strerror(-result), STARVED_NS / NSEC_PER_SEC,
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	nanosleep(&moment, NULL);
@@ -366,8 +366,8 @@ static int try_zc(struct flow *flow)
 		return failure__set(&flow->failure, -EOPNOTSUPP, "registered: %u fields: this kernel's SENDMSG_ZC takes no "
 				    "registered buffers (Linux 6.15 does): use --fields 1, or leave --registered out",
 				    flow->shape.fields);
-	return failure__set(&flow->failure, -EOPNOTSUPP, "io_uring: %s: this kernel has none that tells whether it copied "
-			    "(Linux 6.2 has): use --impl zero_copy or uring_send",
+	return failure__set(&flow->failure, -EOPNOTSUPP, "io_uring: %s: this kernel does not report whether it "
+			    "copied (6.2 and newer do): use --impl zero_copy or uring_send",
 			    flow->shape.fields > 1 ? "SENDMSG_ZC" : "SEND_ZC");
 }
 
@@ -383,7 +383,7 @@ static int register_messages(struct flow *flow)
 	err = io_uring_register_buffers(&uring->ring, &memory, 1);
 	if (err)
 		return failure__set(&flow->failure, err, "registered: %zu KiB of messages: %s: the limit of locked memory is "
-				    "%llu KiB for all of this user's: raise it (ulimit -l) or lower --size",
+				    "%llu KiB for all processes of this user: raise it (ulimit -l) or lower --size",
 				    flow->arena_bytes >> 10, strerror(-err),
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	uring->registered = true;

@@ -128,8 +128,8 @@ static int read_notifications(struct flow *flow)
 					  clock__now_ns(), flow->completion_time);
 		if (err)
 			return failure__set(&flow->failure, err,
-				"completions: calls %u..%u: reported twice or never made: the account "
-				"of who owns the buffers is lost", error->ee_info, error->ee_data);
+				"completions: calls %u..%u: reported twice or never made: it is "
+				"not known any more which buffers are free", error->ee_info, error->ee_data);
 		count++;
 	}
 	if (count)
@@ -181,7 +181,7 @@ static int wait_budget(struct flow *flow)
 		if (started_ns - flow->starved_ns > STARVED_NS)
 			return failure__set(&flow->failure, -ENOBUFS,
 				"sendmsg: MSG_ZEROCOPY: ENOBUFS for %llu s with nothing in flight: other "
-				"processes of this user hold the memlock budget (%llu KiB), or "
+				"processes of this user use up the memlock limit (%llu KiB), or "
 				"net.core.optmem_max is too low: raise ulimit -l",
 				STARVED_NS / NSEC_PER_SEC,
 				(unsigned long long)memlock__limit_bytes() >> 10);

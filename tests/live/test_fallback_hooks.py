@@ -59,4 +59,4 @@ def test_where_fentry_is_refused_functions_are_hooked_by_kprobes() -> None:
     multi = roots["send"]["how"] == "kprobe.multi"
     tier = choose_tier(True, hooks)
     assert {roots["send"]["how"], roots["receive"]["how"]} == {"kprobe.multi" if multi else "kprobe"}
-    assert tier.exact == multi and ("by kprobe.multi" if multi else "by kprobe only") in tier.reason
+    assert tier.exact == multi and ("by kprobe.multi" if multi else "only by kprobe") in tier.reason

@@ -296,7 +296,7 @@ def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> N
         assert cause["code"] == "received" and KERNEL < (6, 17)
     else:
         assert cause["code"] == "no_offload", said
-        assert ("tun0 does not work out checksums" if path is tun else "a device on the way") in said
+        assert ("tun0 has no checksum offload" if path is tun else "a device on the way") in said
     assert not record["topology"]["local_delivery"] and record["portrait"]["local_share"] == 0
     assert "on this machine" not in record["verdict"]["sentence"]
 

@@ -173,7 +173,7 @@ def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(run: Run, place:
     ("words", "said"),
     [
         (("--receiver-at", "unknown"), "unknown: Host key verification failed: make `ssh unknown true` work"),
-        (("--receiver-at", "receiving", "--tree", "/nowhere"), "install copyscope there, or name its"),
+        (("--receiver-at", "receiving", "--tree", "/nowhere"), "install copyscope there, or give its"),
     ],
 )
 def test_a_host_that_cannot_be_had_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:

@@ -85,13 +85,13 @@ def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
     run.send_signal(number)
     wait_until(kept.exists)
     assert run.stderr is not None
-    said = next(line for line in run.stderr if "goes on" in line)
+    said = next(line for line in run.stderr if "is still running" in line)
     assert run.poll() is None and says(heard) == "ready\n"
     over.touch()
     run.communicate(timeout=30 * SLOW)
     assert says(heard) == f"ready\nSIGHUP {number.name}\n"
     assert run.returncode == 5, said
-    assert "goes on: waiting for its end (Ctrl-C is passed on)" in said
+    assert "is still running: waiting for it to end (Ctrl-C is passed on)" in said
     target = json.loads(kept.read_text())["target"]
     assert target["status"] is None
     assert target["ended"] == ("interrupted" if number == signal.SIGINT else "stopped by SIGTERM")
@@ -133,7 +133,9 @@ def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path, lau
     over.touch()
     _, said = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
-    assert re.search(r"^copyscope: measured; sh goes on: waiting for its end", said, re.MULTILINE), said
+    assert re.search(
+        r"^copyscope: measured; sh is still running: waiting for it to end", said, re.MULTILINE
+    ), said
 
 
 def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
@@ -149,7 +151,7 @@ def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
     with contextlib.suppress(OSError):
         while chunk := os.read(ours, 1 << 16):
             shown += chunk
-            if b"goes on" in shown:
+            if b"is still running" in shown:
                 over.touch()
     os.close(ours)
     assert run.wait(10 * SLOW) == 1
@@ -159,7 +161,7 @@ def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
         b"\x1b[?1049l",
         b"early\r\nerrors",
         b"INVALID RUN",
-        b"goes on",
+        b"is still running",
         b"\r\nlate\r\n",
     ]
     places = [shown.find(text) for text in in_order]

@@ -75,7 +75,7 @@ def test_tcp_itself_says_that_all_that_was_mapped_is_counted(tmp_path: Path) -> 
     phases = {row["phase"] for row in record["volume"] if row["direction"] == "mapped"}
     assert phases > {"ledger"}
     assert share_of(record, "mapped") > 0.02
-    assert "mapping what it received takes" in record["verdict"]["sentence"]
+    assert "mapping received pages takes" in record["verdict"]["sentence"]
 
 
 @pytest.mark.parametrize("how", ["unix_stream", "udp", *map(in_all, ("unix_dgram", "mptcp"))])

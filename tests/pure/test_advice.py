@@ -182,7 +182,7 @@ def test_sendfile_has_its_own_crossover() -> None:
 
 
 def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
-    """Over lo: what it pays for the copy after all, and what to turn it off would save."""
+    """Over lo: what it pays for the copy after all, and what turning it off would save."""
     never = CROSSOVER | {"path": "loopback", "verdict": "never"} | with_ratio(1.25, 1.0 / 0.88, 1.0 / 0.72)
     full = derived(local=True, files=False, zerocopy=True, copied=100)
     text = said(full, never, SENDFILE)
@@ -190,9 +190,9 @@ def test_a_program_that_uses_zero_copy_is_told_what_it_costs() -> None:
         "all are sent with zero-copy already. 100 % of these sends were copied after all (likely local"
         in text
     )
-    assert "completions take 25 % of its CPU time (22 to 29 %): to turn zero-copy off here would save" in text
+    assert "notices take 25 % of its CPU time (22 to 29 %): turning zero-copy off here would save" in text
     assert "Zero-copy never paid at any size" in text and "it costs more than it saves" in text
-    assert "to turn it off would save 5 % (3 to 7 %) of its CPU time" in text
+    assert "turning it off would save 5 % (3 to 7 %) of its CPU time" in text
     assert "no more than this can be saved" not in text and "Sendfile" not in text
     assert "takes the gain away" not in text  # the cause says it
     most = advice.advise(full, known(never))["most_to_save"]
@@ -204,7 +204,7 @@ def test_a_program_whose_zero_copy_works_is_told_what_it_pays() -> None:
     text = said(derive(raw), CROSSOVER)
     assert "0 % of these sends were copied after all; " in text and "the copies that it saves" in text
     assert "its calls are larger: it helps on that path" in text
-    assert "to turn it off would cost 6 % (3 to 8 %) more of its CPU time" in text
+    assert "turning it off would cost 6 % (3 to 8 %) more of its CPU time" in text
 
 
 def test_a_program_that_sends_pages_has_little_left_to_save() -> None:
@@ -233,7 +233,7 @@ def test_the_path_counts_first_and_then_the_newest_file() -> None:
 
 def test_what_would_stop_it() -> None:
     remote = said(derive(watched_record()))
-    assert "lldpd[812] holds an ETH_P_ALL socket on eth0" in remote
+    assert "lldpd[812] has an ETH_P_ALL socket on eth0" in remote
     raw = watched_record()
     raw["machine"]["limits"]["memlock_bytes"] = 65_536
     for shape in raw["shapes"]:
@@ -315,7 +315,7 @@ def test_a_device_or_xdp_that_copies_is_named() -> None:
     raw["topology"]["devices"][0]["features"]["scatter_gather"] = False
     raw["topology"]["xdp"] = "native"
     assert advice.advise(derive(raw), None)["stoppers"] == [
-        "eth0 cannot gather from several pages: the kernel copies packets before they leave",
+        "eth0 has no scatter-gather: the kernel copies packets before they leave",
         "XDP (native) on its device",
     ]
 
@@ -476,7 +476,7 @@ def test_a_known_server_is_told_its_own_setting(comm: str, file: str, answer: st
 
 def test_a_program_in_go_is_known_by_its_code() -> None:
     """With names by its memmove(), which copied; without by the reason why nothing of it has a name."""
-    stripped = served("any", reason="Go, stripped: no name says which code of it copies")
+    stripped = served("any", reason="Go, stripped: without symbols its copies are not known")
     assert "`io.Copy(conn, file)` saves" in remedies(stripped)["sendfile"]["why"]
     named = served("any")
     (row,) = (one for one in named["samples"] if one["context"] == "user")
@@ -674,5 +674,5 @@ def test_what_only_a_crossover_tells_is_measured_and_an_end_of_it_loses_nothing(
     answers = {one["name"]: one["answer"] for one in full["advice"]["remedies"]}
     assert answers["MSG_ZEROCOPY"] == ("maybe" if interrupted else "yes")
     said = capsys.readouterr().err
-    assert said.startswith("copyscope: --crossover: only that can tell: 99 short runs; Ctrl-C prints")
-    assert ("the same command goes on where it was" in said) is interrupted
+    assert said.startswith("copyscope: --crossover: measuring (99 short runs); Ctrl-C prints")
+    assert ("the same command resumes" in said) is interrupted

@@ -64,12 +64,16 @@ def test_who_takes_too_long_is_ended_with_all_that_it_has_started(tmp_path: Path
         ask(["sh", "-c", script], limit_s=0.3)
     assert time.monotonic() - began < 5 and gone(int(pid.read_text()))
     said = str(raised.value)
-    assert said.startswith("sh: no end within 0.3 s, and was ended: see by hand what it waits for: sh -c ")
+    assert said.startswith(
+        "sh: no end within 0.3 s, and was ended: run it by hand to see what it waits for: sh -c "
+    )
 
 
 def test_who_says_without_end_is_ended() -> None:
     for argv in (["yes"], ["sh", "-c", "exec yes >&2"]):
-        with pytest.raises(LimitError, match=r"^(yes|sh): said more than 1 MiB, and was ended: see by hand"):
+        with pytest.raises(
+            LimitError, match=r"^(yes|sh): printed more than 1 MiB, and was ended: run it by hand"
+        ):
             ask(argv, most_bytes=1 << 20)
 
 
@@ -150,7 +154,7 @@ def test_an_ip_that_hangs_is_one_line_of_its_topology(
     fakes("ip", "exec sleep 60")
     monkeypatch.setattr(shell, "LIMIT_S", 0.2)
     with pytest.raises(
-        TopologyError, match=r"^topology: ip: no end within 0.2 s, and was ended: see by hand"
+        TopologyError, match=r"^topology: ip: no end within 0.2 s, and was ended: run it by hand"
     ):
         shell.run_together([shell.Command(("true",), ""), shell.Command(("ip", "link"), "")])
 
@@ -197,7 +201,7 @@ def test_a_git_that_hangs_is_one_line_and_no_revision(
     monkeypatch.setattr(build, "Asked", partial(Asked, limit_s=0.2))
     assert build.git_revision(paths.ROOT) == (None, None)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("copyscope: git: no end within 0.2 s, and was ended: see by hand")
+    assert line.startswith("copyscope: git: no end within 0.2 s, and was ended: run it by hand")
 
 
 @pytest.fixture

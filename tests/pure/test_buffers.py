@@ -32,7 +32,7 @@ def said(section: dict[str, Any]) -> str:
 def test_what_was_given_back_read_and_never_read_is_one_line() -> None:
     section = buffers({"buffers": [ROW]}, [{"id": "completion", "state": "attached", "reason": None}])
     line = said(section)
-    assert "given back p50 10.5 ms, p99 50.3 ms after the send" in line
+    assert "released p50 10.5 ms, p99 50.3 ms after the send" in line
     assert "the notices were read p50 2.56 us, p99 2.56 us later, of 40 sends never" in line
     assert "7 calls had MSG_ZEROCOPY and their sockets no SO_ZEROCOPY" in line
     (row,) = typed(watched_record() | section).buffers

@@ -95,7 +95,7 @@ def test_an_invalid_run_takes_its_block_with_it(machine: Machine, capsys: pytest
     assert compare.main(["one_copy", "zero_copy", "--quiet", "--json", "-"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["points"][0]["runs"] == [20, 20]
-    assert "invalid, its block is in no number: identity bytes: 1 is not 2" in said.err
+    assert "invalid, its block is left out: identity bytes: 1 is not 2" in said.err
 
 
 def test_as_many_blocks_again_where_the_first_leave_the_verdict_open(
@@ -149,7 +149,7 @@ def test_a_run_for_which_there_is_no_room_is_kept_elsewhere(
     assert compare.main(["one_copy", "zero_copy", "--quiet", "--out", out, "--json", "-"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["points"][0]["runs"] == [3, 3]
-    assert "No space left on device" in shown.err and "what was measured is kept in" in shown.err
+    assert "No space left on device" in shown.err and "the measurement is saved in" in shown.err
     (kept,) = spare.glob("*/*.json.gz")
     assert store.read(kept)["run"]["repeat"] == 3
 
@@ -172,19 +172,22 @@ def test_equal_ones_say_what_equal_runs_differ_by_here(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["one_copy"], "one_copy: one strategy: give two or more"),
+        (["one_copy"], "one_copy: only one strategy: give two or more"),
         (["one_copy", "zero_copy", "--repeat", "1"], "--repeat: 1: one run cannot show run-to-run noise"),
-        (["one_copy", ""], "A: nothing: give a strategy"),
-        (["one_copy", "zero_copy '"], "No closing quotation: write it as a shell would"),
-        (["one_copy", "zero_copy", "--keep", "x"], "copyscope: --keep: of single runs: use copyscope run"),
+        (["one_copy", ""], "A: empty: give a strategy"),
+        (["one_copy", "zero_copy '"], "No closing quotation: quote it as for a shell"),
+        (
+            ["one_copy", "zero_copy", "--keep", "x"],
+            "copyscope: --keep: only for single runs: use copyscope run",
+        ),
         (["one_copy", "zero_copy", "--json", "-", "--markdown", "-"], "--markdown: -: stdout has the JSON"),
         (
             ["one_copy", "zero_copy", "--noise", "/no/such"],
             "/no/such: No such file or directory: `compare A A",
         ),
         (["one_copy", "zero_copy", "--noise", "/etc/passwd"], "/etc/passwd: not JSON"),
-        (["one_copy", "zero_copy --stacks"], "copyscope: --stacks: of single runs: use copyscope run"),
-        (["one_copy", "zero_copy --repeat 3"], "zero_copy --repeat 3: --repeat: is of the comparison: write"),
+        (["one_copy", "zero_copy --stacks"], "copyscope: --stacks: only for single runs: use copyscope run"),
+        (["one_copy", "zero_copy --repeat 3"], "zero_copy --repeat 3: --repeat: an option of compare: write"),
     ],
 )
 def test_wrong_usage(

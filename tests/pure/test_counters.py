@@ -251,7 +251,7 @@ def test_failures_become_one_line(name: str, words: str) -> None:
 
 
 def test_silence_is_a_reason_too() -> None:
-    assert explain_failure("") == "perf: ended without a word"
+    assert explain_failure("") == "perf: ended without a message"
     assert all(counter.reason == "x" for counter in all_unsupported("x", EVENTS).values())
 
 

@@ -337,8 +337,8 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
 def test_a_pair_that_is_none_is_named() -> None:
     records = received("read", {}, tls="1.2") + received("map", {}, tls="1.3")
     for text, says in (
-        ("map", "two different ways are compared: for example --pair one_copy,uring_zc"),
-        ("read,read", "two different ways are compared"),
+        ("map", "give two different values, for example --pair one_copy,uring_zc"),
+        ("read,read", "give two different values"),
         ("one_copy,sendfile", "which differ in: receiver map, read; tls 1.2, 1.3"),
         ("size=1024,4096", "size: no setting"),
     ):

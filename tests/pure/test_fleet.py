@@ -56,12 +56,12 @@ def said(document: Any) -> bytes:
         (
             answer(127, errors=b"setpriv: failed to execute /opt/x/bin/copyscope: No such file\n"),
             "failed",
-            "/opt/x/bin/copyscope: No such file: install copyscope there, or name its directory by --tree",
+            "/opt/x/bin/copyscope: No such file: install copyscope there, or give its directory with --tree",
         ),
-        (answer(0), "failed", "not what doctor says"),
-        (answer(0, facts={"kernel": 6}), "failed", "not what a host says of itself"),
-        (answer(0, b"[" * 100_000), "failed", "not what doctor says"),
-        (answer(0, said({"works": 1})), "failed", "not what doctor says"),
+        (answer(0), "failed", "not an answer of doctor"),
+        (answer(0, facts={"kernel": 6}), "failed", "not the facts of a host"),
+        (answer(0, b"[" * 100_000), "failed", "not an answer of doctor"),
+        (answer(0, said({"works": 1})), "failed", "not an answer of doctor"),
         (answer(1, errors=b"doctor: \x1b]0;owned\x07\n"), "failed", "doctor: ␛]0;owned␇"),
     ],
 )

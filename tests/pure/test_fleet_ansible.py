@@ -63,7 +63,7 @@ away.invalid
     assert [path.parts[-3] for path in (place / "out").rglob("*.json")] == ["host=one"]
     (place / "bin" / "copyscope").unlink()
     assert run(place, f"one {LOCAL}\n") == 1
-    assert "install copyscope there, or name its directory by --tree" in capsys.readouterr().out
+    assert "install copyscope there, or give its directory with --tree" in capsys.readouterr().out
 
 
 def test_what_takes_too_long_is_ended_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_hosts_are_a_file_or_names_with_a_comma(place: Path, capsys: pytest.Capt
     assert command.main(["one,two", *words]) == 0
     assert {path.parts[-3] for path in (place / "out").rglob("*.json")} == {"host=one", "host=two"}
     assert command.main(["one", *words]) == 2
-    assert "name an inventory of ansible, or hosts with a comma" in capsys.readouterr().err
+    assert "give an inventory of ansible, or hosts separated by commas" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a$(id)"])

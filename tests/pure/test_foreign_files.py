@@ -288,7 +288,7 @@ def test_without_memory_there_is_one_line(directory: Path) -> None:
         ["prlimit", "--as=90000000", sys.executable, "-Im", "copyscope", "crossover", str(directory)],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    said = "copyscope: memory: there is not enough: free some, or ask for less at once\n"
+    said = "copyscope: memory: not enough: free some, or measure less at once\n"
     assert (done.returncode, done.stderr) == (1, said)
 
 
@@ -318,7 +318,7 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, direct
         [sys.executable, "-P", "-c", STARVED, tool, *directories],
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
-    said = "copyscope: memory: there is not enough: free some, or ask for less at once\n"
+    said = "copyscope: memory: not enough: free some, or measure less at once\n"
     assert (done.stdout, done.stderr) == ("", said)
     assert done.returncode == (2 if tool == "diff" else 1)  # of diff 1 is a regression
 

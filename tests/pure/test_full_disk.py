@@ -55,7 +55,7 @@ def kept_in(said: str) -> Path:
     """The directory that a line names."""
     assert "No space left on device" in said
     assert len(said.splitlines()) <= 2
-    found = re.search(r"what was measured is kept in ([^\s:]+)", said)
+    found = re.search(r"the measurement is saved in ([^\s:]+)", said)
     assert found, said
     return Path(found[1])
 
@@ -67,13 +67,13 @@ def test_a_record_whose_disk_is_full_is_kept_elsewhere(
     disks.full = [str(tmp_path / "out")]
     assert not keeping.keep(made, [], tmp_path / "out")
     directory = next((tmp_path / "spare").iterdir())
-    assert "kept in" in capsys.readouterr().err
+    assert "saved in" in capsys.readouterr().err
     assert directory.stat().st_mode & 0o777 == 0o700
     (found,) = directory.glob("*.json")
     assert store.read(found) == made
     assert len(list(directory.iterdir())) == 2
     assert not keeping.write_json([made, made], str(tmp_path / "out" / "both.json"))
-    assert "kept in" in capsys.readouterr().err
+    assert "saved in" in capsys.readouterr().err
     (both,) = (tmp_path / "spare").glob("*/record.json")
     assert json.loads(both.read_text()) == [made, made]
     assert list((tmp_path / "out").iterdir()) == []
@@ -84,7 +84,7 @@ def test_where_all_disks_are_full_it_is_said(
 ) -> None:
     disks.full = [str(tmp_path)]
     assert not keeping.keep(derive(builders.raw_record()), [], tmp_path / "out")
-    assert "could not be kept" in capsys.readouterr().err
+    assert "could not be saved" in capsys.readouterr().err
     assert list((tmp_path / "spare").iterdir()) == []
 
 
@@ -155,7 +155,7 @@ def test_what_a_fault_of_ours_may_not_take_with_it_is_kept(
     assert run_command.main(["-q"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("copyscope: a fault of copyscope: commands/outcome.py:")
-    assert "AssertionError: of a pause" in line and "what was measured is kept in" in line
+    assert "AssertionError: of a pause" in line and "the measurement is saved in" in line
     (kept,) = (tmp_path / "spare").glob("*/*")
     assert kept.name == ("raw.pickle" if step == "assemble" else "record.json")
     if step != "assemble":

@@ -135,7 +135,7 @@ def test_who_says_n_is_named() -> None:
     assert gated(tier, Gate(4, "--gate")).reason == "function hooks: 40 by fentry; 1 copy in 4 timed: --gate"
     assert gated(tier, Gate(1, "--messages")).reason.endswith("; every copy timed: --messages")
     refused = Tier(False, "function hooks: not asked for")
-    assert gated(refused, default("no warm-up to choose by")) == refused
+    assert gated(refused, default("no warm-up to choose it")) == refused
 
 
 def test_a_run_chooses_in_a_trial_before_its_first_segment_with_function_hooks() -> None:

@@ -57,7 +57,7 @@ def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_p
     planned = call(destdir, "sweep", "x.toml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0 and "runs" in planned.stdout, planned.stderr
     report = call(destdir, "report", cwd=tmp_path)
-    assert "no sweep of yours" in report.stderr
+    assert "none of your sweeps" in report.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "x.toml"]
 
 

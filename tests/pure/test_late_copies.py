@@ -158,10 +158,10 @@ OFF = [{"side": "target", "name": "tun0", "driver": "tun", "features": {"tx_chec
         (
             (STACKS["no checksum"][1],),
             {"local_delivery": True, "devices": OFF},
-            "tun0 does not work out check",
+            "tun0 has no checksum",
         ),
         ((STACKS["tun"][1],), {"local_delivery": True, "devices": OFF}, "from a tun or tap device (tun0)"),
-        ((TAP,), {"local_delivery": True}, "a packet socket whose owner was not found (`ss -0p`"),
+        ((TAP,), {"local_delivery": True}, "a packet socket, owner not found (`ss -0p`"),
         ((STACKS["received"][1],), {}, "a device of this machine received what went out over eth0"),
         ((STACKS["received"][1],), {"local_delivery": True}, "local delivery over eth0; this path"),
         ((STACKS["a driver"][1],), {"local_delivery": True}, "the kernel copied them for start_xmit()"),
@@ -192,7 +192,7 @@ def test_without_a_sample_the_configuration_suggests() -> None:
     for topology, words in (
         ({"local_delivery": True}, "likely local delivery over eth0"),
         ({"packet_sockets": [SOCKET]}, "likely a packet socket on any"),
-        ({"devices": OFF}, "likely tun0 does not work out checksums"),
+        ({"devices": OFF}, "likely tun0 has no checksum offload"),
         (
             {"devices": [{**OFF[0], "name": "wg0", "driver": "wireguard", "features": {}}]},
             "likely wg0 encrypts",
@@ -207,7 +207,11 @@ def test_what_a_receiver_copies_of_others_has_no_bytes_of_its_own() -> None:
     raw = watched_record(receives=4096)
     raw["samples"] += to_record([sample(LOCAL)], Taxonomy.load())
     row = next(row for row in derive(raw)["ledger"] if row["account"] == "deferred")
-    assert row["bytes"] is None and row["reasons"]["bytes"].startswith("sent by others") and row["samples"]
+    assert (
+        row["bytes"] is None
+        and row["reasons"]["bytes"].startswith("other programs sent these")
+        and row["samples"]
+    )
 
 
 def test_of_udp_the_send_call_may_copy() -> None:

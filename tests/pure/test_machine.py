@@ -102,7 +102,8 @@ def test_cloud_machines(tmp_path: Path) -> None:
         "sys/class/dmi/id/product_name": "c5.metal",
     }
     assert (
-        fingerprint.describe(root=plant(tmp_path / "a", flags))["hypervisor"] == "not named by its firmware"
+        fingerprint.describe(root=plant(tmp_path / "a", flags))["hypervisor"]
+        == "the firmware does not name it"
     )
     assert fingerprint.describe(root=plant(tmp_path / "b", named))["hypervisor"] == "Amazon EC2 c5.large"
     assert fingerprint.describe(root=plant(tmp_path / "c", metal))["hypervisor"] is None

@@ -108,7 +108,7 @@ def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
 def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
     del raw["machine_state"]
     state = derive(raw)["machine_state"]
-    assert state["others_share"] is None and "older" in state["reasons"]["others_share"]
+    assert state["others_share"] is None and "made before" in state["reasons"]["others_share"]
     assert state["spread_share"] is not None
     assert set(state["reasons"]) == {key for key, value in state.items() if value is None}
 
@@ -155,7 +155,7 @@ def test_the_load_generator_is_a_peer_and_not_others() -> None:
         ("loss: calls_task_map_full: 3 of an unknown number", "--instruments counters,sampler"),
         ("interrupted: 2.8 of 5 s measured", "run it once more, to its end"),
         ("hook send: missing", "doctor"),
-        ("sender: memlock", "mend what the first reason names"),
+        ("sender: memlock", "fix what the first reason names"),
     ],
 )
 def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:

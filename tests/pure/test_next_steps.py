@@ -106,7 +106,7 @@ def test_an_option_of_ours_behind_the_command_gets_one_hint(command: list[str], 
     assert (said is None) == (named is None)
     if said is not None:
         assert said == (
-            f"{named}: given to {command[0]}, as it stands behind --; options of copyscope stand before it"
+            f"{named}: given to {command[0]}, because it comes after --; options of copyscope go before it"
         )
 
 

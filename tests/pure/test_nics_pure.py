@@ -130,8 +130,7 @@ def test_what_is_taken_is_noted() -> None:
     ]
     used = make_interface(HOME, FEATURES, routes, "e1000")
     assert used.note() == (
-        "eth0 was in use here (192.0.2.7/24, 10.0.0.1/32, 2001:db8::7/64;"
-        " routes of others, not given back: 1)"
+        "eth0 was in use here (192.0.2.7/24, 10.0.0.1/32, 2001:db8::7/64; routes of others, not restored: 1)"
     )
     assert used.up and used.address_lines().splitlines() == [
         "addr replace 192.0.2.7/24 broadcast 192.0.2.255 scope global label eth0 valid_lft 3600 dev eth0",

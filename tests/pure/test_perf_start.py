@@ -91,9 +91,9 @@ def test_wrapper_without_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ("#!/bin/sh\nexit 0\n", "without a word"),
+        ("#!/bin/sh\nexit 0\n", "without a message"),
         ('#!/bin/sh\necho "  Error: unknown option \\`control\'" >&2; exit 129\n', "too old"),
-        (STAND_IN.format(old=False, counts=b""), "without a word"),
+        (STAND_IN.format(old=False, counts=b""), "without a message"),
         (STAND_IN.format(old=False, counts=b"garbage\n"), "garbage"),
         (
             STAND_IN.replace("while os.read(control, 64):", "os.read(control, 64)\nif True:"),

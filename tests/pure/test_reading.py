@@ -33,7 +33,7 @@ def test_what_is_not_ones_own_is_only_read(
 
 def test_an_empty_name_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert crossover.main([""]) == 2
-    assert "copyscope: DIR: nothing: give the directory of a sweep" in capsys.readouterr().err
+    assert "copyscope: DIR: empty: give the directory of a sweep" in capsys.readouterr().err
 
 
 def test_what_came_with_the_tree_is_nobodys_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

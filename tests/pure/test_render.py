@@ -213,7 +213,8 @@ def test_work_on_the_time_of_others_for_a_watched_program_names_its_rule() -> No
     assert record["sides"]["other"]["rule"] == "on packets of its connections"
     text = " ".join(report_of_watched(record).split())
     assert (
-        "other: rows add up to 400 ms of 400 ms CPU time, 1,600 samples (softirq work on the time of others, "
+        "other: rows add up to 400 ms of 400 ms CPU time, 1,600 samples (softirq work charged to other "
+        "tasks, "
         "on packets of its connections)"
     ) in text
     assert "elsewhere on this machine" not in text

@@ -95,7 +95,7 @@ def test_who_reads_a_fifo_no_more_is_not_waited_for(tmp_path: Path, monkeypatch:
     os.mkfifo(fifo)
     mute = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(OSError, match=r"^\[Errno 110\] who reads it has taken nothing for 0.2 s"):
+        with pytest.raises(OSError, match=r"^\[Errno 110\] its reader has taken nothing for 0.2 s"):
             saving.save(fifo, bytes(1 << 20))
     finally:
         os.close(mute)
@@ -136,12 +136,12 @@ def test_into_what_another_user_has_put_there_nothing_is_written(
     for planted in (fifo, file):
         planted.chmod(0o666)
         os.chown(planted, NOBODY, NOBODY)
-    with pytest.raises(RunError, match="is another user's, who would get what is written there"):
+    with pytest.raises(RunError, match="belongs to another user, who could read what is written"):
         keeping.check_file(str(fifo))
     read = read_in_background(fifo)
     assert not keeping.write_json({"a": 1}, str(fifo))
     said = capsys.readouterr().err
-    assert "is another user's" in said and "what was measured is kept in" in said
+    assert "belongs to another user" in said and "the measurement is saved in" in said
     with suppress(OSError):  # its reader may go
         os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK))
     assert read() == b""
@@ -206,7 +206,7 @@ def test_a_link_of_another_user_is_not_followed(open_to_all: Path, tmp_path: Pat
     with pytest.raises(OSError, match="link"):
         saving.save(open_to_all / "way" / "victim", b"overwritten")
     os.link(victim, open_to_all / "failures.jsonl")
-    with pytest.raises(OSError, match="one name"):
+    with pytest.raises(OSError, match="second name"):
         saving.open_to_append(open_to_all / "failures.jsonl")
     after = victim.stat()
     assert victim.read_text() == "mine" and (after.st_uid, after.st_mode) == (before.st_uid, before.st_mode)

@@ -237,7 +237,7 @@ def test_the_caches_of_this_machine(tmp_path: Path) -> None:
     model = caches.parse("host", tmp_path)
     assert (str(model.l1d), str(model.l2), str(model.llc)) == ("48K:12", "2M:16", "105M:15")
     (tmp_path / "index2" / "size").unlink()
-    with pytest.raises(UsageError, match="does not tell its caches: use a preset"):
+    with pytest.raises(UsageError, match="does not report its caches: use a preset"):
         caches.parse("host", tmp_path)
 
 
@@ -360,7 +360,7 @@ def test_what_zstd_has_packed_is_unpacked() -> None:
     ("answers", "said"),
     [
         (None, "kernel: zstd: not found: install it"),
-        ("sleep 9", "kernel: zstd: no end within 0.02 s, and was ended: see by hand"),
+        ("sleep 9", "kernel: zstd: no end within 0.02 s, and was ended: run it by hand"),
     ],
 )
 def test_a_zstd_that_is_missing_or_hangs_is_one_line(
@@ -523,7 +523,7 @@ def test_a_modelled_record_is_in_no_measured_number(
     ("script", "why"),
     [
         ("echo booted; sleep 30", r"silent for 0 s after `booted`: ended"),
-        ("sleep 30", "before its first word"),
+        ("sleep 30", "before its first line"),
         ("echo failed veth: Operation not supported", "guest: veth: Operation not supported"),
         (
             "echo booted; echo 'Kernel panic - not syncing: x' >$CONSOLE",
@@ -588,9 +588,9 @@ def test_what_makes_no_sense_is_refused(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--seeds", "2"], "--seeds: is of a simulated machine: give --simulate, too"),
+        (["--seeds", "2"], "--seeds: only for a simulated machine: add --simulate"),
         (["--simulate", "--sender", "loop"], "--sender: not available in a simulated machine"),
-        (["--simulate", "--", "true"], "a program in a simulated machine: copyscope simulate -- true"),
+        (["--simulate", "--", "true"], "to run a program in a simulated machine: copyscope simulate -- true"),
     ],
 )
 def test_a_run_models_what_it_measures(

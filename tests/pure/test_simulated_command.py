@@ -26,7 +26,7 @@ def elf(*parts: int, kind: int = 2, machine: int = 62) -> bytes:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        (elf(1, 3), "needs shared libraries, which the guest has not: link it with -static"),
+        (elf(1, 3), "needs shared libraries, which the guest lacks: link it with -static"),
         (elf(1, machine=183), "not a program for x86-64"),
         (b"#!/bin/sh\necho\n", "the guest has no interpreters: give a compiled one"),
         (elf(1)[:40], "not a program for x86-64"),
@@ -59,7 +59,7 @@ def test_a_static_program_gets_in(tmp_path: Path) -> None:
         (["/nowhere/program"], "no such program"),
         ([str(path), "a\nb"], "line feeds"),
         ([str(path), ""], "empty"),
-        ([str(path)] + ["x"] * 90, "more than 90"),
+        ([str(path)] + ["x"] * 90, "at most 90"),
         ([str(path), "--"], "no command after the server"),
         (["/nowhere/program", "--", str(path)], "no such program"),
     ):

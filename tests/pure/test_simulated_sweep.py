@@ -167,7 +167,7 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
             "fixed.sender: not available in a simulated machine",
         ),
         ("impl =", "simulate = [true, false]\nimpl =", "factors.simulate: belongs in [fixed]"),
-        ("simulate = true", "messages = 9", "factors.cache: is of a simulated machine"),
+        ("simulate = true", "messages = 9", "factors.cache: only for a simulated machine"),
     ],
 )
 def test_mistakes_are_named(file: Path, old: str, new: str, words: str) -> None:

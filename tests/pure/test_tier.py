@@ -56,7 +56,7 @@ def test_where_fentry_is_refused_auto_takes_kprobe_multi() -> None:
 def test_kprobes_are_taken_only_by_name(root: str) -> None:
     rows = [hook(name, how="kprobe" if name == root else "fentry") for name in ("send", "receive")]
     tier = choose_tier(True, rows)
-    assert not tier.exact and f"tcp_{root} by kprobe only" in tier.reason
+    assert not tier.exact and f"tcp_{root} only by kprobe" in tier.reason
     assert choose_tier(True, rows, by_name=True).exact
 
 

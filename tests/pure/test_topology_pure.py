@@ -124,7 +124,7 @@ def test_kinds_describe_themselves() -> None:
     ("written", "words"),
     [
         ("moon", "no such kind: one of veth, loopback, veth-xdp, nics:IFA,IFB"),
-        ("veth:eth1", "write veth, without more"),
+        ("veth:eth1", "write veth alone"),
     ],
 )
 def test_what_is_no_kind_is_one_line(written: str, words: str) -> None:

@@ -115,8 +115,8 @@ def test_without_locked_memory_a_ring_is_refused_or_costs_none() -> None:
         pytest.skip("this kernel charges no ring to the limit of locked memory")
     assert done.returncode == 3
     assert done.stderr == (
-        "traffic send: io_uring: no memory for its ring: the limit of locked memory is 0 KiB for all of this "
-        "user's: raise it (ulimit -l) or lower --threads\n"
+        "traffic send: io_uring: no memory for its ring: the limit of locked memory is 0 KiB for all "
+        "processes of this user: raise it (ulimit -l) or lower --threads\n"
     )
 
 

@@ -69,9 +69,12 @@ def test_two_reports_are_one_in_which_each_row_is_of_its_side() -> None:
     ("options", "said"),
     [
         (["--receiver-at", "here"], "--receiver-at: one of the two sides must be on another machine"),
-        (["--receiver-at", "web2", "--mtu", "9000"], "--mtu: nothing is changed on other machines"),
-        (["--sender-at", "web2", "--topology", "loopback"], "--topology loopback: the path is that of"),
-        (["--sender-at", "web2", "--instruments", "functions"], "--instruments: functions are hooked on one"),
+        (["--receiver-at", "web2", "--mtu", "9000"], "--mtu: copyscope changes nothing on other machines"),
+        (
+            ["--sender-at", "web2", "--topology", "loopback"],
+            "--topology loopback: --sender-at and --receiver-at define",
+        ),
+        (["--sender-at", "web2", "--instruments", "functions"], "--instruments: function hooks work on one"),
     ],
 )
 def test_options_that_two_hosts_cannot_have_are_refused(options: list[str], said: str) -> None:
@@ -86,7 +89,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 
 def test_one_machine_for_both_sides_is_refused() -> None:
-    with pytest.raises(UsageError, match="one machine"):
+    with pytest.raises(UsageError, match="the same machine"):
         hosts_of("web2", "web2")
 
 
@@ -169,7 +172,7 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         (
             "programs/sudo",
             "echo 'sudo: a password is required' >&2; exit 1",
-            "web2: sudo: a password is required: let sudo there do it without a password, or log in as root",
+            "web2: sudo: a password is required: allow sudo without a password there, or log in as root",
         ),
         (
             "programs/ssh",
@@ -179,7 +182,7 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         (
             "programs/ssh",
             "head -c 100000 /dev/zero; exec sleep 60",
-            "web2: its first line is not ours: its login shell",
+            "web2: its first line is unexpected: its login shell",
         ),
         (
             "programs/ssh",
@@ -190,14 +193,14 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         (
             "programs/ssh",
             'for last; do :; done; cd "${0%/*}"; rm sudo; ln -s /bin/sh .; PATH=$PWD exec sh -c "$last"',
-            "sudo: not found: let sudo there do it without a password, or log in as root",
+            "sudo: not found: allow sudo without a password there, or log in as root",
         ),
         (
             "tree/.output/traffic",
             "echo 'libbpf.so.1: cannot open shared object file' >&2; exit 127",
-            "web2: libbpf.so.1: cannot open shared object file: install copyscope there, or name its",
+            "web2: libbpf.so.1: cannot open shared object file: install copyscope there, or give its",
         ),
-        ("tree/.output/collector", None, "/collector: not found: install copyscope there, or name its"),
+        ("tree/.output/collector", None, "/collector: not found: install copyscope there, or give its"),
     ],
 )
 def test_what_keeps_us_out_is_one_line(

@@ -121,7 +121,7 @@ TAP = {"side": "sender", "device": "eth0", "protocol": "ETH_P_ALL", "pid": 812, 
             "every device (owner not visible)",
         ),
         ({"kind": "veth", "packet_sockets": [{**TAP, "protocol": "ETH_P_ARP"}]}, "local_delivery", "local"),
-        ({"kind": "veth", "scatter_gather": False}, "no_offload", "likely cs-s0 cannot gather"),
+        ({"kind": "veth", "scatter_gather": False}, "no_offload", "likely cs-s0 has no scatter-gather"),
     ],
 )
 def test_names_the_cause(options: dict[str, Any], code: str, words: str) -> None:
@@ -154,7 +154,7 @@ def test_a_tap_on_the_far_end_of_a_wire_is_not_to_blame() -> None:
         (
             "zero_copy",
             {"kind": "veth-xdp"},
-            "completions say zero-copy, yet the bytes were copied on the way (skb_pp_",
+            "completion notices say zero-copy, but the bytes were copied on the way (skb_pp_",
         ),
         ("zero_copy", {"kind": "nics"}, "no copy on the way"),
         ("zero_copy", {"scatter_gather": False}, "the copy was made anyway, later and in softirq"),
@@ -162,7 +162,7 @@ def test_a_tap_on_the_far_end_of_a_wire_is_not_to_blame() -> None:
         (
             "null",
             {},
-            "nothing was sent: this is the price of the loop and the clock, 61 ns of CPU time per message",
+            "nothing was sent: this is the cost of the loop and the clock, 61 ns of CPU time per message",
         ),
     ],
 )
@@ -244,7 +244,7 @@ def limited(
         ((0.93, 0.96), "receiver", "receiver 96 %"),
         ((0.5, 0.4, 0.8, 0.1), "receiver", "waited 80 % of their busy time for the receiver's window"),
         ((0.5, 0.4, 0.1, 0.7), "path", "70 % for the send buffer"),
-        ((0.5, 0.4, 0.1, 0.1), "unknown", "no one cause"),
+        ((0.5, 0.4, 0.1, 0.1), "unknown", "no single cause"),
         ((0.3, 0.2, 0.1, 0.1, 4), "sender", "all 2 CPUs were 100 % busy"),
     ],
 )

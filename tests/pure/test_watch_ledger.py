@@ -130,7 +130,7 @@ def test_a_packet_socket_on_another_device_is_not_to_blame() -> None:
 
 @pytest.mark.parametrize(
     ("feature", "words"),
-    [("scatter_gather", "cannot gather"), ("tx_checksum", "does not work out checksums")],
+    [("scatter_gather", "has no scatter-gather"), ("tx_checksum", "has no checksum offload")],
 )
 def test_a_device_that_lacks_an_offload_is_likely_to_make_the_kernel_copy(feature: str, words: str) -> None:
     raw = watched_record(zerocopy=True, copied=100)
@@ -197,10 +197,10 @@ def test_a_time_that_nobody_read_is_unknown_and_not_nothing() -> None:
     made = derive(raw)
     side = made["sides"]["target"]
     assert [side[key] for key in ("cpu_ns", "cpus_used")] == [None] * 2
-    assert all("no CPU clock of its processes went on" in why for why in side["reasons"].values())
+    assert all("its processes used no CPU time" in why for why in side["reasons"].values())
     assert identity(made, "target_time")["holds"] is None
     assert all(row["cpu_ns"] is None for row in made["ledger"] if row["side"] == "target")
-    assert "what its copies cost is not known: no CPU clock" in made["verdict"]["sentence"]
+    assert "what its copies cost is not known: its processes used no CPU" in made["verdict"]["sentence"]
     assert made["verdict"]["limit"]["evidence"].startswith("CPU time not known")
     assert store.validate(made) == []
 
@@ -420,7 +420,7 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
         ("unix_stream", "write", "100 % of its bytes went through UNIX sockets"),
         ("unix_dgram", "write", "100 % of its bytes went through UNIX sockets"),
         ("mptcp", "write", "went over MPTCP, where the kernel ignores MSG_ZEROCOPY"),
-        ("tcp", "splice after vmsplice", "by reference to its own memory (vmsplice), and nothing tells"),
+        ("tcp", "splice after vmsplice", "by reference to its own memory (vmsplice), and it gets no notice"),
         ("tcp", "splice", "went out by reference to pages"),
         ("tcp", "splice between sockets", "of its bytes it spliced from socket to socket, by reference"),
         ("sockmap", "write", "100 % of its bytes went through sockets in a sockmap, whose BPF programs"),

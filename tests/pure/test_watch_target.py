@@ -334,9 +334,7 @@ def short_run(phases: tuple[str, ...], measured_s: float, ended: str = "the comm
 
 
 def test_a_command_shorter_than_a_second_is_told_of_whole() -> None:
-    said = (
-        "curl ran for 0.20 s, too short for all instruments in turn: --whole has them all from begin to end"
-    )
+    said = "curl ran for 0.20 s, too short for all instruments in turn: --whole uses all from start to end"
     assert watch.whole_hint(short_run(("unprobed", "ledger"), 0.2)) == said
     for other in (
         short_run(("ledger+calls",), 0.2),

@@ -171,14 +171,14 @@ class Asked:
         chunk = os.read(stream.fileno(), 1 << 16)
         into += chunk
         if len(into) > self._most_bytes:
-            raise self._over(f"said more than {self._most_bytes >> 20} MiB", "prints")
+            raise self._over(f"printed more than {self._most_bytes >> 20} MiB", "prints")
         return not chunk
 
     def _late(self) -> LimitError:
         return self._over(f"no end within {self._limit_s:g} s", "waits for")
 
     def _over(self, what: str, does: str) -> LimitError:
-        by_hand = f"see by hand what it {does}: {shlex.join(self._argv)}"
+        by_hand = f"run it by hand to see what it {does}: {shlex.join(self._argv)}"
         return LimitError(f"{named(self._argv)}: {what}, and was ended: {by_hand}")
 
 

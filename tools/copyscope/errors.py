@@ -97,7 +97,7 @@ def describe(error: Exception) -> str:
         if PACKAGE in file:
             place = f"{file.rpartition(PACKAGE)[2]}:{at.tb_lineno}: "
         at = at.tb_next
-    return f"a fault of copyscope: {place}{type(error).__name__}: {error or 'without a word'}: report it"
+    return f"a fault of copyscope: {place}{type(error).__name__}: {error or 'without a message'}: report it"
 
 
 class NotStartedError(RunError):

@@ -46,8 +46,8 @@ def find_danger(
         for path, found, above in _everything(root, (*OURS, *more)):
             if found.st_uid not in users:
                 return (
-                    f"{path}: belongs to user {found.st_uid}, neither root nor whoever called sudo: call it "
-                    f"with sudo as that user, or chown it"
+                    f"{path}: belongs to user {found.st_uid}, neither root nor the user of sudo: call it "
+                    "with sudo as that user, or chown it"
                 )
             # In a sticky directory (/tmp) nobody renames what is another's.
             if above and found.st_mode & stat.S_ISVTX:
@@ -55,7 +55,7 @@ def find_danger(
             if _others_may_write(path, found, users):
                 return f"{path}: others may write it, and root would run it: {_remedy(path, root)}"
     except OSError as error:
-        return f"{error.filename}: {error.strerror}: root cannot look at what it would run"
+        return f"{error.filename}: {error.strerror}: cannot check what root would run"
     return None
 
 

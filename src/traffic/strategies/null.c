@@ -21,7 +21,7 @@ static int null_send(struct flow *flow, struct message *message)
 
 const struct strategy strategy_null = {
 	.name = "null",
-	.claim = { 0, 0, "nothing is sent: prices the loop and the clock" },
+	.claim = { 0, 0, "nothing is sent: the cost of the loop and the clock" },
 	.open = null_open,
 	.send = null_send,
 };

@@ -27,7 +27,7 @@ PART = {"pmu": "cpu_core", "value": 1, "running": 1.0, "share": 1.0}
 def add_what_programs_say(raw: dict[str, Any]) -> None:
     """The keys that a real run has beyond those that the builders need."""
     raw["topology"]["what"] = "a pair of virtual devices"
-    raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes of others, not given back: 0)"]
+    raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes of others, not restored: 0)"]
     for device in raw["topology"]["devices"]:
         device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536, "gso_max_segments": 65_535}
         device |= {"rx_queues": 1, "tx_queues": 1}

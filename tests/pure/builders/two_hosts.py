@@ -19,7 +19,7 @@ def on_two_hosts(raw: dict[str, Any]) -> dict[str, Any]:
     raw["placement"] = {"sender": [], "receiver": []}
     raw["topology"] |= {"kind": "hosts", "local_delivery": False, "rtt_us": 180}
     far = raw["machine"] | {"hostname": "web2", "kernel": "7.2.13", "cpus_online": 1}
-    why = dict.fromkeys(("clock_offset_ns", "clock_offset_error_ns"), "its date(1) does not say nanoseconds")
+    why = dict.fromkeys(("clock_offset_ns", "clock_offset_error_ns"), "its date(1) prints no nanoseconds")
     clock = {**dict.fromkeys(why), "reasons": why}
     raw["places"] = {
         "sender": {"host": "web1", "machine": raw["machine"], **clock},

@@ -44,10 +44,10 @@ examples:
   sudo copyscope compare one_copy zero_copy --size 256K
   sudo copyscope compare "one_copy --fields 1" "one_copy --fields 64" --repeat 31
   sudo copyscope compare one_copy zero_copy --json - | jq .verdict
-  sudo copyscope compare one_copy one_copy       what equal runs differ by here; compare and diff know it then
+  sudo copyscope compare one_copy one_copy       run-to-run noise here; compare and diff use it
 
 All other options are those of copyscope run, for both; by default 21 blocks of 0.5 s runs, and 21 more
-where these leave the verdict open.
+if the verdict is not clear.
 """
 FIRST_EXAMPLES = """\
 examples:
@@ -82,10 +82,10 @@ def parser() -> UsageParser:
     made.add_argument(
         "--noise-out",
         metavar="FILE",
-        help=f"of two equal ones: where what they differ by goes; default results/HOST-KERNEL/{NOISE_FILE}",
+        help=f"A A only: where the run-to-run noise is saved; default results/HOST-KERNEL/{NOISE_FILE}",
     )
     made.describe(
-        repeat=f"blocks, each with one run of both; default {REPEATS}, twice that where these leave it open",
+        repeat=f"blocks of one run of each; default {REPEATS}, doubled if the verdict is not clear",
         json='write the answer as JSON to FILE ("-": stdout, no table)',
         duration=f"measuring time of a run in seconds; default {DURATION_S:g}",
     )
@@ -106,12 +106,12 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     if args.repeat < 2:
         raise UsageError(f"--repeat: {args.repeat}: one run cannot show run-to-run noise: at least 2")
     if args.impl is not None:
-        raise UsageError(f"--impl: {args.impl}: the strategies are A and B, without an option")
+        raise UsageError(f"--impl: {args.impl}: write the strategies without it: compare A B")
     check_form(args)
     entry.build()
     names = distinct(args.strategies)
     if len(names) < 2:
-        raise UsageError(f"{names[0]}: one strategy: give two or more, such as one_copy zero_copy")
+        raise UsageError(f"{names[0]}: only one strategy: give two or more, such as one_copy zero_copy")
     sides = [_side(args, words) for words in args.strategies]
     entry.need_root("compare", argv)
     out = keeping.open_directory(args.out)
@@ -134,9 +134,9 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
         if status or equal or made["verdict"] != UNSURE:
             break
         if end != looks[-1] and not quiet:
-            entry.say(f"{end} blocks leave the verdict open: {looks[-1] - end} more")
+            entry.say(f"{end} blocks, verdict not clear: running {looks[-1] - end} more")
     for reason in reasons:
-        entry.say(f"invalid, its block is in no number: {reason}")
+        entry.say(f"invalid, its block is left out: {reason}")
     if len(runs[0]) < 2:
         entry.say("fewer than two blocks are valid: see above")
         return status or entry.FAILED
@@ -177,14 +177,14 @@ def _side(args: argparse.Namespace, words: str) -> Prepared:
     try:
         own = shlex.split(words)
     except ValueError as error:
-        raise UsageError(f"{words}: {error}: write it as a shell would") from None
+        raise UsageError(f"{words}: {error}: quote it as for a shell") from None
     if not own:
-        raise UsageError("A: nothing: give a strategy such as one_copy")
+        raise UsageError("A: empty: give a strategy such as one_copy")
     asked = profile_parser().parse_args(["--impl", *own], copy.copy(args))
     refuse_of_single_runs(asked)
     for name in OF_BOTH:
         if getattr(asked, name) != getattr(args, name):
-            raise UsageError(f"{words}: --{name}: is of the comparison: write it outside the quotes")
+            raise UsageError(f"{words}: --{name}: an option of compare: write it outside the quotes")
     return prepare(asked)
 
 
@@ -259,4 +259,4 @@ def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:
     saving.make_directory(target.parent)
     documents.write_json(made, target)
     told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in made["metrics"].items())
-    entry.say(f"two equal runs differ by up to {told}: {target} says so to compare and diff")
+    entry.say(f"two equal runs differ by up to {told}: {target} is saved for compare and diff")

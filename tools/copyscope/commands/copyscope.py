@@ -59,7 +59,7 @@ def overview() -> list[str]:
 def unknown(name: str, words: Sequence[str]) -> str:
     """What is said of a verb that is none."""
     if name.startswith("-"):
-        return f"{name}: an option before the command: copyscope COMMAND {name}"
+        return f"{name}: options go after the command: copyscope COMMAND {name}"
     program = next((word for word in words if not word.startswith("-")), None)
     if name == "profile" and program is not None:
         return f"profile: no such command: to watch a program: copyscope watch {program}"

@@ -33,9 +33,9 @@ from copyscope.show.progress import Steps
 FREQUENCY_HZ = "997"
 EACH_S = "3"
 DESCRIPTION = (
-    "Run one traffic and, in turns, our instruments and independent tools (bpftrace, libbpf-tools, perf,"
-    " bcc); print what each counted. The options are those of copyscope run, but of its output; --duration"
-    " is given in half seconds, taken in turns."
+    "Send traffic, measure it in turn with copyscope's instruments and with independent tools (bpftrace,"
+    " libbpf-tools, perf, bcc), and print what each counted. Takes the options of copyscope run, except those"
+    " for output. The tools alternate every half second, until each has had --duration."
 )
 EXAMPLES = """\
 examples:
@@ -51,7 +51,7 @@ def parser() -> UsageParser:
     made = arguments.parser("crosscheck", DESCRIPTION, EXAMPLES, EXAMPLES, COMMON)
     made.describe(
         duration=f"seconds that each instrument and each tool gets; default {EACH_S}",
-        json="what each counted, as JSON; - is stdout, without the table",
+        json='write the counts as JSON to FILE ("-": stdout, no table)',
     )
     return made
 
@@ -63,12 +63,12 @@ def main(argv: list[str]) -> int:
 
 def _crosscheck(argv: list[str]) -> int:
     args = parser().parse_args(["--frequency", FREQUENCY_HZ, "--gate", "1", "--duration", EACH_S, *argv])
-    refuse(args, ["messages"], "not with crosscheck: its segments are of time")
+    refuse(args, ["messages"], "not available with crosscheck, which measures for a time")
     refuse_of_single_runs(args, "out", "repeat")
     instruments = check_usage(args)
     if on_hosts(args):
         raise UsageError(
-            "--sender-at, --receiver-at: other people's tools are asked on this machine alone: leave them"
+            "--sender-at, --receiver-at: the other tools run on this machine only: leave them out"
         )
     entry.build()
     traffic = resolve_traffic(args)

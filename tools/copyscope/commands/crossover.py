@@ -19,10 +19,10 @@ from copyscope.sweep.experiment import load as load_experiment
 
 EXAMPLES = """\
 examples:
-  sudo copyscope crossover                     measure (two minutes) and say it
-  copyscope crossover results/HOST/published   from a sweep that was run already; no root
+  sudo copyscope crossover                     measure (two minutes), then answer
+  copyscope crossover results/HOST/published   from an existing sweep; no root
   copyscope crossover DIR --json - | jq .sentence
-  copyscope crossover results/HOST/receive --pair read,map   of any setting that differs between runs
+  copyscope crossover results/HOST/receive --pair read,map   compare another setting of the runs
 """
 OPTIONS = """
 --experiment NAME =crossover   what to run without DIR: a name from experiments/ or a TOML file; default
@@ -30,9 +30,9 @@ OPTIONS = """
 --pair [SETTING=]FIRST,SECOND   compare these two: strategies, or two values of another setting (receiver,
                         via, tls, ...); crossover.json is then written with --out only
 --out OUT               where its records go, default results/HOST-KERNEL/EXPERIMENT; with DIR,
-                        crossover.json alone
---json FILE             write the answers as JSON to FILE; - is stdout, without the table
--v --verbose            every pair, threads and quantity
+                        only crossover.json
+--json FILE             write the answers as JSON to FILE ("-": stdout, no table)
+-v --verbose            every pair, thread count and quantity
 """
 
 
@@ -40,8 +40,8 @@ def parser() -> UsageParser:
     made = UsageParser(
         prog="crossover",
         description="At which message size does one send strategy overtake another, in goodput and in CPU"
-        " time per byte, and what makes the difference? Without DIR the experiment `crossover` is run first"
-        " (root). Writes DIR/crossover.json if you own DIR. Exit status: 0 answered, 1 a run failed,"
+        " time per byte, and what makes the difference? Without DIR it runs the experiment `crossover` first "
+        "(root). Writes DIR/crossover.json if you own DIR. Exit status: 0 answered, 1 a run failed,"
         " 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
     )
@@ -53,7 +53,7 @@ def parser() -> UsageParser:
 def _crossover(arguments: argparse.Namespace) -> int:
     status = 0
     if "" in (arguments.directory, arguments.out):
-        raise UsageError("DIR: nothing: give the directory of a sweep, or leave it out to measure")
+        raise UsageError("DIR: empty: give the directory of a sweep, or leave it out to measure")
     directory = None if arguments.directory is None else Path(arguments.directory)
     if directory is None:
         directory, status = _run(arguments)
@@ -79,7 +79,7 @@ def measure(directory: Path) -> None:
     """The experiment `crossover` into a directory, with its crossover.json; the tables stay unsaid."""
     with redirect_stdout(io.StringIO()):
         if main(["--out", str(directory)]) not in (0, entry.FAILED):
-            raise RunError("not measured to its end")
+            raise RunError("the measurement did not finish")
 
 
 def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
@@ -97,4 +97,4 @@ def _run(arguments: argparse.Namespace) -> tuple[Path, int]:
     return directory, status
 
 
-main = entry.command(parser, _crossover, "interrupted: the same command goes on where it was")
+main = entry.command(parser, _crossover, "interrupted: the same command resumes")

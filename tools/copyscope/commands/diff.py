@@ -29,7 +29,7 @@ examples:
   copyscope diff before.json after.json --markdown - >> "$GITHUB_STEP_SUMMARY"
 
 A record is what `copyscope run --json FILE` or `--out DIR` keeps; with --repeat 5 it says much more.
-make turns every failure into status 2: use --json to tell worse from trouble.
+make turns every failure into status 2: use --json to tell worse from an error.
 """
 OPTIONS = """
 --across NAME[,NAME] =  compare although they differ in NAME: kernel, hostname, impl, size, program, ...
@@ -39,7 +39,7 @@ OPTIONS = """
 """
 FORM = """
 --markdown FILE         write the answer for a pull request to FILE ("-": stdout, no table)
---noise FILE            what equal runs differ by, from `compare A A`; default
+--noise FILE            run-to-run noise, from `compare A A`; default
                         results/HOST-KERNEL/noise.json
 """
 
@@ -49,7 +49,7 @@ def parser() -> UsageParser:
         prog="diff",
         description="Compare two records, or two directories of records. Counts (bytes, calls, copied sends)"
         " are compared exactly, times by intervals: worse means that the whole interval lies beyond the"
-        " threshold, 2 % or what equal runs differ by on this host. A copy that appeared is worse."
+        " threshold, 2 % or the run-to-run noise of this host. A copy that appeared is worse."
         " Exit status: 0 not worse, 1 worse, 2 not comparable, invalid or wrong usage, 3 not clear (with"
         " --strict only), 130 interrupted.",
         epilog=EXAMPLES,
@@ -97,7 +97,7 @@ def runs_of(path: Path) -> list[Whole]:
         if verdict.valid:
             valid[run.id, run.started, run.seed] = one
         elif not results.has_records(path):  # of a sweep it is said where it is read
-            entry.say(f"invalid, in no number: {run.id}: {verdict.reasons[0]}")
+            entry.say(f"invalid, left out: {run.id}: {verdict.reasons[0]}")
     if not valid:
         raise UsageError(f"{path}: no {'valid run' if found else 'record'} in it: measure again")
     return list(valid.values())

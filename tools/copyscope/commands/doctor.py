@@ -16,7 +16,7 @@ examples:
 """
 OPTIONS = """
 --json FILE             write the findings as JSON to FILE (- for stdout)
--v --verbose            show what is fine, too
+-v --verbose            also show what is fine
 """
 
 

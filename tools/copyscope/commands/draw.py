@@ -21,13 +21,13 @@ EXAMPLES = """\
 examples:
   copyscope draw run.json > path.svg
   copyscope draw results/HOST/quick/records.jsonl.gz --run quick-1f2e3d4c5b-0 --out path.svg
-  copyscope draw simulated.json --size 1M > lines.svg      of a simulated machine: where the lines go
+  copyscope draw simulated.json --size 1M > lines.svg      a simulated machine: where cache lines go
 
 A record is what `copyscope run --json run.json` or `--out DIR` keeps.
 """
 OPTIONS = """
---size BYTES            of a simulated record with several sizes; default 64K, else the largest
---run ID                of many runs in RECORD this one
+--size BYTES            which size of a simulated record; default 64K, else the largest
+--run ID                which run, if RECORD has several
 --out FILE              write the SVG to FILE instead of stdout
 """
 
@@ -48,7 +48,7 @@ def parser() -> UsageParser:
 def _draw(arguments: argparse.Namespace) -> int:
     runs = reading.runs_of(Path(arguments.record), arguments.run)
     if len(runs) != 1:
-        raise UsageError(f"{arguments.record}: {len(runs)} runs: say which: --run ID")
+        raise UsageError(f"{arguments.record}: {len(runs)} runs: choose one with --run ID")
     found = runs[0]
     reading.check_whole(found, arguments.record)
     drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole_run(found))
@@ -61,7 +61,7 @@ def _draw(arguments: argparse.Namespace) -> int:
 
 def _path(arguments: argparse.Namespace, run: Whole) -> str:
     if arguments.size is not None:
-        raise UsageError("--size: for simulated records only: this run has one size: leave it out")
+        raise UsageError("--size: for simulated records only; this run has one size: leave it out")
     if not run.derived.rx_bytes and not run.derived.tx_bytes:
         raise RunError(f"{arguments.record}: nothing was sent in this run: there is no path to draw")
     return draw(run)

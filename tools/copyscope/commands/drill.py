@@ -17,23 +17,24 @@ from copyscope.show.drill import drill_lines
 
 EXAMPLES = """\
 examples:
-  sudo copyscope drill                             all ways, over lo, veth, AF_UNIX and kTLS
+  sudo copyscope drill                             all methods, over lo, veth, AF_UNIX and kTLS
   copyscope drill                                  the same without veth
   copyscope drill --json before.json               keep the table of this kernel
-  copyscope drill --expect before.json             on another one: status 1 if a way has changed
+  copyscope drill --expect before.json             on another one: status 1 if a method has changed
 """
 OPTIONS = """
 --json FILE             write the table as JSON to FILE (- for stdout)
---expect FILE           a table of --json: which ways have changed since?
---nics IFA,IFB          also over two network cards with a cable (root)
---file DIR =/var/tmp    where the file is that is sent; default /var/tmp
+--expect FILE           compare with a table of --json: which methods have changed?
+--nics IFA,IFB          also over two NICs connected back to back (root)
+--file DIR =/var/tmp    directory of the file to send; default /var/tmp
 """
 
 
 def parser() -> UsageParser:
     made = UsageParser(
         prog="drill",
-        description="Sends a buffer in each way that this kernel has (write, sendmsg, MSG_ZEROCOPY, SEND_ZC,"
+        description="Sends a buffer by each method that this kernel has (write, sendmsg, MSG_ZEROCOPY, "
+        "SEND_ZC,"
         " sendfile, splice, vmsplice), rewrites it after the call has returned, lets the receiver"
         " read, and says what arrived. Over lo, kTLS, AF_UNIX, and as root over veth. Takes seconds. Exit"
         " status: 0 tried, 1 failed or not as expected, 2 usage.",
@@ -71,7 +72,7 @@ def read_expected(path: Path) -> dict[tuple[str, str], str]:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise UsageError(f"--expect: {path}: not a table of copyscope drill --json") from None
     if not expected:
-        raise UsageError(f"--expect: {path}: no way is in it: name a table of copyscope drill --json")
+        raise UsageError(f"--expect: {path}: no send method in it: name a table of copyscope drill --json")
     return expected
 
 

@@ -26,9 +26,9 @@ NEXT_STEPS: dict[type[OSError], str] = {
     IsADirectoryError: "choose a file in it",
     NotADirectoryError: "choose a directory",
 }
-NO_MEMORY = "memory: there is not enough: free some, or ask for less at once"
+NO_MEMORY = "memory: not enough: free some, or measure less at once"
 DISTURBED = "check space and permissions"
-GIVEN_UP = "ended at the third signal, before what was measured was kept"
+GIVEN_UP = "ended by the third signal, before the measurement was saved"
 
 
 def run(job: Callable[[], int], interrupted: str = "interrupted", *, failed: int = FAILED) -> int:

@@ -28,12 +28,12 @@ examples:
 """
 COMMON = ("--sudo", "--limit", "--forks", "--timeout", "--out", "--tree", "--quiet")
 OPTIONS = """
---sudo                  as root there: ansible's --become
---limit PATTERN         these hosts only, as ansible takes it
+--sudo                  run as root on the hosts (ansible's --become)
+--limit PATTERN         only these hosts (a pattern of ansible)
 --forks N =20           hosts at a time; default 20
---timeout S =300        seconds that a host has; default 300
+--timeout S =300        seconds per host; default 300
 --out DIR =fleet        where the records go; default ./fleet
---tree DIR              copyscope's directory there; default: as here
+--tree DIR              copyscope's directory on the hosts; default: as here
 -q --quiet              no progress
 """
 
@@ -41,16 +41,18 @@ OPTIONS = """
 def parser() -> UsageParser:
     made = UsageParser(
         prog="fleet",
-        usage=f"copyscope fleet [options] INVENTORY -- {{{','.join(VERBS)}}} [its words]",
-        description="Runs a command of copyscope on many hosts by ansible, some at a time, keeps what each"
-        " measured as OUT/host=NAME/date=DAY/TIME.json, and prints one table: a host that cannot be reached,"
-        " or that fails, is a row of it. When this ends, in whatever way, what it runs over there ends, too."
+        usage=f"copyscope fleet [options] INVENTORY -- {{{','.join(VERBS)}}} [its options]",
+        description="Runs a copyscope command on many hosts with ansible, keeps each record as "
+        "OUT/host=NAME/date=DAY/TIME.json, and prints one table. A host that cannot be reached, or that "
+        "fails, is a row of the table. When copyscope ends, its processes on the hosts end, too."
         " Exit status: 0 all hosts ok, 1 some not, 2 usage, 130 interrupted.",
         epilog=EXAMPLES,
         common=COMMON,
         examples=EXAMPLES,
     )
-    made.add_argument("inventory", metavar="INVENTORY", help="ansible's: a file, or hosts with a comma")
+    made.add_argument(
+        "inventory", metavar="INVENTORY", help="an inventory of ansible, or hosts separated by commas"
+    )
     # A wheel has no bin/: its command is on PATH.
     tree = {"default": None if paths.ROOT == paths.PACKAGE else str(paths.ROOT)}
     add(made, OPTIONS, forks={"type": int}, timeout={"type": float}, tree=tree)
@@ -70,13 +72,13 @@ def main(argv: list[str]) -> int:
 
 def _fleet(arguments: argparse.Namespace, words: list[str]) -> int:
     if not words or words[0] not in VERBS:
-        what = f"{words[0]}: not a command for hosts" if words else "no command"
+        what = f"{words[0]}: not a command that runs on hosts" if words else "no command"
         raise UsageError(f"{what}: write -- and then one of {', '.join(VERBS)}")
     if arguments.forks < 1 or arguments.timeout <= 0:
-        raise UsageError("--forks and --timeout: at least one host, for more than 0 seconds")
+        raise UsageError("--forks and --timeout: at least 1 host and more than 0 s")
     if os.geteuid() == 0 and "SUDO_UID" in os.environ:
         raise UsageError(
-            "called by sudo: ssh would use root's keys: call it without; --sudo is for over there"
+            "called by sudo: ssh would use root's keys: run it without sudo; --sudo is for the hosts"
         )
     return _ask(arguments, ansible.find(arguments.inventory, arguments.limit), words)
 

@@ -30,7 +30,7 @@ examples:
   copyscope fleet query fleet --sql 'DESCRIBE rows'
 """
 OPTIONS = """
---sql SQL               a question of your own
+--sql SQL               your own query
 --csv                   print the answer as CSV
 """
 
@@ -40,11 +40,11 @@ def parser() -> UsageParser:
         prog="fleet query",
         usage="%(prog)s DIR QUESTION | --sql SQL",
         description="Answers a question from the records in DIR/host=NAME/date=DAY: each becomes a Parquet"
-        " file beside it, and DuckDB reads these as two tables: runs, a line for each run, and rows, a line"
-        " for each row of its ledger. Exit status: 0 answered, 1 failed, 2 usage.",
+        " file next to it. DuckDB reads these as two tables: runs (one line per run) and rows (one line per"
+        " ledger row). Exit status: 0 answered, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.add_argument("directory", metavar="DIR", help="what --out of fleet was")
+    made.add_argument("directory", metavar="DIR", help="the directory that fleet wrote (its --out)")
     made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
     add(made, OPTIONS)
     return made
@@ -64,7 +64,9 @@ def _query(arguments: argparse.Namespace) -> int:
     if len(kept.left_out) > LEFT_OUT_MAX:
         entry.say(f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
     if not kept.records:
-        raise RunError(f"{out}: no records in host=NAME/date=DAY: run, watch or advise of fleet makes them")
+        raise RunError(
+            f"{out}: no records in host=NAME/date=DAY: copyscope fleet with run, watch or advise makes them"
+        )
     names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
     if arguments.csv:
         sys.stdout.write(as_csv([dict(zip(names, map(_cell, line), strict=True)) for line in lines]).decode())
@@ -78,7 +80,7 @@ def _query(arguments: argparse.Namespace) -> int:
     console = make_console()
     print_lines(table.lines(report_width(console)), console)
     if not lines:
-        entry.say("no line answers that")
+        entry.say("no row matches")
     return 0
 
 

@@ -30,9 +30,7 @@ def _write(directory: Path) -> int:
 
 def front_page() -> str:
     """copyscope(1): the verbs, and what people ask."""
-    lines = [
-        *_head("copyscope", "where the Linux kernel copies the bytes of a TCP connection, at what price")
-    ]
+    lines = [*_head("copyscope", "where the Linux kernel copies the bytes of a TCP connection, at what cost")]
     lines += [".SH SYNOPSIS", ".B copyscope", ".I VERB", "[OPTIONS]", ".SH QUESTIONS", ".nf", ".ft CW"]
     lines += [*map(escaped, overview()), ".ft", ".fi", ".SH VERBS"]
     for verb in VERBS:
@@ -83,7 +81,7 @@ def completions() -> dict[str, str]:
     """Shell -> what it reads to complete verbs and options."""
     shtab = importlib.import_module("shtab")  # only `make install` has it
     whole = argparse.ArgumentParser(prog="copyscope")
-    whole.add_argument("--version", action="store_true", help="which copyscope this is")
+    whole.add_argument("--version", action="store_true", help="print the version")
     verbs = whole.add_subparsers()
     for verb in VERBS:
         made = verb.parser()

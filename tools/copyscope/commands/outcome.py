@@ -81,7 +81,7 @@ def report(
         with kept_if_it_fails("record.json", lambda: store.serialise(made)):
             show(typed_whole(made), args, render, make_console())
     if args.verbose and made["functions"] is not None:
-        say("the hooks of functions: a process of the collector lets go of them now, and ends within 10 s")
+        say("the hooks of functions: a process of the collector detaches them now, and ends within 10 s")
     return kept
 
 

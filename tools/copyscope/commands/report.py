@@ -36,16 +36,16 @@ SIMULATED = ("simulated", "simulated-threads")
 EXAMPLES = """\
 examples:
   copyscope report results/HOST/quick     one sweep
-  copyscope report                        every sweep of yours under results/
+  copyscope report                        all your sweeps under results/
   copyscope report DIR --out /tmp/look    leave DIR as it is
-  copyscope report DIR --derive           verdicts and ledgers by this copyscope, where an older one made them
-  copyscope report DIR --strip            records without what is derived, to be kept for long
+  copyscope report DIR --derive           redo verdicts and ledgers of an older copyscope
+  copyscope report DIR --strip            remove derived data, to archive the records
 """
 OPTIONS = """
 --out OUT               write to this directory instead of DIR (one DIR only)
---derive                first work out anew, from the raw sections of each record, all that is derived of them
-                        (ledger, consistency checks, verdict), and write the records that change
---strip                 first take out of each record what is derived; it is derived whenever it is read
+--derive                first recompute all derived data (ledger, consistency checks, verdict) from the raw
+                        sections of each record, and write the records that change
+--strip                 first remove derived data from each record; reading a record recomputes it
 """
 
 
@@ -72,7 +72,7 @@ def _report(arguments: argparse.Namespace) -> int:
     directories = named or [path for path in results.find(paths.RESULTS) if not paths.is_reference(path)]
     if not directories:
         raise UsageError(
-            f"{paths.RESULTS}: no sweep of yours in it: measure first (sudo make sweep), or give DIR"
+            f"{paths.RESULTS}: none of your sweeps in it: measure first (sudo make sweep), or give DIR"
         )
     if arguments.out and len(directories) > 1:
         raise UsageError("--out: one output for several directories: give one DIR")
@@ -134,7 +134,7 @@ def _make_modelled(found: Results, out: Path) -> None:
     _write_table(table_files.modelled_table(points), out / "modelled")
     drawings, undrawn = draw_all(Subject((), (), study.caption, points))
     drawn = _write_page(modelled.document(study, undrawn), drawings, out)
-    verdict = "Modelled, not measured: no number of this is in a measured one."
+    verdict = "Modelled, not measured; never mixed with measured numbers."
     saving.save(out / "README.md", readme.write(study.name, study.question, verdict, study.caption, drawn))
     counts = f"{len(points)} points, {len(found.modelled)} boots, {len(found.invalid)} invalid"
     print(visible(f"{out / 'report.html'}: {counts}"))
@@ -192,4 +192,4 @@ def _write_page(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: P
     return list(drawings)
 
 
-main = entry.command(parser, _report, "interrupted: run it again, it starts anew")
+main = entry.command(parser, _report, "interrupted: run it again, it starts over")

@@ -35,9 +35,11 @@ def _choose(argv: list[str]) -> int:
     known = parser()
     args, more = known.parse_known_args(options)
     if command and args.simulate:
-        raise UsageError(f"a program in a simulated machine: copyscope simulate -- {shlex.join(command)}")
+        raise UsageError(
+            f"to run a program in a simulated machine: copyscope simulate -- {shlex.join(command)}"
+        )
     if command or any(word.partition("=")[0] in WHOM for word in more):
-        raise UsageError(f"a program is watched: sudo copyscope watch {shlex.join(argv)}")
+        raise UsageError(f"to watch a program: sudo copyscope watch {shlex.join(argv)}")
     if more and not more[0].startswith("-"):
         _one_strategy(args.impl, *more)
     elif more:
@@ -57,7 +59,7 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
         if shutil.which(args.impl) is None:
             raise
         watch_it = f"sudo copyscope watch {args.impl}"
-        raise UsageError(f"{args.impl}: not a strategy but a program: it is watched: {watch_it}") from None
+        raise UsageError(f"{args.impl}: a program, not a strategy; to watch it: {watch_it}") from None
     modelled = asked_to_model(args)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)

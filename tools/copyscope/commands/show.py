@@ -31,9 +31,9 @@ A record is what `--json run.json` or `--out DIR` of run, watch, advise and simu
 OPTIONS = """
 --export FORMAT         {formats}
 --out FILE              write the export to FILE instead of stdout
---run ID                of many runs in FILE this one
+--run ID                which run, if FILE has several
 --explain               say what each line means
--v --verbose            all tables and findings; twice: exact bytes, hooks, checks, unattributed symbols
+-v --verbose            all tables and findings; -vv: also exact bytes, hooks, checks, unattributed symbols
 """
 
 
@@ -58,7 +58,7 @@ def _show(arguments: argparse.Namespace) -> int:
     for one in found:
         reading.check_whole(one, arguments.record)
     if arguments.out is not None and arguments.export is None:
-        raise UsageError("--out: goes with --export only: the screen goes to stdout")
+        raise UsageError("--out: only with --export: the screen goes to stdout")
     if arguments.export is not None:
         return _export(found, arguments)
     console = make_console()
@@ -78,7 +78,7 @@ def _show(arguments: argparse.Namespace) -> int:
 def _export(found: list[Record], arguments: argparse.Namespace) -> int:
     if len(found) != 1 or "simulated" in found[0]:
         what = "modelled" if len(found) == 1 else f"{len(found)} runs"
-        raise UsageError(f"{arguments.record}: {what}: an export is of one measured run")
+        raise UsageError(f"{arguments.record}: {what}: an export needs one measured run")
     chosen, run = exports.FORMATS[arguments.export], whole_run(found[0])
     try:
         made = chosen.make(run)

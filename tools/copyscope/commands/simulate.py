@@ -30,7 +30,7 @@ def _simulate(argv: list[str]) -> int:
     args, more = known.parse_known_args(options)
     if more and not more[0].startswith("-"):
         words = [args.impl, *more]
-        raise UsageError(f"{' '.join(words)}: strategies stand in one word: {','.join(words)}")
+        raise UsageError(f"{' '.join(words)}: write the strategies as one word: {','.join(words)}")
     if more:
         known.error(f"unrecognized arguments: {' '.join(more)}")
     return _report(args, command)

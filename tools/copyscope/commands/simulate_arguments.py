@@ -19,8 +19,8 @@ examples:
 """
 EPILOG = f"""\
 {EXAMPLES}
-exit status: 0 all checks hold, 1 one does not, or the record could not be written where it was to go, 2 wrong
-usage, 130 interrupted
+exit status: 0 all checks hold, 1 one fails, or the record could not be written, 2 wrong usage,
+130 interrupted
 """
 COMMON = (
     *("--impl", "--size", "--threads", "--topology", "--cache", "--kernel", "--seeds", "--fast", "--json"),
@@ -34,6 +34,7 @@ def parser() -> UsageParser:
     made = arguments.parser("simulate", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
     refused = vars(made.parse_args([])).keys() - TAKEN | {"simulate"}
     made.describe(
-        **dict.fromkeys(refused, argparse.SUPPRESS), seed="of the first boot; each further one has the next"
+        **dict.fromkeys(refused, argparse.SUPPRESS),
+        seed="seed of the first boot; each further boot has the next",
     )
     return made

@@ -45,9 +45,7 @@ class Verb:
 
 
 VERBS = (
-    Verb(
-        "run", "run a send strategy, and print what is copied where, at what price", "plan.arguments.parser"
-    ),
+    Verb("run", "run a send strategy, and print what is copied where, at what cost", "plan.arguments.parser"),
     Verb(
         "watch",
         "watch a program that sends or receives, and print its copies",
@@ -75,7 +73,7 @@ VERBS = (
     ),
     Verb("show", "print the screen of a run again, from its record"),
     Verb("drill", "rewrite what was sent after the call returned, and say what arrived"),
-    Verb("fleet", "run a verb on many hosts by ansible, and print one table", inner="query"),
+    Verb("fleet", "run a command on many hosts with ansible, and print one table", inner="query"),
     Verb("doctor", "try every instrument, and say what works on this machine"),
     Verb(
         "simulate",
@@ -83,7 +81,7 @@ VERBS = (
         "commands.simulate_arguments.parser",
     ),
     Verb("draw", "draw the path of a byte from a record, as an SVG"),
-    Verb("crosscheck", "count one traffic with copyscope and with other tools"),
+    Verb("crosscheck", "measure the same traffic with copyscope and with other tools"),
 )
 # Verb -> what people ask, and the words that answer it; `copyscope` alone prints these, in this order.
 QUESTIONS = {

@@ -40,7 +40,7 @@ from copyscope.show.progress import Clock
 from copyscope.show.watch import render
 
 # Said of a command that outlasts its measurement.
-AFTER = "waiting for its end (Ctrl-C is passed on)"
+AFTER = "waiting for it to end (Ctrl-C is passed on)"
 
 
 def main(argv: list[str]) -> int:
@@ -98,13 +98,13 @@ def _watch(argv: list[str]) -> int:
             if not args.quiet and (hint := whole_hint(made)) is not None:
                 entry.say(hint)
             if command and seen.status is None and not args.quiet:
-                entry.say(f"measured; {section['name']} goes on: {AFTER}")
+                entry.say(f"measured; {section['name']} is still running: {AFTER}")
         except RunError as error:
             if program.command is None or not program.command.released or isinstance(error, NotStartedError):
                 raise
             failed = error.status
             goes_on = program.command.poll() is None
-            entry.say(f"{error}" + (f"; {section['name']} goes on: {AFTER}" if goes_on else ""))
+            entry.say(f"{error}" + (f"; {section['name']} is still running: {AFTER}" if goes_on else ""))
         finally:
             # Whatever became of the measurement and its report, the command is not ours to end.
             status = program.wait_for_command()
@@ -187,7 +187,7 @@ def whole_hint(made: Record) -> str | None:
     if len({segment["phase"] for segment in run["segments"]}) == 1 and "+" in run["segments"][0]["phase"]:
         return None
     ran = f"{one_line(target['name'])} ran for {run['measured_s']:.2f} s"
-    return f"{ran}, too short for all instruments in turn: --whole has them all from begin to end"
+    return f"{ran}, too short for all instruments in turn: --whole uses all from start to end"
 
 
 def meant(comm: str) -> str:
@@ -220,12 +220,12 @@ def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextMan
 
         # Where there is one of another machine or of other strategies it goes beside that.
         name = f"crossover-{here['kernel']}" if "--out" in asked else "crossover"
-        entry.say("--crossover: only that can tell: 99 short runs; Ctrl-C prints what is known without")
+        entry.say("--crossover: measuring (99 short runs); Ctrl-C prints the advice without it")
         try:
             with aside:
                 crossover.measure(host_results(here["hostname"], here["kernel"]) / name)
         except RunError as error:
-            entry.say(f"--crossover: {error}; the same command goes on where it was")
+            entry.say(f"--crossover: {error}; the same command resumes")
             return False
         made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
     return True

@@ -93,8 +93,8 @@ def misplaced(command: Sequence[str]) -> str | None:
     if not found:
         return None
     return (
-        f"{', '.join(found)}: given to {one_line(PurePath(command[0]).name)}, as it stands behind --; "
-        "options of copyscope stand before it"
+        f"{', '.join(found)}: given to {one_line(PurePath(command[0]).name)}, because it comes after --; "
+        "options of copyscope go before it"
     )
 
 
@@ -123,8 +123,8 @@ def parser_of_why() -> UsageParser:
     """The same options: why is watch with --why."""
     return _parser(
         "why",
-        "Watch a program that sends with MSG_ZEROCOPY or SEND_ZC; say why that is not faster, the dearest"
-        " problem first, with its evidence and what to change.",
+        "Watch a program that sends with MSG_ZEROCOPY or SEND_ZC; say why that is not faster, the most "
+        "expensive problem first, with its evidence and what to change.",
         ("--live",),
         WHY_EXAMPLES,
         ADVICE_HZ,
@@ -187,7 +187,7 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     if args.program == "":
         raise UsageError("NAME: nothing: give the name of a program, or its pid")
     if command and not command[0]:
-        raise UsageError("--: the command is an empty text: name a program")
+        raise UsageError("--: the command is empty: name a program")
     if args.duration is not None and not 0.5 <= args.duration <= 86_400:
         raise UsageError(f"--duration: {args.duration:g}: not between 0.5 and 86400 s")
     _check_exact(args, check_instruments(args))
@@ -212,8 +212,8 @@ def _check_exact(args: argparse.Namespace, instruments: Sequence[str]) -> None:
     by_name = args.instruments != "auto" and "functions" in instruments
     if (args.exact or by_name) and args.duration is None and not args.whole:
         option = "--exact" if args.exact else "--instruments functions"
-        raise UsageError(f"{option}: functions are hooked at the end of the time: --duration S, or --whole")
+        raise UsageError(f"{option}: function hooks run at the end: give --duration S, or --whole")
     if args.exact and args.instruments != "auto":
         raise UsageError("--exact and --instruments: --instruments names functions, or leaves them out")
     if args.count is not None and not args.exact and not by_name:
-        raise UsageError("--count: counts per function, and no function is hooked: --exact")
+        raise UsageError("--count: counts per function, but no function is hooked: add --exact")

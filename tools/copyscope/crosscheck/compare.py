@@ -156,7 +156,7 @@ def compare(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen], seed: int) 
         middle = median(values)
         if own is None or own == 0:
             both_zero = own == 0 and not any(values)
-            reason = None if both_zero else "we have nothing to compare it with in this run"
+            reason = None if both_zero else "nothing to compare it with in this run"
             agrees = True if both_zero else None
             rows.append(Row(kind.label, kind.unit, peer, own, middle, None, None, None, agrees, reason))
             continue
@@ -180,9 +180,9 @@ def _or_unknown(agrees: bool, low: float, high: float) -> tuple[bool | None, str
 def _explained(difference_ns: float, slowdown_ns: float) -> tuple[bool, str | None]:
     """Whether the slower of the two has its own cost in its times, and no more than that."""
     if 0 < difference_ns <= slowdown_ns:
-        return True, "it slows each message down by as much: its own cost is in its times"
+        return True, "it slows each message down by about that: its times include its own cost"
     if slowdown_ns <= difference_ns < 0:
-        return True, "our hooks slow each message down by as much: their cost is in our times"
+        return True, "our hooks slow each message down by about that: our times include their cost"
     return False, None
 
 

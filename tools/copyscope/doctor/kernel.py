@@ -136,10 +136,10 @@ def _capabilities(root: Path) -> Iterable[Finding]:
             yield in_kernel(name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
         elif name == "CAP_SYS_RESOURCE":
             advice = "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
-            yield in_kernel(name, "limited", f"not held ({purpose})", advice)
+            yield in_kernel(name, "limited", f"missing ({purpose})", advice)
         else:
             advice = "run as root, outside of an unprivileged container"
-            yield in_kernel(name, "missing", f"not held ({purpose})", advice, essential=True)
+            yield in_kernel(name, "missing", f"missing ({purpose})", advice, essential=True)
 
 
 def check_disturbances(

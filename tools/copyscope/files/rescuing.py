@@ -30,8 +30,8 @@ def rescue(files: Mapping[str, bytes]) -> str:
             if directory is not None:
                 shutil.rmtree(directory, ignore_errors=True)
             continue
-        return f"what was measured is kept in {directory}"
-    return f"what was measured could not be kept, not in {', '.join(PLACES)} either: free some space"
+        return f"the measurement is saved in {directory}"
+    return f"the measurement could not be saved, not in {', '.join(PLACES)} either: free some space"
 
 
 @contextmanager

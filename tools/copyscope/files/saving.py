@@ -22,8 +22,8 @@ from typing import IO
 MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
 FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
 NOBODY_READS = "this FIFO has no reader: start the reader first"
-FOREIGN = "is another user's, who would get what is written there: give a file of your own"
-READS_NO_MORE = "who reads it has taken nothing for {:g} s"
+FOREIGN = "belongs to another user, who could read what is written: give a file of yours"
+READS_NO_MORE = "its reader has taken nothing for {:g} s"
 # So long a reader that is started at the same time may take, and one that reads between two pieces.
 READER_S = 1.0
 PIECE_S = 5.0
@@ -92,7 +92,7 @@ def open_to_append(path: Path) -> IO[bytes]:
         # A second name of somebody else's file is a link, too.
         if not stat.S_ISREG(found.st_mode) or (os.geteuid() == 0 and found.st_nlink > 1):
             os.close(handle)
-            raise OSError(errno.EINVAL, "is no regular file of one name: remove it")
+            raise OSError(errno.EINVAL, "not a regular file, or it has a second name: remove it")
         return os.fdopen(handle, "ab+")
 
 

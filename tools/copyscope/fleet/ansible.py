@@ -86,7 +86,7 @@ class Ansible:
         names = [line.removeprefix("    ") for line in done.text.split("\n")[1:]]
         found = list(dict.fromkeys(name for name in names if name))
         if not found:
-            raise UsageError(f"{self.inventory}: no host in it that is meant: {_last(done.errors)}")
+            raise UsageError(f"{self.inventory}: no host in it matches: {_last(done.errors)}")
         for name in found:
             if NAME.fullmatch(name) is None:
                 allowed = "letters, digits, . _ @ : - only"
@@ -147,7 +147,7 @@ def find(inventory: str, limit: str | None) -> Ansible:
     """Ours, which is pinned; else that of PATH. Raises UsageError, RunError."""
     # With a comma it is the hosts themselves, as ansible reads it.
     if "," not in inventory and not Path(inventory).exists():
-        named = "name an inventory of ansible, or hosts with a comma: web1,web2"
+        named = "give an inventory of ansible, or hosts separated by commas: web1,web2"
         raise UsageError(f"{visible(inventory)}: no such file: {named}")
     if find_spec("ansible") is not None:
         ours = (sys.executable, "-I", "-m", "ansible")
@@ -241,7 +241,7 @@ def _read(stream: IO[bytes]) -> Iterator[Line]:
         except (ValueError, RecursionError) as error:
             host = OF_HOST.match(begins)
             if host is not None:
-                said = f"what it answered cannot be read: {error}".encode(errors="backslashreplace")
+                said = f"its answer cannot be read: {error}".encode(errors="backslashreplace")
                 yield Line(host[1].decode(), "failed", 1, errors=base64.b64encode(said).decode())
 
 
@@ -249,7 +249,7 @@ def _answer(line: Line) -> Answer:
     try:
         output, errors = (base64.b64decode(part, validate=True) for part in (line.output, line.errors))
     except ValueError as error:
-        return Answer(1, b"", f"what it answered cannot be read: {error}".encode(), 0.0)
+        return Answer(1, b"", f"its answer cannot be read: {error}".encode(), 0.0)
     return Answer(line.status, output, errors, line.seconds, line.facts, reached=line.ended != "unreachable")
 
 
@@ -257,4 +257,4 @@ def _last(errors: bytes) -> str:
     """What ansible said last that is no warning."""
     lines = errors.decode(errors="replace").strip().splitlines()
     said = [line for line in lines if line.strip() and not line.startswith("[WARNING]")]
-    return one_line(said[-1]) if said else "it said nothing"
+    return one_line(said[-1]) if said else "it printed nothing"

@@ -117,7 +117,7 @@ def judge(host: str, command: str, answer: Answer) -> Row:
     try:
         return _judged(host, command, answer)
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-        why = f"what it answered cannot be read: {type(error).__name__}: {error}"
+        why = f"its answer cannot be read: {type(error).__name__}: {error}"
         return _with(Row(host, "failed", seconds=answer.seconds), "failed", why)
 
 
@@ -128,7 +128,7 @@ def _judged(host: str, command: str, answer: Answer) -> Row:
     try:
         row = replace(row, facts=None if answer.facts is None else convert(answer.facts, Facts))
     except ValueError as error:
-        return _with(row, "failed", f"not what a host says of itself: {error}")
+        return _with(row, "failed", f"not the facts of a host: {error}")
     if answer.status is None:
         return _with(row, "timed out", f"no end within {answer.seconds:.0f} s: --timeout waits longer")
     if row.facts is None or answer.status == NOT_THERE:
@@ -149,7 +149,7 @@ def _last(answer: Answer) -> str:
     return (
         one_line(BEFORE_SSH.sub("", lines[-1].rstrip(".")), SAID_MAX)
         if lines
-        else f"ended with status {answer.status} without a word"
+        else f"ended with status {answer.status} without a message"
     )
 
 
@@ -157,9 +157,9 @@ def _step(answer: Answer) -> str:
     """What to do where the command has not even begun."""
     said = answer.errors.lower()
     if answer.status == NOT_THERE:
-        return ": install copyscope there, or name its directory by --tree"
+        return ": install copyscope there, or give its directory with --tree"
     if b"sudo" in said:
-        return ": allow it without a password, or log in as root"
+        return ": allow sudo without a password, or log in as root"
     return ": install Python 3 there" if b"python3" in said else ""
 
 
@@ -167,7 +167,7 @@ def _read(row: Row, command: str, output: bytes) -> Row:
     """What the command's document says. Raises Refused."""
     try:
         if len(output) > OUTPUT_MAX_BYTES:
-            raise Refused(f"more than {OUTPUT_MAX_BYTES >> 20} MiB: not what {command} says")
+            raise Refused(f"more than {OUTPUT_MAX_BYTES >> 20} MiB: not an answer of {command}")
         text = output.decode()
         if command not in ("doctor", "drill", "crossover"):
             return _of_record(row, store.parse(text, "its answer"))
@@ -179,7 +179,7 @@ def _read(row: Row, command: str, output: bytes) -> Row:
             return _of_crossover(row, convert(document, Crossed), document)
         seen = convert(document, Examined)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"not what {command} says: {error}: is it the same version there?") from error
+        raise Refused(f"not an answer of {command}: {error}: is it the same version there?") from error
     except RecordError as error:
         raise Refused(str(error)) from error
     traits = {f"{found.area}: {found.name}": found.status for found in seen.findings}

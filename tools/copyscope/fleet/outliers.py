@@ -19,7 +19,7 @@ def find(rows: Sequence[Row]) -> list[str]:
 
 def _without(rows: Sequence[Row]) -> list[str]:
     # A cause may name its host and a time; hosts with the same one are one group all the same.
-    causes = ((row, row.cause or "no cause was said") for row in rows if row.state != "ok")
+    causes = ((row, row.cause or "cause not known") for row in rows if row.state != "ok")
     groups = gathered(
         ((row.state, SECONDS.sub("", cause.replace(row.host, ""))), row) for row, cause in causes
     )

@@ -52,7 +52,7 @@ ORDER BY zero_copy_copied_share DESC NULLS LAST, "copies of each byte" DESC NULL
     "cost-by-kernel": Question("What does a copy cost, by kernel?", COST.format(by="kernel")),
     "cost-by-nic": Question("What does a copy cost, by the driver of the NIC?", COST.format(by="nic")),
     "since-when": Question(
-        "Since when does each host copy its zero-copy sends, or no longer, and what changed with it?",
+        "When did each host start or stop copying its zero-copy sends, and what else changed then?",
         """\
 WITH told AS (
   SELECT host, subject, path, started_at, kernel, nic, zero_copy_copied_share > 0 AS copies

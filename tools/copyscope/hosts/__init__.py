@@ -18,6 +18,6 @@ def hosts_of(sender: str | None, receiver: str | None, tree: str | None = None) 
     names: dict[Side, str] = {"sender": sender or HERE, "receiver": receiver or HERE}
     if names["sender"] == names["receiver"]:
         raise UsageError(
-            f"--sender-at {sender} --receiver-at {receiver}: one machine: --topology says how there"
+            f"--sender-at {sender} --receiver-at {receiver}: the same machine: use --topology instead"
         )
     return {side: Host() if name == HERE else Far(name, there) for side, name in names.items()}

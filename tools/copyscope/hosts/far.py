@@ -54,7 +54,7 @@ class Far(Host):
     def __init__(self, name: str, tree: str) -> None:
         super().__init__()
         if not name or name.startswith("-") or not name.isprintable() or " " in name:
-            raise UsageError(f"{visible(name)!r}: not a host: write it as ssh takes it")
+            raise UsageError(f"{visible(name)!r}: not a host: write it as for ssh")
         self.name = name
         self.programs = f"{tree}/.output"
         # As whom ssh runs here: the user who called sudo has the keys.
@@ -121,7 +121,7 @@ class Far(Host):
         while b"\n" not in self._pending:
             left = until - time.monotonic()
             if left <= 0 or not select.select([self._ssh.stdout], [], [], left)[0]:
-                raise RunError(f"{self.name}: no answer within {seconds:g} s: look whether `ssh` gets in")
+                raise RunError(f"{self.name}: no answer within {seconds:g} s: check that `ssh` can log in")
             chunk = os.read(self._ssh.stdout.fileno(), LINE_MAX_BYTES)
             if not chunk:
                 self._ssh.wait(END_S)
@@ -133,21 +133,21 @@ class Far(Host):
         return line.decode(errors="replace")
 
     def _not_ours(self) -> str:
-        return f"{self.name}: its first line is not ours: its login shell must print nothing"
+        return f"{self.name}: its first line is unexpected: its login shell must print nothing"
 
     def _cause(self) -> str:
         """Why the connection has ended, and what to do, in one line."""
         lines = self._complaints.lines()
         said = one_line(lines[-1].rstrip("."), SAID_MAX) if lines else ""
         if "sudo" in "\n".join(lines).lower():
-            return f"{said}: let sudo there do it without a password, or log in as root"
+            return f"{said}: allow sudo without a password there, or log in as root"
         if self._ssh.returncode in NOT_RUN:
-            return f"{said}: install copyscope there, or name its directory by --tree"
+            return f"{said}: install copyscope there, or give its directory with --tree"
         if self._ssh.returncode != SSH_FAILED:
-            return f"{said or 'what holds the connection there has ended'}: run it again"
+            return f"{said or 'the process of the connection there has ended'}: run it again"
         if self._ready:
-            return "the connection broke: look at the network between here and there, and run it again"
-        return f"{said or 'ssh did not get in'}: make sure `ssh {self.name} true` works without a prompt"
+            return "the connection broke: check the network in between, and run it again"
+        return f"{said or 'ssh could not log in'}: make sure `ssh {self.name} true` works without a prompt"
 
     def _close(self) -> None:
         """Our end closes, and with it what still runs there; then it is waited for."""

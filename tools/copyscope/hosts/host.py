@@ -95,7 +95,7 @@ class Host:
     def _files(self, patterns: Sequence[str]) -> Iterator[Path]:
         """Those files of it in a directory here, as far as they are there."""
         text = self.run(
-            ["sh", "-c", elsewhere.script(patterns)], "look whether /proc and /sys are mounted there"
+            ["sh", "-c", elsewhere.script(patterns)], "check that /proc and /sys are mounted there"
         )
         with tempfile.TemporaryDirectory(prefix="copyscope-") as directory:
             elsewhere.write(text, Path(directory))
@@ -136,7 +136,7 @@ class Host:
             except TimeoutError as late:
                 return Clock(None, None, f"date(1) there: {late}")
             except (OSError, ValueError):
-                return Clock(None, None, "its date(1) does not say nanoseconds")
+                return Clock(None, None, "its date(1) prints no nanoseconds")
             finally:
                 process.kill()
 

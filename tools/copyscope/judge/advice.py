@@ -183,7 +183,7 @@ def _left_to_save(most: Share | None, *, rest: bool, possible: bool) -> str:
 def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
     """What a program pays for zero-copy; to turn it off saves that, and costs one copy into the kernel."""
     zerocopy = run.derived.zerocopy
-    text = "What became of these sends is not known"
+    text = "Whether these sends were copied is not known"
     copied = 0.0
     if zerocopy is not None and zerocopy.completions:
         copied = (zerocopy.copied or 0) / zerocopy.completions
@@ -191,11 +191,11 @@ def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
         if zerocopy.cause is not None:
             text += f" ({zerocopy.cause.sentence})"
     if price is None:
-        return f"{text}; what taking pages, copying them after all and completions cost is not known."
-    text += f"; taking pages, copying them after all and completions take {_of_its_time(price)}"
+        return f"{text}; what page pinning, late copies and completion notices cost is not known."
+    text += f"; page pinning, late copies and completion notices take {_of_its_time(price)}"
     if copied >= MOSTLY:
         return (
-            f"{text}: to turn zero-copy off here would save that, and cost one copy into the kernel instead."
+            f"{text}: turning zero-copy off here would save that, and cost one copy into the kernel instead."
         )
     return f"{text}: that is the price of the copies that it saves."
 

@@ -159,7 +159,7 @@ def check_machine(before: Sequence[Whole], after: Sequence[Whole], across: froze
     first = before[0]
     for other in (*before, *after):
         if (other.raw.target is None) != (first.raw.target is None):
-            raise UsageError("traffic of our own and a watched program: the two have nothing to compare")
+            raise UsageError("copyscope's own traffic and a watched program cannot be compared")
         for name in SAME_MACHINE:
             if name not in across and (why := why_apart(name, machine_of(first), machine_of(other))):
                 raise UsageError(f"machine.{why}")

@@ -222,7 +222,7 @@ def read_pair(text: str, runs: Sequence[Whole]) -> tuple[str, tuple[str, str]]:
     name, _, rest = text.rpartition("=")
     first, _, second = rest.partition(",")
     if not first or not second or first == second or "," in second:
-        raise UsageError(f"--pair: {text!r}: two different ways are compared: for example {EXAMPLES}")
+        raise UsageError(f"--pair: {text!r}: give two different values, for example {EXAMPLES}")
     known = [setting for setting in SETTINGS if setting not in AXES]
     if name and name not in known:
         raise UsageError(f"--pair: {name}: no setting: use one of {', '.join(known)}")

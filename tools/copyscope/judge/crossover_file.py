@@ -387,7 +387,7 @@ def _price(row: Found, asked: Question, run: Whole) -> list[str]:
         changes = [change * share for change in changes]
         whose = f"its CPU time (its send calls take {share * 100:.0f} % of it)"
     low, change, high = (round(abs(value) * 100) for value in changes)
-    who = "to turn it off" if asked.used else "it"
+    who = "turning it off" if asked.used else "it"
     if changes[2] < 0:
         effect = f"{who} would save {change} % ({high} to {low} %) of {whose}"
     elif changes[0] > 0:

@@ -143,7 +143,7 @@ def message_time(run: Whole, *, of_each: bool) -> Value:
 def round_trip(run: Whole, quantile: str) -> Value:
     """A quantile of request to response, us; only where one request waits for its response."""
     if run.raw.traffic is None:
-        return Missing("a watched program says nothing of round trips")
+        return Missing("the round trips of a watched program are not known")
     if run.raw.asked.mode != "rr":
         return Missing("stream mode has no response to wait for: latency needs --mode rr")
     timed = run.raw.traffic.sender.histograms.get("round_trip_ns")

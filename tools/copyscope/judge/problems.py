@@ -125,7 +125,7 @@ def _refused(seen: Seen) -> Problem | None:
     return _problem(
         "enobufs",
         f"ENOBUFS: {percent(part)} of its sends with the flag were refused ({refused:,})",
-        f"at most {flight} were with the kernel at once{_limits(seen)}",
+        f"at most {flight} were in flight at once{_limits(seen)}",
         "raise RLIMIT_MEMLOCK or net.core.optmem_max, and read notices earlier",
     )
 

@@ -348,7 +348,7 @@ def of_zerocopy(run: Whole) -> list[Obstacle]:
         found.append(Obstacle(f"{device.name}: a program takes the packets, a copy", text))
     for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
         owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
-        text = f"{owner} holds an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
+        text = f"{owner} has an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
         found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
     return found + of_pages(run)
 
@@ -440,8 +440,8 @@ def _in_its_buffers(run: Whole) -> list[str]:
         )
     if small > MOSTLY:
         found.append(
-            f"its messages are {like[1]:.0f} buffers of {format_size(like[2])}: zero-copy holds each by a "
-            f"reference, and a packet has {PACKET_REFERENCES}, so packets would be small"
+            f"its messages are {like[1]:.0f} buffers of {format_size(like[2])}: zero-copy takes a page "
+            f"reference for each, and a packet has {PACKET_REFERENCES}, so packets would be small"
         )
     return found
 

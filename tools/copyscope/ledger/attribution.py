@@ -205,10 +205,10 @@ def _beside(time: SideTime) -> tuple[dict[str, str], int | None, int]:
 def why_untied(hook: Hook | None) -> str:
     """Why softirq work on the time of others is not tied to this run."""
     if hook is None:
-        return "this record was made before copyscope looked whose packets they were"
+        return "this record was made before copyscope saw which program these packets belong to"
     if hook.state in WORKS:
         return "packets of others, timers, the scheduler"
-    return f"{hook.symbol}: {hook.state}: {hook.reason}: nothing else says whose packets they were"
+    return f"{hook.symbol}: {hook.state}: {hook.reason}: nothing else shows which program they belong to"
 
 
 def why_unsampled(raw: Measured) -> str:
@@ -351,8 +351,7 @@ def why_no_time(raw: Measured, side: str) -> str | None:
     if cpu_time(raw, side).ns:
         return None
     return why_no_ledger(raw.run) or (
-        "no CPU clock of its processes went on in the ledger segments: they slept, or had ended before they "
-        "were looked at"
+        "its processes used no CPU time in the ledger segments: they slept, or had ended before it was read"
     )
 
 

@@ -34,7 +34,8 @@ KERNEL = "kernel"
 NO_SILENT_CALLS = "no hook counts these copies; their time is sampled"
 NO_CLAIM = "the sender gave no report: whether it gathers is not known"
 OF_OTHERS = (
-    "sent by others with zero-copy, and copied on the time of this program: no hook counts their bytes"
+    "other programs sent these with zero-copy, and the kernel copied on this program's time: no hook counts "
+    "their bytes"
 )
 ITS_OWN = "in the program's own memory: no hook counts what it copies there"
 UNTOLD = (
@@ -189,7 +190,7 @@ def _copy_out(raw: Measured, segments: Sequence[Segment]) -> Flow:
 
 def _received_by_target(raw: Measured) -> dict[str, Flow]:
     if any(row.protocol == "udp" for row in volume(raw.volume, "truncated", "ledger")):
-        asked = "its calls with MSG_TRUNC told the length of datagrams of UDP, not how much was copied"
+        asked = "its calls with MSG_TRUNC returned the length of UDP datagrams, not the bytes copied"
         out = unknown(asked)
     else:
         out = _counted(copied_out_rows(raw.volume))

@@ -126,7 +126,7 @@ def _why_unknown(column: str) -> str | None:
     if column not in OWN_WORK:
         return None
     most = f"{OWN_WORK[column]:+,.0%}"
-    return f"the hooks' own work is in it: up to {most} in the laboratory (docs/reference/pmu.md)"
+    return f"the hooks' own work is in it: up to {most} where we measured it (docs/reference/pmu.md)"
 
 
 def _why_uncounted(cell: FunctionCell, event: CountedEvent | None, name: str) -> str | None:
@@ -155,7 +155,7 @@ def interval(cell: FunctionCell) -> tuple[Interval | None, str | None]:
     if timed == calls:
         return None, "each call was timed"
     if timed < 2:
-        return None, "fewer than two calls were timed: nothing is known of their spread"
+        return None, "fewer than two calls were timed: their spread is not known"
     mean = cell.self_ns / timed
     variance = max(0.0, (cell.self_ns_squared - timed * mean * mean) / (timed - 1))
     error = calls * math.sqrt((1 - timed / calls) * variance / timed)

@@ -53,25 +53,24 @@ PHRASES = {
         "{deferred} of all CPU time: {why}"
     ),
     "on the way": (
-        "completions say zero-copy, yet the bytes were copied on the way{silent_by}, {silent} of all "
+        "completion notices say zero-copy, but the bytes were copied on the way{silent_by}, {silent} of all "
         "CPU time: {why}"
     ),
     "by reference": (
-        "no copy on the way; taking the pages by reference and completing the sends costs {reference}"
-        " of all CPU time instead"
+        "no copy on the way; page pinning and completion notices cost {reference} of all CPU time instead"
     ),
     "pages on the way": (
-        "{pages} went into the socket by reference, yet were copied on the way{silent_by}, {silent} "
+        "{pages} went into the socket by reference, but were copied on the way{silent_by}, {silent} "
         "of all CPU time"
     ),
     "pages": (
-        "no copy into the kernel: {pages} by reference, {pin} of all CPU time; the copy out to the "
-        "receiver takes {copy_out}"
+        "no copy into the kernel: {pages} by reference, {pin} of all CPU time; the copy to the receiver "
+        "takes {copy_out}"
     ),
     "copied": (
-        "the copy into the kernel takes {copy_in} and the copy out to the receiver {copy_out} of all CPU time"
+        "the copy into the kernel takes {copy_in} and the copy to the receiver {copy_out} of all CPU time"
     ),
-    "nothing": "nothing was sent: this is the price of the loop and the clock{cost}",
+    "nothing": "nothing was sent: this is the cost of the loop and the clock{cost}",
 }
 GATHERED = "the program's gather copy takes {gather}, "
 # On whose share it rests: what watching changed may not be more than that.
@@ -212,7 +211,7 @@ def _waiting(zerocopy: Zerocopy | None) -> str:
     share = zerocopy.waiting_share if zerocopy else None
     if share is None or share < WORTH_A_WARNING:
         return ""
-    return f"; {percent(share)} of its time the sender waited until the kernel gave a buffer back"
+    return f"; {percent(share)} of its time the sender waited for the kernel to release a buffer"
 
 
 def _refused(raw: Measured) -> str:
@@ -285,8 +284,8 @@ WORDS = {
     "silent": "hidden copies on the way take",
     "completion": "completion notices take",
     "decrypt": "decrypting (kTLS) takes",
-    "copy_out": "the copy out to the program takes",
-    "mapped": "mapping what it received takes",
+    "copy_out": "the copy to the program takes",
+    "mapped": "mapping received pages takes",
 }
 
 
@@ -351,8 +350,8 @@ def unseen_ends(raw: Measured, time: SideTime) -> str:
     if time.event != "cpu-clock" or not missed_ns or seen_ns <= MUCH_MORE * spent_ns:
         return ""
     return (
-        f"; {raw.watched.exits:,} of its processes ended between two looks at their clocks: its CPU time is "
-        "more than is shown, its shares are right"
+        f"; {raw.watched.exits:,} of its processes ended before their CPU time was read: its CPU time is "
+        "more than shown, the shares are right"
     )
 
 
@@ -375,8 +374,8 @@ def ways_of_its_own(raw: Measured) -> str:
         (written, "of its bytes it wrote into a pipe, which copied them once, and spliced them from there"),
         (
             memory,
-            "of its bytes went out by reference to its own memory (vmsplice), and nothing tells it when that "
-            "may be written again",
+            "of its bytes went out by reference to its own memory (vmsplice), and it gets no notice when "
+            "that may be rewritten",
         ),
         (thrown_away, "of what it received was dropped without a copy (MSG_TRUNC)"),
         (local, "of its bytes went through UNIX sockets"),
@@ -391,7 +390,7 @@ def ways_of_its_own(raw: Measured) -> str:
     )
     said = "".join(f"; {percent(share)} {what}" for share, what in ways if share >= WORTH_SAYING)
     if raw.watched.uncounted:
-        said += f"; what goes through its {', '.join(raw.watched.uncounted)} sockets is not counted"
+        said += f"; traffic of its {', '.join(raw.watched.uncounted)} sockets is not counted"
     return said + refused_sends(raw)
 
 

@@ -50,7 +50,7 @@ def _of_own(raw: Measured) -> Limit:
     if None in chain(*spent_us) or not sums_us[0]:
         return Limit("unknown", f"{evidence}; the sender's connections reported no busy time")
     waited = waited_for(sums_us, "receiver")
-    none = ": no one cause holds for most of the time" if waited.who == "unknown" else ""
+    none = ": no single cause for most of the time" if waited.who == "unknown" else ""
     return Limit(waited.who, f"{evidence}; {waited.evidence}{none}")
 
 

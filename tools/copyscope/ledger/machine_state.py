@@ -36,7 +36,7 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
 
     beside_ns: of the side `other` of the ledger.
     """
-    read = raw.machine_state or MachineLoad(**unread("this record is older than the measurement"))
+    read = raw.machine_state or MachineLoad(**unread("this record was made before copyscope measured it"))
     # The first records with this section do not have all of its keys.
     found = structs.asdict(read) | {"cpus": read.cpus or None}
     found["others_ns"] = others_ns(raw, read, beside_ns)
@@ -52,9 +52,9 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
     why = next(iter(reasons.values()), "no segment was measured")
     named = {
         "spread_share": unsteady,
-        "sentence": "nobody else took much, and segments were alike",
+        "sentence": "other programs took little, and segments were alike",
         **dict.fromkeys(("clock_before", "clock_after"), NOT_READ),
-        "clock_sentence": "it was left alone, as far as is known" if read.clock_after else NOT_READ,
+        "clock_sentence": "no disturbance is known" if read.clock_after else NOT_READ,
         **reasons,
     }
     owed = {key: named.get(key) or why for key, value in found.items() if value is None}

@@ -20,7 +20,7 @@ FEWEST_PAIRS = 3
 MATTERS = 0.10
 NOISY = "too noisy to tell"
 PHASES = ("ledger", "calls")
-NOT_WORKED_OUT_YET = "not worked out while the run goes on"
+NOT_WORKED_OUT_YET = "known when the run has ended"
 # The columns of a ratio that is not known.
 UNKNOWN: dict[str, Any] = dict.fromkeys(("ratio", "low", "high", "level", "effect"))
 NOT_WATCHED = Watching(reason=NOT_WORKED_OUT_YET, pairs=0, **UNKNOWN)

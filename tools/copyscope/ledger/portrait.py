@@ -106,7 +106,7 @@ def local_share(raw: Measured) -> float | str:
     """The part of the peers that are on this machine, or why no path could be looked at."""
     known = [peer.local for peer in raw.topology.peers if peer.local is not None]
     if not known:
-        return "no connection was there to be looked at when the path was read"
+        return "no connection was open when the path was read"
     return sum(known) / len(known)
 
 

@@ -182,7 +182,7 @@ STEPS = (
 )
 # By the instrument of a hook that was skipped or did not fire: what to do.
 STEPS_OF_HOOKS = {"calls": NO_CALLS, "functions": FEWER_FUNCTIONS, "sampler": SLOWER}
-OTHERWISE = f"mend what the first reason names, and {AGAIN}"
+OTHERWISE = f"fix what the first reason names, and {AGAIN}"
 # What a busy machine makes: clocks and samples that disagree. Counts do not differ because somebody is busy.
 OF_BUSY_MACHINES = (
     *(f"identity {side}_time:" for side in SIDES),
@@ -332,7 +332,7 @@ def of_traffic(traffic: Traffic) -> list[str]:
             f"the first at offset {verify.first_wrong_offset}"
         )
     if traffic.sender.zerocopy and (left := traffic.sender.zerocopy.in_flight):
-        found.append(f"sender: {left:,} zero-copy sends were never completed: the run ended undrained")
+        found.append(f"sender: {left:,} zero-copy sends were never completed: the run ended before them")
     return found
 
 

@@ -75,37 +75,37 @@ WORTH_A_WORD = 0.05
 LOCAL = "local_delivery"
 OTHER_FORM = Cause(
     "silent_copy",
-    "the kernel copied packets into another form on the way, and the completion flag does not tell",
+    "the kernel copied packets into another form on the way, and the completion flag does not show it",
 )
 NATIVE_XDP = Cause(
     "xdp_native",
     "native XDP on the receiver's device: the driver copies every packet into a page of its own, and the "
-    "completion flag does not tell",
+    "completion flag does not show it",
 )
 AT_CALL = Cause(
     "at_call",
-    "copied at the send call: of UDP the kernel refers to pages only where the device gathers from several "
-    "and works out checksums, and a message is one packet",
+    "copied in the send call: for UDP the kernel sends pages by reference only if the device has "
+    "scatter-gather and checksum offload, and a message is one packet",
 )
 NO_DEVICE = (
-    "cause not known: its device was not seen; a UDP socket that is not connected names its receiver in each "
-    "message only: connect(2) it, or see what `ip route get RECEIVER` says"
+    "cause not known: its device was not seen; an unconnected UDP socket names its receiver only in each "
+    "message: connect(2) it, or see what `ip route get RECEIVER` prints"
 )
 NOTHING_FOUND = (
-    "cause not known: no XDP, packet socket, local delivery or device that cannot gather or work out "
-    "checksums was found on this path, and no sample says who had it made"
+    "cause not known: no XDP, packet socket, local delivery or device without scatter-gather or checksum "
+    "offload was found on this path, and no sample shows what asked for the copy"
 )
 # Drivers that encrypt in place, after skb_cow_data() (drivers/net/wireguard/send.c, drivers/net/macsec.c).
 ENCRYPTING = ("wireguard", "macsec")
-ENCRYPTS = "encrypts packets where they are: for that the kernel makes them its own"
+ENCRYPTS = "encrypts packets in place, so the kernel copies them first"
 # What needs no name of this path.
 SENTENCES = {
     "vhost": "the packets go to a virtual machine (vhost), which gets a copy",
     "xdp": "an XDP program on a device that receives them: each packet is copied for it",
     "bridge": "a bridge on the way copies what it forwards",
-    "rewritten": "something on the way writes into the packets (IPsec, WireGuard, netfilter or tc): for that "
-    "the kernel makes them its own",
-    "timestamps": "each packet is given back for its time stamp (SO_TIMESTAMPING), as a copy",
+    "rewritten": "something on the way writes into the packets (IPsec, WireGuard, netfilter or tc), so the "
+    "kernel copies them first",
+    "timestamps": "each packet is returned with its time stamp (SO_TIMESTAMPING), as a copy",
 }
 
 
@@ -160,7 +160,7 @@ def _cause(code: str, path: Topology) -> Cause:
     if code == "no_offload":
         return Cause(code, _cannot(device_without_offload(path)))
     if code == "packet_socket":
-        listener = _listener(path) or "a packet socket whose owner was not found (`ss -0p` lists them)"
+        listener = _listener(path) or "a packet socket, owner not found (`ss -0p` lists them)"
         return Cause(code, f"{listener}: each packet is copied for it; stop it and run again")
     if code == "xdp" and path.xdp == "native":
         return NATIVE_XDP
@@ -223,15 +223,15 @@ def device_that_encrypts(path: Topology) -> Device | None:
 def what_it_lacks(device: Device) -> str:
     """In words."""
     if device.features.get("scatter_gather") is False:
-        return "cannot gather from several pages"
-    return "does not work out checksums"
+        return "has no scatter-gather"
+    return "has no checksum offload"
 
 
 def _cannot(device: Device | None) -> str:
     """Why packets are cut and copied before they leave."""
     if device is None:
         return (
-            "a device on the way cannot gather from several pages or does not work out checksums, so the "
+            "a device on the way has no scatter-gather or no checksum offload, so the "
             "kernel copies packets before they leave"
         )
     does = f"{device.name} {what_it_lacks(device)}, so the kernel copies packets before they leave"

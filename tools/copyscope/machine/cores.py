@@ -74,7 +74,8 @@ def _core(root: Path, number: int) -> tuple[list[int], str]:
 
 
 def _last_cache(root: Path, number: int) -> dict[int, tuple[int, str]]:
-    """The highest level that it has, for each CPU that shares it; nothing where the kernel does not tell."""
+    """The highest level that it has, for each CPU that shares it; nothing where the kernel does not report "
+    "it."""
     found = []
     for index in (root / f"{CPU}/cpu{number}/cache").glob("index[0-9]*"):
         level, shared = read_integer(index, "level"), read_text(index, "shared_cpu_list")

@@ -51,7 +51,7 @@ def read_hypervisor(root: Path = ROOT) -> str | None:
     flagged = "hypervisor" in read_cpuinfo(root).get("flags", "").split()
     if re.search(VIRTUAL_FIRMWARE, words) and "metal" not in words:  # bare-metal cloud hosts say `m5.metal`
         return words
-    return (words or "not named by its firmware") if flagged else None
+    return (words or "the firmware does not name it") if flagged else None
 
 
 def find_pmus(root: Path) -> list[str]:

@@ -145,15 +145,15 @@ REASONS = {
     "governor": "no cpufreq driver: a virtual machine, or the firmware decides",
     "idle_driver": "no cpuidle driver",
     "turbo": "no switch for it in /sys",
-    "smt": "the kernel does not tell",
-    "clocksource": "the kernel does not tell",
+    "smt": "the kernel does not report it",
+    "clocksource": "the kernel does not report it",
     "perf_event_paranoid": "the kernel was built without perf events",
-    "kptr_restrict": "the kernel does not tell",
+    "kptr_restrict": "the kernel does not report it",
     "lockdown": "no lockdown module, or securityfs is not mounted",
     "transparent_hugepages": "the kernel was built without them",
     "irq_time_accounting": "no kernel configuration found (/proc/config.gz, /boot)",
     "steal_percent": "no run was measured",
-    "memory_bytes": "the kernel does not tell",
+    "memory_bytes": "the kernel does not report it",
 }
 
 

@@ -86,11 +86,11 @@ def choose(size_bytes: int, sides: list[Side], look_ns: float) -> Gate:
 def choose_by(size_bytes: int, functions: Mapping[str, Any] | None, warm_up: Marks, trial: Marks) -> Gate:
     """From a segment without instruments, and one in which `functions` is what the hooks counted."""
     if functions is None or functions["read_cost"] is None:
-        return default("what a look at the clock costs could not be measured")
+        return default("the cost of reading the clock could not be measured")
     sent, tried = (_moved(marks, "sender", "messages") for marks in (warm_up, trial))
     cpu_ns = {side: _moved(warm_up, side, "process_cpu_ns") for side in warm_up[2]}
     if min(sent, tried, *cpu_ns.values()) <= 0:
-        return default("too little was sent in the warm-up to choose by")
+        return default("too little was sent in the warm-up to choose it")
     calls = dict.fromkeys(cpu_ns, 0)
     for cell in functions["cells"]:
         # Softirqs on top of other tasks have no CPU time of ours to be compared with.

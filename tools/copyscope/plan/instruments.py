@@ -50,12 +50,12 @@ def parse_count(text: str) -> str:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in COUNTABLE and not RAW_EVENT.fullmatch(name):
-            known = ", ".join((*COUNTABLE, "rHEX, an event of this processor's own"))
+            known = ", ".join((*COUNTABLE, "rHEX, a raw event of this processor"))
             raise UsageError(
                 f"--count: {name or 'nothing'}: cannot be counted per function: none, or some of {known}"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"--count: {text}: an event stands there twice")
+        raise UsageError(f"--count: {text}: an event is named twice")
     if len(names) > COUNTERS_MAX:
         raise UsageError(f"--count: {text}: {len(names)} events: at most {COUNTERS_MAX} at once")
     return ",".join(names)

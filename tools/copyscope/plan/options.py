@@ -76,7 +76,7 @@ def check_instruments(args: argparse.Namespace) -> tuple[str, ...]:
         parse_count(args.count)
         if "functions" not in instruments:
             raise UsageError(
-                "--count: counts per function, and no function is hooked: --instruments sampler,functions"
+                "--count: counts per function, but no function is hooked: add --instruments sampler,functions"
             )
     return instruments
 
@@ -92,7 +92,7 @@ def refuse(args: argparse.Namespace, names: Iterable[str], why: str) -> None:
 def refuse_of_single_runs(args: argparse.Namespace, *more: str) -> None:
     """What only copyscope run does, and `more`: of verbs that make several runs as one."""
     names = ("simulate", "keep", "stacks", *more)
-    refuse(args, names, "of single runs: use copyscope run")
+    refuse(args, names, "only for single runs: use copyscope run")
 
 
 # All plans are made before the first run; a sweep is what goes on after anything.
@@ -127,7 +127,7 @@ def check_usage(args: argparse.Namespace) -> tuple[str, ...]:
         if is_wrong:
             raise UsageError(said)
     if not args.simulate:
-        refuse(args, SIMULATED, "is of a simulated machine: give --simulate, too")
+        refuse(args, SIMULATED, "only for a simulated machine: add --simulate")
     # Functions are hooked on one machine only as yet.
     return tuple(name for name in instruments if name != "functions") if on_hosts(args) else instruments
 
@@ -150,13 +150,15 @@ def _check_hosts(args: argparse.Namespace) -> None:
             option = f"--{given.replace('_', '-')}"
             raise UsageError(f"{option}: one of the two sides must be on another machine: --receiver-at HOST")
         return
-    refuse(args, OF_A_MADE_PATH, "nothing is changed on other machines: set it there, and run without it")
+    refuse(
+        args, OF_A_MADE_PATH, "copyscope changes nothing on other machines: set it there, and leave it out"
+    )
     if args.topology != "veth":
         raise UsageError(
-            f"--topology {args.topology}: the path is that of --sender-at and --receiver-at: leave it"
+            f"--topology {args.topology}: --sender-at and --receiver-at define the path: leave it out"
         )
     if "functions" in args.instruments:
-        raise UsageError("--instruments: functions are hooked on one machine only as yet: sampler")
+        raise UsageError("--instruments: function hooks work on one machine only: use --instruments sampler")
 
 
 def resolve_traffic(args: argparse.Namespace, *, pinned: bool = True) -> Traffic:

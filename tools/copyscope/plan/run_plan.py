@@ -29,7 +29,7 @@ from copyscope.record.session_result import Tier
 # Every phase once. Each block has its attaching and detaching, which is most of what the live view costs.
 LIVE_BLOCK_S = 2.0
 # A program of somebody else's goes at its own pace, and need not have begun.
-NO_WARM_UP = "no warm-up to choose by"
+NO_WARM_UP = "no warm-up to choose it"
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def choose_tier(wanted: bool, hooks: Iterable[Mapping[str, Any]], *, by_name: bo
         if row["how"] == "kprobe" and not by_name:
             return Tier(
                 False,
-                f"function hooks: {row['symbol']} by kprobe only: slow to attach, and misses calls of "
-                "softirqs; --instruments sampler,functions takes them all the same",
+                f"function hooks: {row['symbol']} only by kprobe, which is slow to attach and misses calls "
+                "in softirqs; --instruments sampler,functions uses it anyway",
             )
     ways = Counter(row["how"] for row in rows if row["how"] in HOW)
     counts = ", ".join(f"{count} by {way}" for way, count in sorted(ways.items()))

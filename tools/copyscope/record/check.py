@@ -31,7 +31,7 @@ class Whole(NamedTuple):
     def portrait(self) -> Portrait:
         """Of a watched program."""
         if self.derived.portrait is None:
-            raise RecordError("record: of traffic of our own: expected one of a watched program")
+            raise RecordError("record: of copyscope's own traffic: expected one of a watched program")
         return self.derived.portrait
 
 

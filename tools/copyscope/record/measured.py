@@ -433,5 +433,5 @@ class Measured(Section):
     def watched(self) -> Target:
         """The program that was watched. Raises LookupError: the traffic was our own."""
         if self.target is None:
-            raise LookupError("traffic of our own")
+            raise LookupError("copyscope's own traffic")
         return self.target

@@ -79,7 +79,7 @@ def explain_failure(stderr: str) -> str:
         if re.search(pattern, stderr):
             return meaning
     words = " ".join(stderr.split())
-    return f"perf: {words[:200]}" if words else "perf: ended without a word"
+    return f"perf: {words[:200]}" if words else "perf: ended without a message"
 
 
 def find_other_build() -> str | None:

@@ -206,7 +206,7 @@ def memlock(pid: int) -> tuple[int | None, str]:
     # mm_account_pinned_pages() asks for the capability in the machine's own user namespace.
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     if namespace == INITIAL_USER_NAMESPACE and effective and int(effective[1], 16) >> CAP_IPC_LOCK & 1:
-        return None, "it has CAP_IPC_LOCK: the limit does not hold for it"
+        return None, "it has CAP_IPC_LOCK: the limit does not apply to it"
     match = re.search(r"^Max locked memory\s+(\d+)", limits, re.MULTILINE)
     return (int(match[1]), "") if match else (None, "unlimited")
 

@@ -105,7 +105,7 @@ def parse_pids(text: str) -> tuple[int, ...]:
     pids = []
     for word in map(str.strip, text.split(",")):
         if _PID.fullmatch(word) is None or int(word) == 0:
-            by_name = f": by its name it is watched with --comm {word}" if word[:1].isalpha() else ""
+            by_name = f": to watch it by its name: --comm {word}" if word[:1].isalpha() else ""
             raise UsageError(f"--pid: {word or 'nothing'}: not a process id{by_name}")
         pids.append(int(word))
     for pid in pids:

@@ -37,10 +37,10 @@ PROCESSES_MAX = 64
 FILES_MAX = 256
 LIBC = re.compile(r"libc[.-]|ld-musl-")
 GO = (".gopclntab", ".go.buildinfo")
-GONE = "its processes had ended before it was read what they had mapped"
-GENERATED = "no file: code that it has made itself (JIT)"
-STATIC = "static and stripped: no name says which code of it copies"
-STRIPPED_GO = "Go, stripped: no name says which code of it copies"
+GONE = "its processes had ended before their mappings were read"
+GENERATED = "JIT-compiled code without symbols"
+STATIC = "static and stripped: without symbols its copies are not known"
+STRIPPED_GO = "Go, stripped: without symbols its copies are not known"
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class UserCode:
         mapping = next((one for one in self._mapped[pid] if one.begin <= address < one.end), None)
         if mapping is None:
             # Read after code was loaded or thrown away.
-            return found | {"unknown": "it was not mapped any more, or not yet, when that was read"}
+            return found | {"unknown": "it was not mapped when the mappings were read"}
         file = self._files.get((mapping.device, mapping.inode))
         if file is None:
             own = mapping.path.startswith("[v")  # [vdso] reads clocks

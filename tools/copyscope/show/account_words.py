@@ -66,33 +66,33 @@ WORDS = {
         caption="COPY  late copy: user pages -> kernel pages",
         in_a_line="the copy that zero-copy avoided, made after all, later than the send call",
         meaning="The copy that zero-copy avoided, made after all: the packet is about to reach a receiver on "
-        "the same machine, which could hold it for ever, so the kernel copies it into pages of its "
+        "the same machine, which could keep it for ever, so the kernel copies it into pages of its "
         "own.",
     ),
     "silent": Words(
         step="hidden copy",
         arrow="late",
         caption="COPY  hidden copy: packet -> another packet",
-        in_a_line="a copy on the way of which zero-copy's completion notices say nothing",
-        meaning="A copy that the completion flag does not tell: the kernel needed the packet in another form "
-        "(for XDP, or in one piece) and copied it without saying so to the program.",
+        in_a_line="a copy on the way that completion notices do not report",
+        meaning="A copy that the completion flag does not show: the kernel needed the packet in another form"
+        " (for XDP, or in one piece) and copied it without telling the program.",
     ),
     "completion": Words(
         step="completion notices",
         arrow="none",
         caption="no copy  completion notices: the buffer is free again",
         in_a_line="the kernel tells the program which buffers it may use again",
-        meaning="The price of knowing when a buffer is free again: the kernel drops its references and "
+        meaning="The cost of knowing when a buffer is free again: the kernel drops its references and "
         "queues a notification, the program reads it from the socket's error queue.",
     ),
     "decrypt": Words(
         step="decryption",
         arrow="copy",
-        caption="COPY  decryption: the cipher writes what it has opened",
-        in_a_line="kTLS: the cipher opens what arrived",
-        meaning="kTLS: the cipher opens what arrived, into the receiver's memory where it can, else into "
+        caption="COPY  decryption: the cipher writes the plaintext",
+        in_a_line="kTLS: the cipher decrypts what arrived",
+        meaning="kTLS: the cipher decrypts what arrived, into the receiver's memory where it can, else into "
         "pages of the kernel that are copied out then (copy to the receiver): with TLS 1.3 always, because "
-        "only the opened record says where it ends.",
+        "only the decrypted record shows where it ends.",
     ),
     "copy_out": Words(
         step="copy to the receiver",

@@ -130,7 +130,7 @@ def notes(made: Made) -> Iterator[str]:
         yield f"cycles, cache misses: not compared: the PMUs of {before} and {after} count different events"
     for where, keys in zip(("before", "after"), made["only_in"], strict=True):
         if keys:
-            yield f"only {where}, in no number: {len(keys)} settings"
+            yield f"only {where}, left out: {len(keys)} settings"
     if made["enough_runs"]:
         repeat = f"--repeat {made['enough_runs']}" if chosen(made) else f"{made['enough_runs']} runs of each"
         yield f"next: at this noise, a change of 5 % needs {repeat} (90 % power)"
@@ -138,7 +138,7 @@ def notes(made: Made) -> Iterator[str]:
         sure = [row for row in point["rows"] if row["sure"] and row["change"] is not None]
         if sure:
             row = max(sure, key=lambda one: abs(one["change"]))
-            yield f"sure all the same: {_name(row)} {_change(row)}"
+            yield f"clear anyway: {_name(row)} {_change(row)}"
     reasons = dict.fromkeys(
         row["reason"] for point in made["points"] for row in point["rows"] if row["reason"] and row["decides"]
     )

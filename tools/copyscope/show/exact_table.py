@@ -76,7 +76,7 @@ def _notes(run: Whole, functions: Functions) -> Iterator[str]:
     stopped = stopped_looks(run.raw)
     if stopped is not None and stopped[0]:
         count, of = map(units.format_count, stopped)
-        yield f"left out: {count} of {of} timed copies: a look at the clock was stopped in its middle"
+        yield f"left out: {count} of {of} timed copies: interrupted while the clock was read"
     yield from _own_work(run.derived.exact, functions)
     for event in functions.events:
         if event.status == "scaled":
@@ -99,7 +99,8 @@ def _own_work(exact: Sequence[ExactRow], functions: Functions) -> Iterator[str]:
     cost = functions.read_cost
     if cost is not None:
         yield (
-            f"a look where a copy begins or ends takes {cost.look_ns:.0f} ns ({cost.low_ns:.0f} to"
+            f"reading the clock at the start and end of a copy takes {cost.look_ns:.0f} ns "
+            f"({cost.low_ns:.0f} to"
             f" {cost.high_ns:.0f}, {cost.reads:,} looks)"
         )
     known = [key for key in COUNTED if any(getattr(row, key) is not None for row in exact)]

@@ -25,10 +25,10 @@ IN_A_LINE = {
     "wakeup_sched": "waking the other side; the scheduler choosing what runs",
     "lock": "waiting for locks, and taking them",
     "memory": "the page allocator: pages for socket buffers and for copies",
-    "irq": "interrupts and timers that came meanwhile",
+    "irq": "interrupts and timers in the meantime",
     "user": "the program's own code outside the kernel",
     "instruments": "copyscope's own BPF programs: part of what watching cost",
-    "unattributed": "functions without a rule, or with a caller that decides and was not seen",
+    "unattributed": "no rule for the function, or its rule needs a caller that was not seen",
 }
 
 
@@ -45,8 +45,9 @@ STAGE_MEANING = {
     "irq": "Interrupts and timers that happened to strike here.",
     "user": "The program's own code outside the kernel (without its own memcpy, which has a row).",
     "instruments": "The profiler's own programs: what watching cost on this side.",
-    "unattributed": "Time in functions without a rule in the taxonomy, or with a caller that decides and was "
-    "not seen. It is never distributed over the other rows: the more of it, the less the rest is worth.",
+    "unattributed": "Time in functions without a rule in the taxonomy, or with a rule that needs the caller, "
+    "which was not seen. It is never distributed over the other rows: the more of it, the less the rest is "
+    "worth.",
 }
 
 WHERE_MEANING = {
@@ -76,8 +77,8 @@ LINE_MEANING = {
     "system calls": "How long one call worked: half of the calls at most p50, all but one in a hundred at "
     "most p99. Softirq work inside a call and the time it was blocked come on top, as means per call.",
     "overhead": "The traffic runs with the instruments switched on and off in turn. Goodput in the headline "
-    "comes from the segments without them; this line says what the others lost. Where the interval holds no "
-    "effect and one of more than 10 % as well, the run was too noisy to tell.",
+    "comes from the segments without them; this line says what the others lost. If the interval includes "
+    "both no effect and more than 10 %, the run was too noisy to tell.",
     "checks": "Consistency checks: sums that must agree because they count the same bytes in two places. "
     "If one does not, the run is invalid. No number is corrected to make it fit.",
 }
@@ -95,7 +96,7 @@ PROGRAM_MEANING = {
     "into the kernel.",
     "receive": "The same for receive calls. What splice takes out of a socket is counted in ledger segments.",
     "buffers": "A message may consist of several buffers (iovecs). Copies are fastest from whole cache "
-    "lines; zero-copy holds whole pages, and a buffer across two pages costs both. Messages that begin "
+    "lines; zero-copy pins whole pages, and a buffer across two pages costs both. Messages that begin "
     "where the one before did show a program that fills one buffer again and again: with zero-copy it must "
     "wait for the completion first.",
     "rounds": "tcp_sendmsg_locked() goes round once for each packet or page fragment that it fills, and "

@@ -41,7 +41,7 @@ USUAL_BYTES = 1 << 16
 WORDS_MEAN = (
     "valid: bytes that are counted in two places agree, and nothing failed",
     "±: half of the 95 % interval; share: of all CPU time",
-    "overhead: goodput lost by watching, and its 95 % interval; -v tells more of each",
+    "overhead: goodput lost by watching, and its 95 % interval; -v shows more",
     "cores: CPUs that 10 Gb/s would keep busy",
 )
 

@@ -145,7 +145,7 @@ class Shown:
         if self.duration_s is not None:
             left = units.format_clock(max(0.0, self.duration_s - self.elapsed_s))
             text += f" of {units.format_clock(self.duration_s)}, {left} left"
-        return text + ("  HELD (space: go on)" if self.held else "")
+        return text + ("  PAUSED (space: resume)" if self.held else "")
 
 
 class Rates(NamedTuple):
@@ -229,7 +229,7 @@ def screen_of(shown: Shown, width: int, height: int) -> list[Text]:
         *_bars(shown, run, width, height),
         Text(),
         *_findings(run),
-        Text("q: end it, with the whole report   space: hold   s: sort   Ctrl-C: as q", style="dim"),
+        Text("q: stop and report   space: pause   s: sort   Ctrl-C: as q", style="dim"),
     ]
     for row in rows:
         row.plain = visible(row.plain)

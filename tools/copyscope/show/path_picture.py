@@ -52,7 +52,7 @@ def _picture(run: Whole) -> Iterable[str]:
     for account in taken:
         yield from _step(run, rows, account)
     yield _boundary("receive call")
-    left = "a pipe: the same pages" if workload.receiver == "splice" else "thrown away without a copy"
+    left = "a pipe: the same pages" if workload.receiver == "splice" else "discarded without a copy"
     yield _place("receiver's memory" if taken else left)
     if "completion" in present:
         yield MARGIN + "and back to the sender, later:"

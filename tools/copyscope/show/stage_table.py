@@ -143,7 +143,7 @@ def _side_lines(run: Whole, totals: Mapping[str, Mapping[str, Sums]], width: int
         if values.samples:
             text += f", {units.format_count(values.samples)} samples{_stand_for(run, side)}"
         if side == "other":
-            text += f" (softirq work on the time of others, {run.derived.sides.other.rule})"
+            text += f" (softirq work charged to other tasks, {run.derived.sides.other.rule})"
         lines += wrap(text, width, indent=2, style="dim")
     return lines + _elsewhere_lines(run.derived.sides.elsewhere, width)
 

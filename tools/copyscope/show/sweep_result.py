@@ -34,7 +34,7 @@ def result_lines(rows: Sequence[Row], directory: str, console: Console) -> list[
     for panel in panels[:MOST_SETTINGS]:
         for title, metric in SHOWN:
             setting = f", {panel.title}" if panel.title else ""
-            note = f"{METRICS[metric].unit}{setting}; {mark}: the best, and what is no different from it"
+            note = f"{METRICS[metric].unit}{setting}; {mark} best, or not distinguishable from it"
             lines += heading(title, note, width)
             lines += _table(panel, axis, metric, width, plain=not console.is_terminal)
     if len(panels) > MOST_SETTINGS:

@@ -187,7 +187,7 @@ def _finding(zerocopy: Zerocopy) -> str:
     if zerocopy.copied:
         return f"{units.format_count(zerocopy.copied)} of {completed} sends were copied"
     if zerocopy.bytes_silent is None:
-        return f"no completion of {completed} sends says copied; silent copies were not looked for"
+        return f"no completion of {completed} sends says copied; hidden copies were not counted"
     if zerocopy.bytes_silent:
         return f"the flag says that none of {completed} sends was copied, and it is wrong"
     return f"none of {completed} sends was copied"

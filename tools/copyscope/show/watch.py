@@ -85,8 +85,8 @@ def buffer_lines(run: Whole, width: int) -> list[Text]:
     """How long the kernel had the memory of zero-copy sends, and how long its notices waited to be read."""
     lines: list[Text] = []
     for row in run.raw.buffers:
-        parts = [f"{row.protocol}: memory was given back {_at_most(row.latency)} after the send"]
-        parts += [f"{units.format_count(row.most_in_flight)} sends at most were with the kernel at once"]
+        parts = [f"{row.protocol}: buffers were released {_at_most(row.latency)} after the send"]
+        parts += [f"{units.format_count(row.most_in_flight)} sends at most were in flight at once"]
         if row.given_back_sends is None:
             parts = [f"{row.protocol}: {row.reason}"]
         else:
@@ -121,10 +121,12 @@ def zerocopy_lines(run: Whole, width: int) -> list[Text]:
             f"{units.format_count(zerocopy.copied)} copied after all"
         )
     if zerocopy.unseen:
-        text += f"; {units.format_count(zerocopy.unseen)} were taken off the queue before they could be read"
+        text += (
+            f"; {units.format_count(zerocopy.unseen)} were removed from the queue before they could be read"
+        )
     if zerocopy.untold:
         text += (
-            f"; io_uring did not say of {units.format_count(zerocopy.untold)} whether they were copied: "
+            f"; io_uring did not report for {units.format_count(zerocopy.untold)} whether they were copied: "
             "they did not ask (IORING_SEND_ZC_REPORT_USAGE)"
         )
     if zerocopy.cause is not None:

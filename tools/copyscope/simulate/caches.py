@@ -178,14 +178,14 @@ def of_host(sysfs: Path) -> Model:
             found[level] = read_level(f"{size}:{ways}")
         except (OSError, ValueError) as error:
             raise UsageError(
-                f"--cache: {HOST}: {index}: {error}: this machine does not tell its caches: use a preset"
+                f"--cache: {HOST}: {index}: {error}: this machine does not report its caches: use a preset"
             ) from None
     if 1 not in found or 2 not in found:
-        raise UsageError(f"--cache: {HOST}: {sysfs}: this machine does not tell its caches: use a preset")
+        raise UsageError(f"--cache: {HOST}: {sysfs}: this machine does not report its caches: use a preset")
     llc = max(found)
     return Model(
         HOST,
-        f"this machine's, from {sysfs}, which tells neither its TLB nor what the last level holds",
+        f"this machine's, from {sysfs}, which does not show its TLB, or whether the last level is inclusive",
         found[1],
         found[2],
         found[llc] if llc > 2 else Level(0, 0),

@@ -53,16 +53,14 @@ def _program(words: Sequence[str]) -> bytes:
     if path is None:
         raise UsageError(f"{name}: no such program, or not executable: give its path")
     if len(words) > WORDS_MAX or any("\n" in word or "\x1f" in word or not word for word in words):
-        raise UsageError(
-            f"{name}: empty arguments, those with line feeds, and more than {WORDS_MAX} do not get in"
-        )
+        raise UsageError(f"{name}: no empty arguments, no line feeds, at most {WORDS_MAX} arguments")
     try:
         size = Path(path).stat().st_size
         program = regular_file.read(Path(path)) if size <= PROGRAM_MAX_BYTES else b""
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: choose another program") from error
     if size > PROGRAM_MAX_BYTES:
-        raise UsageError(f"{path}: {size:,} bytes: at most {PROGRAM_MAX_BYTES >> 20} MiB get into the guest")
+        raise UsageError(f"{path}: {size:,} bytes: at most {PROGRAM_MAX_BYTES >> 20} MiB fit into the guest")
     check(program, path)
     return program
 
@@ -78,7 +76,7 @@ def check(program: bytes, path: str) -> None:
             f"{path}: not a program for x86-64: the guest has no interpreters: give a compiled one"
         )
     if PT_INTERP in elf.parts:
-        raise UsageError(f"{path}: needs shared libraries, which the guest has not: link it with -static")
+        raise UsageError(f"{path}: needs shared libraries, which the guest lacks: link it with -static")
 
 
 def functions(program: bytes) -> bytes:

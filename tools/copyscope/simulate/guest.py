@@ -143,7 +143,7 @@ class Guest:
 
     def _hear(self, ready: bool) -> bool:
         if not ready:
-            where = f"after `{self.said[-1][:60]}`" if self.said else "before its first word"
+            where = f"after `{self.said[-1][:60]}`" if self.said else "before its first line"
             limit = SILENT_S if self.said else BOOT_S
             raise RunError(f"guest: silent for {limit:.0f} s {where}: ended")
         chunk = os.read(self.fileno(), 1 << 16)

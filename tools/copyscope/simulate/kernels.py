@@ -172,7 +172,7 @@ def _check_signature(suite: str, signed: bytes) -> None:
         ) from None
     if done.status != 0:
         said = done.complaint.splitlines()
-        raise debian.ArchiveError(f"{suite}: its signature does not hold: {said[-1] if said else 'gpgv'}")
+        raise debian.ArchiveError(f"{suite}: bad signature: {said[-1] if said else 'gpgv'}")
 
 
 def _get(url: str, sha256: str | None) -> bytes:
@@ -189,7 +189,7 @@ def _get(url: str, sha256: str | None) -> bytes:
             f"{url.rsplit('/', 1)[-1]}: no answer: {reason}: is there a network?"
         ) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise debian.ArchiveError(f"{url.rsplit('/', 1)[-1]}: another hash than the archive's list says")
+        raise debian.ArchiveError(f"{url.rsplit('/', 1)[-1]}: its hash is not the one in the archive's list")
     return content
 
 

@@ -40,7 +40,7 @@ def parse(text: str) -> list[Measurement]:
             said = next(row["error"] for row in rows if "error" in row)
             raise RunError(f"simulator: {str(said).removeprefix('simulator: ')}")
         if not rows or rows[-1].get("end") is not True or rows[-1]["measurements"] != len(rows) - 1:
-            raise RunError("simulator: its output has no end: the guest was cut off: nothing of it is used")
+            raise RunError("simulator: its output has no end, the guest was killed: none of it is used")
         return [_measurement(row) for row in rows[:-1]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"simulator: an output that cannot be read: {error!r}") from error

@@ -81,7 +81,7 @@ def read_version(said: str) -> tuple[str, int]:
     """(version, number of the plugin interface) of what `--version` prints. Raises RunError."""
     found = re.search(r"version (\d+)\.(\d+)(?:\.\d+)*", said)
     if found is None:
-        raise RunError(f"{PROGRAM}: says no version: {said.strip()[:80] or 'nothing at all'}")
+        raise RunError(f"{PROGRAM}: prints no version: {said.strip()[:80] or 'nothing at all'}")
     version = (int(found[1]), int(found[2]))
     for since, number in API_NUMBERS:
         if version >= since:

@@ -166,7 +166,7 @@ def _missing(known: Experiment, present: Set[str], directory: Path) -> list[Left
     return [
         LeftOut(
             point.run_id,
-            f"missing: {why.get(point.run_id, 'not measured yet: run the sweep again, it goes on')}",
+            f"missing: {why.get(point.run_id, 'not measured yet: run the sweep again, it resumes')}",
         )
         for point in experiment.expand(known)
         if point.run_id not in present

@@ -33,7 +33,7 @@ def rewrite(directory: Path, change: Callable[[Record], Record]) -> tuple[int, l
         lines = records_file.read(path)
         made = [_changed(line.record, change) for line in lines if line.record is not None]
         if len(made) < len(lines):
-            raise UsageError(f"{path}: a line of it is damaged: run the sweep again, which measures it anew")
+            raise UsageError(f"{path}: a line of it is damaged: run the sweep again, to repeat it")
         written = [new["run"]["id"] for new, differs in made if differs]
         if written:
             records_file.write(path, (new for new, _ in made))

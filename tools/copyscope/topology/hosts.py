@@ -75,8 +75,8 @@ class Hosts(Topology):
             return str(ipaddress.ip_address(said[0]))
         except (IndexError, ValueError):
             raise TopologyError(
-                f"{(receiver if sender.near else sender).name}: ssh does not say by which address:"
-                " name the sender's on the path that is to be measured: --sender-address"
+                f"{(receiver if sender.near else sender).name}: ssh does not show its address: give the "
+                "sender's address on the path to measure with --sender-address"
             ) from None
 
     def _route(self, side: Side, to: str) -> tuple[str, str]:
@@ -96,7 +96,7 @@ class Hosts(Topology):
         seat, device = self.seats[side], self.devices[side]
         parts = seat.run(("sh", "-c", LOOK, "sh", device), "install iproute2 there").split("@@\n")
         if len(parts) != PARTS:
-            raise TopologyError(f"{seat.name}: {device}: what ip(8) says cannot be read: update it")
+            raise TopologyError(f"{seat.name}: {device}: the output of ip(8) cannot be read: update it")
         return parts
 
     def _read_devices(self) -> tuple[dict[Side, Link], dict[Side, dict[str, bool | None]]]:
@@ -125,7 +125,7 @@ class Hosts(Topology):
         return self.seats[side].traffic(argv[1:])
 
     def keep(self, name: str) -> Kept:
-        raise TopologyError(f"topology: keep: {name}: nothing was made that could be kept: leave --keep away")
+        raise TopologyError(f"topology: keep: {name}: no namespace was made: leave --keep out")
 
     def _check_workload_user(self) -> None:
         for seat in self.seats.values():

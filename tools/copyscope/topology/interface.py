@@ -35,7 +35,7 @@ class Interface:
         if not self.addresses and not self.routes:
             return None
         shown = ", ".join(f"{row['local']}/{row['prefixlen']}" for row in self.addresses) or "no address"
-        return f"{self.name} was in use here ({shown}; routes of others, not given back: {self.routes})"
+        return f"{self.name} was in use here ({shown}; routes of others, not restored: {self.routes})"
 
     def address_lines(self) -> str:
         """Lines for `ip -batch` that give it its addresses back."""
@@ -70,7 +70,7 @@ def why_not_taken(name: str, root: Path = SYS_CLASS_NET) -> str | None:
         return "a virtual interface, without a device behind it: use two ports of network cards"
     above = sorted(entry.name.removeprefix("upper_") for entry in place.glob("upper_*"))
     if above:
-        return f"{', '.join(above)} is built on it: take it out of there, or use another port"
+        return f"{', '.join(above)} is built on it: remove it from there, or use another port"
     return None
 
 

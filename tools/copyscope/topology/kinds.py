@@ -58,7 +58,7 @@ class VethXdp(Veth):
 
     kind: ClassVar[str] = "veth-xdp"
     what: ClassVar[str] = (
-        "a veth pair with a pass-all native XDP program; its driver copies, completions hide it"
+        "a veth pair with a pass-all native XDP program; its driver copies, completion notices do not say so"
     )
 
     def _build(self) -> None:

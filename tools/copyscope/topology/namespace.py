@@ -54,7 +54,9 @@ class Namespace:
         try:
             said = line_of(self._holder.stdout, LIMIT_S)
         except TimeoutError as error:
-            raise TopologyError(f"topology: unshare --net: {error}: see by hand what it waits for") from None
+            raise TopologyError(
+                f"topology: unshare --net: {error}: run it by hand to see what it waits for"
+            ) from None
         if said != b"ready\n":
             odd = f"it said {said.decode(errors='replace')!r}" if said else "the holder process ended"
             reason = one_line("; ".join(self._complaints.lines()) or odd)

@@ -40,7 +40,7 @@ class Nics(Topology):
     kind: ClassVar[str] = "nics"
     parameters: ClassVar[str] = "IFA,IFB"
     what: ClassVar[str] = (
-        "two interfaces with a cable between them, each in a namespace of its own: packets leave the kernel"
+        "two NICs connected back to back, each in its own namespace: packets leave the kernel"
     )
     default_mtu_bytes: ClassVar[int | None] = None
     local_delivery: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Nics(Topology):
         }
 
     def keep(self, name: str) -> Kept:
-        raise TopologyError(f"topology: keep: {name}: nics are given back at the end: leave --keep away")
+        raise TopologyError(f"topology: keep: {name}: NICs are given back at the end: leave --keep out")
 
     def _build(self) -> None:
         found = read_interfaces(tuple(self.devices[side] for side in SIDES))

@@ -79,7 +79,7 @@ class Topology(ABC):
     def take(self, parameters: str) -> None:
         """What was written behind `kind:`; raises TopologyError for what cannot be meant."""
         if parameters:
-            raise TopologyError(f"topology: {self.kind}:{parameters}: write {self.kind}, without more")
+            raise TopologyError(f"topology: {self.kind}:{parameters}: write {self.kind} alone")
 
     @abstractmethod
     def _build(self) -> None:

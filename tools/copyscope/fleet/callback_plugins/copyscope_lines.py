@@ -90,9 +90,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         timed_out = said.get("timedout")
         status = None if timed_out else 1
         words = (said.get("module_stderr"), said.get("module_stdout"), said.get("msg"))
-        errors = next(
-            (str(word).strip() for word in words if word and str(word).strip()), "it did not say why"
-        )
+        errors = next((str(word).strip() for word in words if word and str(word).strip()), "no reason given")
         self._say(
             result._host,
             ended="failed",

@@ -181,7 +181,7 @@ ROWS: tuple[Balance, ...] = (
     ),
     _by_connection(
         "receive",
-        "bytes received by calls + mapped + copied beside + spliced = bytes by TCP's own count",
+        "bytes received by calls + mapped + copied with them + spliced = bytes by TCP's own count",
         takes,
     ),
     _by_system_call("send"),
