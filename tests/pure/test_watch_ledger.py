@@ -423,7 +423,7 @@ def test_completions_that_nobody_looked_for_are_unknown_and_not_none() -> None:
         ("tcp", "splice after vmsplice", "by reference to its own memory (vmsplice), and it gets no notice"),
         ("tcp", "splice", "went out by reference to pages"),
         ("tcp", "splice between sockets", "of its bytes it spliced from socket to socket, by reference"),
-        ("sockmap", "write", "100 % of its bytes went through sockets in a sockmap, whose BPF programs"),
+        ("sockmap", "write", "100 % of its bytes went through sockets in a sockmap: its BPF programs"),
     ],
 )
 def test_the_way_of_its_bytes_is_named(protocol: str, call: str, words: str) -> None:

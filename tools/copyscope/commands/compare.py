@@ -35,7 +35,7 @@ REPEATS, DURATION_S, WARMUP_S = 21, 0.5, 0.1
 # looks is one of 95 % for both (Pocock, Biometrika 64, 1977, table 1).
 LOOKS, LEVEL_OF_TWO = (REPEATS, 2 * REPEATS), 1 - 0.0294
 DESCRIPTION = (
-    "Runs two strategies in turns, in blocks of random order, and prints which is better, and each"
+    "Runs two strategies alternately, in blocks of random order, and prints which is better, and each"
     " difference with its 95 % interval; of three or more a ranking. Exit status: 0 compared, 1 a run failed"
     " or is invalid, or worse than A with --fail-if, 2 wrong usage, 130 interrupted."
 )

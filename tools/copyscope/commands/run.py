@@ -155,7 +155,7 @@ def asked_to_model(args: argparse.Namespace) -> Modelling:
 
 def _one_strategy(first: str, second: str, *_: str) -> NoReturn:
     both = f"{first} {second}"
-    raise UsageError(f"{both}: a run has one strategy: sudo copyscope compare {both} runs two in turns")
+    raise UsageError(f"{both}: a run has one strategy: sudo copyscope compare {both} runs both alternately")
 
 
 @contextlib.contextmanager

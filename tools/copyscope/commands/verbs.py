@@ -66,7 +66,7 @@ VERBS = (
     Verb("crossover", "say from which message size on one strategy is better than another"),
     Verb("sweep", "run every combination of an experiment, and keep each record"),
     Verb("report", "make plots, tables and a page from the records of a sweep"),
-    Verb("compare", "run strategies in turns, and say which is better, and by how much"),
+    Verb("compare", "run strategies alternately, and say which is better, and by how much"),
     Verb(
         "diff",
         "compare two records, or two directories of records: is the second worse?",

@@ -22,7 +22,7 @@ from typing import IO
 MOST_LINKS = 40  # as the kernel: MAXSYMLINKS
 FOREIGN_LINK = "is a link in a directory that others can write: root does not follow it: give what it names"
 NOBODY_READS = "this FIFO has no reader: start the reader first"
-FOREIGN = "belongs to another user, who could read what is written: give a file of yours"
+FOREIGN = "belongs to another user, who could read what is written: use your own file"
 READS_NO_MORE = "its reader has taken nothing for {:g} s"
 # So long a reader that is started at the same time may take, and one that reads between two pieces.
 READER_S = 1.0

@@ -197,7 +197,7 @@ def _price_of_zerocopy(run: Whole, price: Share | None) -> str:
         return (
             f"{text}: turning zero-copy off here would save that, and cost one copy into the kernel instead."
         )
-    return f"{text}: that is the price of the copies that it saves."
+    return f"{text}: that is the cost of the copies that it saves."
 
 
 def _files(sends: Sends) -> list[str]:

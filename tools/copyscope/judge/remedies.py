@@ -266,7 +266,7 @@ def _io_uring(sends: Sends) -> Remedy:
     if how is None:
         return Remedy(name, "no", sends.server.cannot())
     most = _entering(sends)
-    unknown = Remedy(name, "n/a", "the price of its system calls was not sampled", how=how)
+    unknown = Remedy(name, "n/a", "the cost of its system calls was not sampled", how=how)
     saves = "" if most is None else f"saves no copy; at most the {most.shown()} in system calls"
     return _priced(sends, unknown, most, saves, "saves no copy; system calls take")
 
@@ -279,7 +279,7 @@ def _larger(sends: Sends) -> Remedy:
     if how is None:
         return Remedy(name, "no", sends.server.cannot())
     most = _entering(sends)
-    unknown = Remedy(name, "maybe", f"{how}; the price of a call was not sampled", how=how)
+    unknown = Remedy(name, "maybe", f"{how}; the cost of a call was not sampled", how=how)
     return _priced(sends, unknown, most, _saves(how, most), "its system calls take")
 
 

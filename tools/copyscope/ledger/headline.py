@@ -381,7 +381,7 @@ def ways_of_its_own(raw: Measured) -> str:
         (local, "of its bytes went through UNIX sockets"),
         (
             redirected,
-            "of its bytes went through sockets in a sockmap, whose BPF programs may redirect them past TCP",
+            "of its bytes went through sockets in a sockmap: its BPF programs may redirect them past TCP",
         ),
         (
             mptcp,

@@ -150,7 +150,7 @@ def _rooted(counted: Iterable[Measurement]) -> Section:
     lost = sum(
         stack.counts["instructions"] for stack in stacks if stack.frames[-1:] == (symbols.UNKNOWN_ROOT,)
     )
-    return _check("instructions whose stack has no known root", lost, 0, round(total * UNROOTED_SHARE_MAX))
+    return _check("instructions in stacks without a known root", lost, 0, round(total * UNROOTED_SHARE_MAX))
 
 
 def _check(name: str, left: float, right: float, tolerance: float) -> Section:

@@ -55,7 +55,7 @@ def looked_twice(raw: Measured) -> Sequence[Connection]:
     """The connections that could be looked at twice."""
     if not raw.connections:
         redirected = any(row.protocol == SOCKMAP for row in raw.volume)
-        in_sockmap = "its connections are in a sockmap, whose BPF programs may pass bytes on past TCP"
+        in_sockmap = "its connections are in a sockmap: its BPF programs may pass bytes on past TCP"
         raise Unknown(in_sockmap if redirected else "no connection lasted from one look to the next")
     return raw.connections
 
