@@ -172,7 +172,7 @@ def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(run: Run, place:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--receiver-at", "unknown"), "unknown: Host key verification failed: make `ssh unknown true` work"),
+        (("--receiver-at", "unknown"), "unknown: Host key verification failed: make sure `ssh unknown true`"),
         (("--receiver-at", "receiving", "--tree", "/nowhere"), "install copyscope there, or give its"),
     ],
 )
