@@ -13,7 +13,7 @@ from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.layout import Table, heading, wrap
 from copyscope.taxonomy.taxonomy import ACCOUNTS
-from copyscope.units import counted, format_whole_size
+from copyscope.units import NOT_AVAILABLE, counted, format_whole_size
 
 Made = Mapping[str, Any]
 
@@ -63,16 +63,20 @@ def _ranking_lines(made: Made, width: int) -> list[Text]:
     table = Table(("strategy",), "Gb/s", "ns/KiB", *RANKED, words=("verdict",))
     for row in made["ranking"]:
         found = row["goodput"]
-        cpu = row["cpu_ns_per_kib"]
         table.add(
             one_line(row["name"], 2 * NAME_MAX),
-            None if row["gbps"] is None else f"{row['gbps']:.3g}",
-            None if cpu is None else f"{cpu:,.0f}",
+            *_ranked_figures(row),
             "" if found is None else _change(found),
             "" if found is None else found["verdict"],
             "" if found is None else (_change(row["cpu"]) or "n/a").partition(" (")[0],
         )
     return lines + table.lines(width)
+
+
+def _ranked_figures(row: Made) -> tuple[str | None, str | None]:
+    """Gb/s, and ns/KiB of CPU time; None: not known."""
+    gbps, cpu = row["gbps"], row["cpu_ns_per_kib"]
+    return None if gbps is None else f"{gbps:.3g}", None if cpu is None else f"{cpu:,.0f}"
 
 
 def markdown(made: Made) -> str:
@@ -81,9 +85,8 @@ def markdown(made: Made) -> str:
     if made["kind"] == RANKING:
         lines += ["| strategy | Gb/s | ns/KiB |", "|---|--:|--:|"]
         for row in made["ranking"]:
-            lines.append(
-                f"| {cell(row['name'])} | {row['gbps'] or 0:.3g} | {row['cpu_ns_per_kib'] or 0:,.0f} |"
-            )
+            figures = (NOT_AVAILABLE if one is None else one for one in _ranked_figures(row))
+            lines.append(f"| {' | '.join((cell(row['name']), *figures))} |")
         return "\n".join([*lines, ""])
     lines += [f"- {cell(text)}" for text in notes(made)]
     for point in made["points"]:
