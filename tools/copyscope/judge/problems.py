@@ -6,10 +6,10 @@ Each is found by what was counted, never guessed: what it costs in time is said 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from copyscope.judge.remedies import SMALL_BYTES, in_its_protocol
+from copyscope.judge.remedies import PRICE_OF_ZEROCOPY, SMALL_BYTES, in_its_protocol
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.functions import at_most
-from copyscope.ledger.headline import share_of_rows
+from copyscope.ledger.headline import share_of_accounts
 from copyscope.ledger.portrait import median_slot
 from copyscope.ledger.share import Share, percent, too_few
 from copyscope.record.check import Whole
@@ -29,7 +29,6 @@ SMALL_FIELD_BYTES = 4096
 ALONE = 1.5
 # What is paid in place of the copy.
 PRICE = ("pin", "completion")
-LATE_COPIES = ("deferred", "silent")
 # What made the kernel copy -> what to do; all else: to send plainly there.
 CHANGES = {
     "local_delivery": "send plainly to peers on this machine, or use sendfile; over a real network it pays",
@@ -55,7 +54,7 @@ class Seen:
         """Of all CPU time; None: not known, or too few samples."""
         if too_few(self.run.raw, self.time) is not None:
             return None
-        return share_of_rows([row for row in self.run.derived.ledger if row.account in accounts], self.time)
+        return share_of_accounts(self.run.derived.ledger, accounts, self.time)
 
     def added(self, key: str) -> int:
         return sum(getattr(row, key) or 0 for row in self.buffers)
@@ -99,7 +98,7 @@ def _copied(seen: Seen) -> Problem | None:
         f"the kernel copied {part} of its zero-copy sends after all",
         cause.sentence if cause else "cause not known",
         CHANGES.get(cause.code, PLAINLY) if cause else PLAINLY,
-        cpu=seen.share((*LATE_COPIES, *PRICE)),
+        cpu=seen.share(PRICE_OF_ZEROCOPY),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from copyscope.judge.crossover_file import Found, Question, Strategy, pays
 from copyscope.judge.servers import Server, changed_by, server_of
 from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.headline import share_of_rows
+from copyscope.ledger.headline import share_of_accounts
 from copyscope.ledger.portrait import median_slot
 from copyscope.ledger.share import (
     WORTH_SAYING,
@@ -120,8 +120,7 @@ class Sends:
 
     def share(self, accounts: Sequence[str]) -> Share | None:
         """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
-        rows = self.run.derived.ledger
-        return share_of_rows([r for r in rows if r.account in accounts], self.time)
+        return share_of_accounts(self.run.derived.ledger, accounts, self.time)
 
 
 def sends_of(run: Whole, sent: Direction) -> Sends:

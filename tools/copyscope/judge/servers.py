@@ -20,12 +20,12 @@ class Server:
     name: str
     processes: str
     code: str
-    zerocopy: str | None
-    sendfile: str | None
-    splice: str | None
-    io_uring: str | None
-    larger: str | None
-    fewer: str | None
+    zerocopy: str | None = None
+    sendfile: str | None = None
+    splice: str | None = None
+    io_uring: str | None = None
+    larger: str | None = None
+    fewer: str | None = None
     serves_files: bool = False
 
     def cannot(self) -> str:
@@ -37,64 +37,40 @@ SERVERS = (
         "nginx",
         processes=r"nginx",
         code=r"nginx",
-        zerocopy=None,
         sendfile="`sendfile on;`",
-        splice=None,
-        io_uring=None,
         larger="`output_buffers 2 256k;`",
-        fewer=None,
         serves_files=True,
     ),
     Server(
         "HAProxy",
         processes=r"haproxy",
         code=r"haproxy",
-        zerocopy=None,
-        sendfile=None,
         splice="`option splice-auto`",
-        io_uring=None,
         larger="`tune.bufsize 65536`",
-        fewer=None,
     ),
     Server(
         "Apache httpd",
         processes=r"httpd|apache2",
         code=r"httpd|apache2",
-        zerocopy=None,
         sendfile="`EnableSendfile On`",
-        splice=None,
-        io_uring=None,
         larger="`FlushMaxThreshold 262144`",
-        fewer=None,
         serves_files=True,
     ),
     Server(
         "Redis",
         processes=r"redis-server",
         code=r"redis-server",
-        zerocopy=None,
-        sendfile=None,
-        splice=None,
-        io_uring=None,
         larger="pipelining in its clients",
-        fewer=None,
     ),
     Server(
         "PostgreSQL",
         processes=r"postgres|postmaster",
         code=r"postgres",
-        zerocopy=None,
-        sendfile=None,
-        splice=None,
-        io_uring=None,
-        larger=None,
-        fewer=None,
     ),
     Server(
         "Java",
         processes=r"java",
         code=r"libjvm\.so",
-        zerocopy=None,
         sendfile="`FileChannel.transferTo()`",
         splice="Netty's `spliceTo()`",
         io_uring="Netty's `IoUringIoHandler`",
@@ -106,10 +82,6 @@ SERVERS = (
         "Node",
         processes=r"node|nodejs",
         code=r"node|nodejs|libnode\.so.*",
-        zerocopy=None,
-        sendfile=None,
-        splice=None,
-        io_uring=None,
         larger="a larger `highWaterMark`",
         fewer="`socket.cork()`",
     ),
@@ -120,7 +92,6 @@ SERVERS = (
         zerocopy="`sock.send(data, MSG_ZEROCOPY)`",
         sendfile="`socket.sendfile()`",
         splice="`os.splice()`",
-        io_uring=None,
         larger="larger blocks for `sendall()`",
         fewer="`sock.sendmsg([...])`",
     ),
@@ -132,7 +103,6 @@ SERVERS = (
         zerocopy="`unix.MSG_ZEROCOPY`",
         sendfile="`io.Copy(conn, file)`",
         splice="`io.Copy(conn, conn)`",
-        io_uring=None,
         larger="`bufio.NewWriterSize()`",
         fewer="`net.Buffers`",
     ),

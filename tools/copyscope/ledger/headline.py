@@ -437,6 +437,11 @@ def account_shares(ledger: Iterable[AccountRow], time: SideTime) -> dict[str, Sh
     }
 
 
+def share_of_accounts(ledger: Iterable[AccountRow], accounts: Sequence[str], time: SideTime) -> Share | None:
+    """Some accounts' part of all CPU time, all sides and contexts; None where that is not known."""
+    return share_of_rows([row for row in ledger if row.account in accounts], time)
+
+
 def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Share | None:
     """Of one row nothing but the interval may be known. Softirq work of others has none: it is as sampled."""
     if not rows or not time.all_ns or not time.weights.all_samples:

@@ -18,8 +18,6 @@ Row = Mapping[str, Any]
 SPLIT = ("copies", "pin", "completion", "mapped", "cipher", "packets", "rest", "sum")
 # Shown where something has them.
 SELDOM = ("mapped", "cipher")
-
-
 # Verdicts that are not those of a reader.
 WORDS = {"undetermined": "not clear"}
 OF_TIME, OF_GOODPUT = CPU, "goodput_gbps"

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from copyscope import units
 from copyscope.record.check import Whole
-from copyscope.record.derived import Zerocopy
+from copyscope.record.derived import Throughput, Zerocopy
 from copyscope.record.measured import Workload
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.evidence import call_lines, evidence_lines, tls_lines, worker_lines
@@ -138,14 +138,18 @@ def _machines_text(run: Whole) -> str:
 
 def _goodput_text(run: Whole) -> str:
     goodput = run.derived.throughput_gbps
-    if goodput.unprobed is not None:
-        text = f"{units.format_gbps(goodput.unprobed)} with no instrument attached"
-    else:
-        text = f"n/a without instruments ({goodput.reasons.get('unprobed', 'reason not recorded')})"
-        if goodput.probed is not None:
-            text += f"; {units.format_gbps(goodput.probed)} with them"
+    text = unprobed_text(goodput, "with no instrument attached")
+    if goodput.unprobed is None and goodput.probed is not None:
+        text += f"; {units.format_gbps(goodput.probed)} with them"
     messages = units.format_count(run.derived.messages)
     return f"{text}; {messages} messages, {units.format_bytes(run.derived.rx_bytes)} delivered"
+
+
+def unprobed_text(goodput: Throughput, how: str) -> str:
+    """The goodput that no instrument slows down, and how that was measured; or why it is not known."""
+    if goodput.unprobed is None:
+        return f"n/a without instruments ({goodput.reasons.get('unprobed', 'reason not recorded')})"
+    return f"{units.format_gbps(goodput.unprobed)} {how}"
 
 
 def zerocopy_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:

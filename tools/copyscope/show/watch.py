@@ -14,7 +14,7 @@ from copyscope.show.evidence import evidence_lines
 from copyscope.show.explain import explain_lines, explain_program_lines
 from copyscope.show.layout import labelled
 from copyscope.show.portrait import portrait_lines
-from copyscope.show.terminal import judged_lines, table_lines
+from copyscope.show.terminal import judged_lines, table_lines, unprobed_text
 from copyscope.show.why import why_lines
 
 
@@ -60,10 +60,7 @@ def processes_text(target: Target) -> str:
 
 def goodput_text(run: Whole) -> str:
     goodput = run.derived.throughput_gbps
-    if goodput.unprobed is not None:
-        text = f"{units.format_gbps(goodput.unprobed)} counting bytes only"
-    else:
-        text = f"n/a without instruments ({goodput.reasons.get('unprobed', 'reason not recorded')})"
+    text = unprobed_text(goodput, "counting bytes only")
     if goodput.probed is not None:
         text += f", {units.format_gbps(goodput.probed)} with the ledger's instruments"
     else:

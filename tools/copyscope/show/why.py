@@ -1,5 +1,4 @@
-"""Why zero-copy does not make a watched program faster: the most expensive problem first, and what to "
-"change."""
+"""Why zero-copy does not make a watched program faster: the dearest problem first, and what to change."""
 
 from rich.text import Text
 
