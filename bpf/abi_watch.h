@@ -49,16 +49,32 @@ _Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell")
 #define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
-/* What a watched program read out of files into its memory: through the page cache, which is a copy; with O_DIRECT it is none. */
+/* What a watched program read out of files into its memory. */
 enum file_reads {
+	/* Through the page cache: a copy. */
 	FILE_READS_CACHED,
+	/* With O_DIRECT: none. */
 	FILE_READS_DIRECT,
+	/* Calls that may have read, and do not tell how much. */
+	FILE_READS_UNSEEN,
 	FILE_READS_CNT,
 };
 
-/* By read(2) and pread(2), and by those with several buffers; of each calls, then bytes. */
-#define FILE_READS_AT(kind, several) (2 * (2 * (kind) + (several)))
-#define FILE_READS_SLOTS (4 * FILE_READS_CNT)
+enum file_call {
+	/* And pread(2). */
+	FILE_CALL_READ,
+	/* And preadv(2), preadv2(2). */
+	FILE_CALL_READV,
+	FILE_CALL_URING,
+	/* io_submit(2). */
+	FILE_CALL_AIO,
+	FILE_CALL_CNT,
+};
+
+#define FILE_READS_AT(kind, call) ((kind) * FILE_CALL_CNT + (call))
+/* A power of two, that an index can be cut to (BOUNDED). */
+#define FILE_READS_SLOTS 16
+_Static_assert(FILE_READS_CNT * FILE_CALL_CNT <= FILE_READS_SLOTS, "FILE_READS_SLOTS");
 
 /* Send calls that the socket refused, by call and errno: those of send(2) are below 128. */
 #define ERRNO_SLOTS 128

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-/* uring.bpf.c - a program that we did not write: what its io_uring sends without a copy. */
+/* uring.bpf.c - a program that we did not write: what its io_uring sends without a copy, and reads out of files. */
+#include "file_reads.bpf.h"
 #include "uring.bpf.h"
-#include "watch.bpf.h"
 
 struct io_notif_data___found {
 	bool zc_report;
@@ -69,6 +69,8 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	}
 	opcode = BPF_CORE_READ(request, opcode);
 	sent = BPF_CORE_READ(request, cqe.res);
+	if (is_read(opcode) && sent > 0)
+		count_file_read(BPF_CORE_READ(request, file), FILE_CALL_URING, sent);
 	if (!is_zerocopy_send(opcode))
 		return 0;
 	if (sent <= 0) {

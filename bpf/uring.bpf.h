@@ -6,10 +6,15 @@
 #include "target.bpf.h"
 
 /* include/uapi/linux/io_uring.h */
+#define IORING_OP_READV 1
+#define IORING_OP_READ_FIXED 4
 #define IORING_OP_SENDMSG 9
+#define IORING_OP_READ 22
 #define IORING_OP_SEND 26
 #define IORING_OP_SEND_ZC 47
 #define IORING_OP_SENDMSG_ZC 48
+#define IORING_OP_READ_MULTISHOT 49
+#define IORING_OP_READV_FIXED 60
 #define IORING_CQE_F_MORE (1U << 1)
 #define IORING_CQE_F_NOTIF (1U << 3)
 #define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
@@ -30,6 +35,12 @@ struct io_kiocb___found {
 static __always_inline bool is_zerocopy_send(__u8 opcode)
 {
 	return opcode == IORING_OP_SEND_ZC || opcode == IORING_OP_SENDMSG_ZC;
+}
+
+static __always_inline bool is_read(__u8 opcode)
+{
+	return opcode == IORING_OP_READV || opcode == IORING_OP_READ_FIXED || opcode == IORING_OP_READ ||
+	       opcode == IORING_OP_READ_MULTISHOT || opcode == IORING_OP_READV_FIXED;
 }
 
 #endif

@@ -29,8 +29,6 @@ __u64 packet_page_release;
 /* Declared in socket.bpf.h. */
 __u64 sockmap_close;
 
-__u64 file_reads[FILE_READS_SLOTS];
-
 /* Send calls of which the socket took nothing. */
 __u64 send_errors[CALL_SLOTS * ERRNO_SLOTS];
 
@@ -349,38 +347,6 @@ static __always_inline void count_mapped(const struct system_call *made, int ret
 	if (copied > 0)
 		count_volume(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);
 	count_socket(sk, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
-}
-
-/* include/uapi/linux/stat.h */
-#define S_IFMT 0170000
-#define S_IFREG 0100000
-
-/*
- * Files of the kernel's own (procfs) are regular ones, too: they have no pages in the cache, where what was just read is. What is
- * mapped is not seen here, and what is read with O_DIRECT passes no cache.
- */
-SEC("?tp_btf")
-int BPF_PROG(on_file_read, struct pt_regs *regs, int ret)
-{
-	enum file_reads kind = FILE_READS_CACHED;
-	struct system_call made;
-	struct file *file;
-	__u32 call, at;
-
-	call = read_system_call(&made, regs);
-	if (ret <= 0 || (call != CALL_READ && call != CALL_READV) || watch_mode == WATCH_NOBODY || current_side() == SIDE_OTHER)
-		return 0;
-	file = file_of_fd(FIRST_ARGUMENT(&made));
-	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFREG)
-		return 0;
-	if (BPF_CORE_READ(file, f_flags) & FLAG_DIRECT)
-		kind = FILE_READS_DIRECT;
-	else if (!BPF_CORE_READ(file, f_mapping, nrpages))
-		return 0;
-	at = FILE_READS_AT(kind, call == CALL_READV);
-	add_atomic(&file_reads[BOUNDED(at, FILE_READS_SLOTS)], 1);
-	add_atomic(&file_reads[BOUNDED(at + 1, FILE_READS_SLOTS)], ret);
-	return 0;
 }
 
 /* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */

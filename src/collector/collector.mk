@@ -2,7 +2,7 @@
 # for the whole of an object with CO-RE relocations or typed kernel symbols, and the sampler has neither.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-HOOK_UNITS := target owner bytes calls functions zerocopy watch volume splice uring shape arrival
+HOOK_UNITS := target owner bytes calls functions zerocopy watch volume splice file_reads uring shape arrival
 SAMPLER_UNITS := target sampler
 # Objects name their sources: by the same name wherever the tree is.
 SAME_PATHS := -ffile-prefix-map=$(CURDIR)=.

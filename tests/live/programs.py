@@ -41,6 +41,10 @@ http {{
 """
 
 
+def hook_state(record: Record, hook: str) -> str:
+    return next(str(row["state"]) for row in record["hooks"] if row["id"] == hook)
+
+
 def missing(*programs: str) -> str | None:
     """Which of the programs is not installed; None when all are."""
     return next(

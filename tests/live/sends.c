@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sends.c - sends over loopback in one way, for some time, and says what it did: the truth that a ledger is compared with.
+ * sends.c - sends over loopback in one way (or reads a file and sends a little), for some time, and says what it did: the truth
+ * that a ledger is compared with.
  *
  * sends HOW SECONDS REPORT
  *
@@ -12,6 +13,7 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/io_uring.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -228,6 +230,46 @@ static void do_uring_zc_refused(void)
 		errx(1, "io_uring: a UNIX socket took SEND_ZC");
 }
 
+/* A file in memory; for every 16 reads a byte is sent, as a program that sends nothing has no ledger. */
+static int file_to_read(void)
+{
+	static long long reads;
+	static int file = -1;
+
+	if (reads++ % 16 == 0)
+		checked(send(sock, memory, 1, 0), "send");
+	if (file >= 0)
+		return file;
+	file = checked(memfd_create("file", 0), "memfd_create");
+	checked(write(file, memory, URING_BYTES), "write");
+	return file;
+}
+
+static void do_uring_read(void)
+{
+	struct ended ended = end_by_ring(IORING_OP_READ, 0, file_to_read());
+
+	errno = -ended.res;
+	count(1, checked(ended.res, "io_uring: read"));
+}
+
+static void do_aio_read(void)
+{
+	static aio_context_t context;
+	struct iocb asked = { .aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = file_to_read(), .aio_buf = (unsigned long)memory,
+			      .aio_nbytes = URING_BYTES }, *all = &asked;
+	struct io_event ended;
+
+	if (!context && syscall(__NR_io_setup, 1, &context)) {
+		warn("io_setup");
+		exit(CANNOT);
+	}
+	checked(syscall(__NR_io_submit, context, 1, &all), "io_submit");
+	checked(syscall(__NR_io_getevents, context, 1, 1, &ended, NULL), "io_getevents");
+	errno = -ended.res;
+	count(1, checked(ended.res, "AIO: read"));
+}
+
 static const struct {
 	const char *name;
 	int type;
@@ -243,6 +285,8 @@ static const struct {
 	{ "uring_zc", SOCK_STREAM, do_uring_zc },
 	{ "uring_zc_quiet", SOCK_STREAM, do_uring_zc_quiet },
 	{ "uring_zc_refused", SOCK_STREAM, do_uring_zc_refused },
+	{ "uring_read", SOCK_STREAM, do_uring_read },
+	{ "aio_read", SOCK_STREAM, do_aio_read },
 };
 
 static void *drain(void *arg)

@@ -1,12 +1,14 @@
 """Reading a file is a copy from the page cache, counted to the byte; sending it by reference is none."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from copyscope import paths
 from profiling import is_root
-from programs import Record, bytes_of, share_of, watch
+from programs import Record, bytes_of, hook_state, share_of, watch
 
 pytestmark = [
     pytest.mark.live,
@@ -15,6 +17,7 @@ pytestmark = [
 
 Reads = dict[str, tuple[int, int]]  # direction -> calls, bytes
 
+SENDS = paths.OUTPUT / "tests" / "sends"
 BYTES = 1 << 16
 READS = 4_000
 # Reads a file again and again, and sends a little, as a run of nothing is invalid.
@@ -108,6 +111,33 @@ def test_what_passes_the_cache_is_told_apart(file: Path, by_python: tuple[int, i
         pytest.skip("this file system has no O_DIRECT")
     assert found["direct_read"] == (200, 200 * BYTES)
     assert bytes_of(record, "file_read") == by_python[1]
+
+
+def by(how: str, directory: Path) -> tuple[Record, dict[str, Any]]:
+    """The record of a program that reads a file without calls of read, and what it says it did."""
+    told = directory / how
+    record = watch("--whole", "--", str(SENDS), how, "1", str(told))
+    return record, json.loads(told.read_text())
+
+
+def test_what_io_uring_reads_is_counted_to_the_byte(tmp_path: Path) -> None:
+    record, told = by("uring_read", tmp_path)
+    rows = [row for row in record["volume"] if row["direction"] == "file_read"]
+    if hook_state(record, "uring_complete") != "attached":
+        (row,) = (row for row in record["ledger"] if row["account"] == "file_read")
+        assert row["bytes"] is None and "io_uring" in row["reasons"]["bytes"]
+    else:
+        found = [(row["calls"], row["bytes"]) for row in rows if row["syscall"] == "io_uring"]
+        assert found == [(told["calls"], told["bytes"])]
+        assert bytes_of(record, "file_read") == sum(row["bytes"] for row in rows) >= told["bytes"]
+
+
+def test_what_aio_reads_is_not_known(tmp_path: Path) -> None:
+    record, told = by("aio_read", tmp_path)
+    (unseen,) = (row for row in record["volume"] if row["syscall"] == "io_submit")
+    assert (unseen["direction"], unseen["calls"]) == ("unseen_read", told["calls"])
+    (row,) = (row for row in record["ledger"] if row["account"] == "file_read")
+    assert row["bytes"] is None and "AIO" in row["reasons"]["bytes"] and row["cpu_ns"] > 0
 
 
 def test_a_program_that_does_nothing_else_has_its_time_there(file: Path) -> None:

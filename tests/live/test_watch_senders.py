@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from copyscope import paths
 from profiling import SLOW, broken_identities, in_all, is_root
-from programs import bytes_of, known_sender, running, watch
+from programs import bytes_of, hook_state, known_sender, running, watch
 
 Record = dict[str, Any]
 
@@ -54,10 +54,6 @@ def watch_one(
     if record["target"]["status"] == CANNOT:
         pytest.skip(f"this kernel cannot do {how}")
     return record, sent(report)
-
-
-def hook_state(record: Record, hook: str) -> str:
-    return next(str(row["state"]) for row in record["hooks"] if row["id"] == hook)
 
 
 def test_every_byte_and_every_buffer(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -40,6 +41,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	skel->rodata->watch_netns = watch->netns;
 	skel->rodata->watch_follow = watch->follow;
 	skel->rodata->watch_master = getppid();
+	skel->rodata->io_submit_number = __NR_io_submit;
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }
 
@@ -111,16 +113,18 @@ static json_t *volume_json(__u32 index, const struct copyscope *skel)
 }
 
 /* As a row of volume: of these nothing but calls and bytes is known. */
-static json_t *file_reads_json(enum file_reads kind, bool several, const struct copyscope *skel)
+static json_t *file_reads_json(enum file_reads kind, enum file_call call, const struct copyscope *skel)
 {
-	const __u64 *counted = &skel->bss->file_reads[FILE_READS_AT(kind, several)];
+	static const char *const kinds[FILE_READS_CNT] = { "file_read", "direct_read", "unseen_read" };
+	static const char *const calls[FILE_CALL_CNT] = { "read", "readv", "io_uring", "io_submit" };
+	const __u32 at = FILE_READS_AT(kind, call);
 
-	if (!counted[0])
+	if (!skel->bss->file_read_calls[at])
 		return NULL;
 	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:[]}",
-			 "protocol", "file", "direction", kind == FILE_READS_CACHED ? "file_read" : "direct_read",
-			 "syscall", call_names[several ? CALL_READV : CALL_READ],
-			 "calls", (json_int_t)counted[0], "bytes", (json_int_t)counted[1],
+			 "protocol", "file", "direction", kinds[kind], "syscall", calls[call],
+			 "calls", (json_int_t)skel->bss->file_read_calls[at],
+			 "bytes", (json_int_t)skel->bss->file_read_bytes[at],
 			 "zerocopy_calls", 0, "zerocopy_bytes", 0, "nodelay_calls", 0, "cork_calls", 0,
 			 "largest_bytes", 0, "sizes");
 }
@@ -132,10 +136,9 @@ static json_t *volumes_json(const struct copyscope *skel)
 	/* NULL is not appended. */
 	for (__u32 index = 0; index < VOLUME_CELLS; index++)
 		json_array_append_new(array, volume_json(index, skel));
-	for (enum file_reads kind = 0; kind < FILE_READS_CNT; kind++) {
-		json_array_append_new(array, file_reads_json(kind, false, skel));
-		json_array_append_new(array, file_reads_json(kind, true, skel));
-	}
+	for (enum file_reads kind = 0; kind < FILE_READS_CNT; kind++)
+		for (enum file_call call = 0; call < FILE_CALL_CNT; call++)
+			json_array_append_new(array, file_reads_json(kind, call, skel));
 	return array;
 }
 

@@ -209,6 +209,9 @@ def _file_read(raw: Measured) -> Flow:
     hook = find(raw.hooks, "file_read")
     if hook is None or hook.state not in WORKS:
         return unknown(why_absent(hook) if hook else "this record was made before file reads were counted")
+    unseen = _unseen_reads(raw)
+    if unseen:
+        return unknown(unseen)
     rows = volume(raw.volume, "file_read", "calls")
     if calls == ledger or not rows:
         return _counted(rows)
@@ -218,6 +221,18 @@ def _file_read(raw: Measured) -> Flow:
     scale = delivered_bytes(ledger) / moved
     count, read = round(added(rows, "calls") * scale), round(added(rows, "bytes") * scale)
     return Flow(read, "scaled", count, calls_method="scaled")
+
+
+def _unseen_reads(raw: Measured) -> str | None:
+    """Why some reads of files are not counted; None: all are."""
+    calls = {row.syscall for row in volume(raw.volume, "unseen_read", "calls")}
+    if "io_submit" in calls:
+        return "it reads files by io_submit (AIO), which tells nobody how much"
+    hook = find(raw.hooks, "uring_complete")
+    if "io_uring" in calls and (hook is None or hook.state not in WORKS):
+        why = why_absent(hook) if hook else "no hook"
+        return f"what io_uring reads out of files is not counted: {why}"
+    return None
 
 
 def copied_out_rows(rows: Sequence[Volume]) -> list[Volume]:

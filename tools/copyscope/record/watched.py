@@ -73,10 +73,11 @@ class Volume(Section):
 
     protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets), `sockmap` (of any
         of these: BPF programs may redirect it, so its own counts say nothing)
-    direction: `file_read` (from the page cache; protocol `file`), `direct_read` (with O_DIRECT), `send`,
+    direction: `file_read` (from the page cache; protocol `file`), `direct_read` (with O_DIRECT),
+        `unseen_read` (calls that may have read files and do not tell how much: 0 bytes), `send`,
         `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
         `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
-    syscall: also `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
+    syscall: also `io_submit`, `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
         `splice after write` (into the pipe), `splice between sockets`, `io_uring`, `other`
     zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC
     cork_calls: with TCP_CORK, or MSG_MORE pending
