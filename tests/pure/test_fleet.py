@@ -13,6 +13,8 @@ from copyscope.fleet import ansible, outliers
 from copyscope.fleet.answers import Answer, Row, copied_share, judge
 from copyscope.ledger.derive import derive
 from copyscope.record import store
+from copyscope.record.derived import Zerocopy
+from msgspec.structs import replace
 
 FACTS = {"kernel": "6.12.1", "arch": "x86_64", "nics": ["mlx5_core"]}
 
@@ -185,12 +187,11 @@ def test_hosts_are_alike_in_whether_one_strategy_overtakes_and_unlike_in_the_siz
 
 
 def test_what_was_copied_without_the_flag_is_copied() -> None:
-    share = {"completions": 10, "copied": 0, "bytes_silent": 30, "bytes_zero_copy": 10}
-    assert copied_share(share) == 0.75
-    assert copied_share({**share, "bytes_silent": 0}) == 0.0
-    assert copied_share({**share, "copied": 5, "bytes_silent": None}) == 0.5
-    assert copied_share({**share, "copied": None}) is None
-    assert copied_share({}) is None
+    silent = Zerocopy(10, 0, 10, 0, 0, None, bytes_silent=30, bytes_zero_copy=10)
+    assert copied_share(silent) == 0.75
+    assert copied_share(replace(silent, bytes_silent=0)) == 0.0
+    assert copied_share(replace(silent, copied=5, bytes_silent=None)) == 0.5
+    assert copied_share(replace(silent, copied=None)) is None
 
 
 def test_who_is_unlike_the_others_is_said() -> None:

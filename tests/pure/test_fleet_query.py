@@ -97,6 +97,23 @@ def test_who_copies_by_the_newest_run_of_each_host(
     ]
 
 
+def test_a_copy_on_time_of_both_sides_has_its_bytes_in_one_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other says that they stand there: that is no copy of unknown size."""
+    nothing = {"bytes": None, "calls": None}
+    apart, unknown = own("6.1.0", "e1000", 1.0), own("6.1.0", "e1000", 1.0)
+    (copied,) = (row for row in apart["ledger"] if row["account"] == "copy_in")
+    reasons = copied.get("reasons", {}) | dict.fromkeys(nothing, "counted on the row of the sender")
+    apart["ledger"].append(copied | nothing | {"side": "receiver", "reasons": reasons})
+    put(tmp_path, "apart", apart)
+    (copied,) = (row for row in unknown["ledger"] if row["account"] == "copy_in")
+    copied |= nothing | {"reasons": reasons}
+    put(tmp_path, "unknown", unknown)
+    known = {row["host"]: row["copies of each byte"] for row in query(capsys, tmp_path, "who-copies")}
+    assert float(known["apart"]) > 0 and known["unknown"] == ""
+
+
 def test_since_when_and_what_changed_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for day, kernel, copied in [
         ("01", "6.1.0", 0.0),

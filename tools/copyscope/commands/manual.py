@@ -9,7 +9,9 @@ from pathlib import Path
 from copyscope import VERSION
 from copyscope.commands import entry
 from copyscope.commands.copyscope import overview
+from copyscope.commands.sweep import EXPERIMENTS
 from copyscope.commands.verbs import VERBS, Verb
+from copyscope.sweep.experiment_file import strategies
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -78,8 +80,15 @@ def escaped(text: str) -> str:
 
 
 def completions() -> dict[str, str]:
-    """Shell -> what it reads to complete verbs and options."""
+    """Shell -> what it reads to complete verbs, options and values."""
     shtab = importlib.import_module("shtab")  # only `make install` has it
+    values = {
+        **dict.fromkeys(("impl", "strategies"), shtab.cmd(f"echo {' '.join(strategies())}")),
+        **dict.fromkeys(("program", "comm"), shtab.cmd("ps -eo comm= | sort -u")),
+        "experiment": shtab.cmd(f"echo {' '.join(sorted(path.stem for path in EXPERIMENTS.glob('*.toml')))}"),
+        **dict.fromkeys(("record", "before", "after", "inventory"), shtab.FILE),
+        "directory": shtab.DIRECTORY,
+    }
     whole = argparse.ArgumentParser(prog="copyscope")
     whole.add_argument("--version", action="store_true", help="print the version")
     verbs = whole.add_subparsers()
@@ -89,6 +98,8 @@ def completions() -> dict[str, str]:
         made.add_help = False
         added = verbs.add_parser(verb.name, help=verb.does, add_help=False)
         for action in made._actions:
+            if action.dest in values:
+                action.complete = values[action.dest]  # type: ignore[attr-defined]
             added._add_action(action)
     return {shell: shtab.complete(whole, shell) for shell in SHELLS}
 

@@ -13,6 +13,8 @@ from msgspec import Struct, convert
 
 from copyscope.escaping import one_line
 from copyscope.record import store
+from copyscope.record.check import typed_whole
+from copyscope.record.derived import Zerocopy
 from copyscope.record.store import RecordError
 
 State = Literal["ok", "invalid", "failed", "timed out", "unreachable", "interrupted"]
@@ -95,13 +97,18 @@ class Examined(Struct):
 
 @dataclass(frozen=True)
 class Row:
-    """One host. `traits`: in what it can be like or unlike the others, each in a few words."""
+    """One host.
+
+    ns_per_kib: all CPU time for each KiB that was delivered
+    traits: in what it can be like or unlike the others, each in a few words
+    """
 
     host: str
     state: State
     facts: Facts | None = None
     valid: bool | None = None
     copied: float | None = None
+    ns_per_kib: float | None = None
     cause: str | None = None
     traits: Mapping[str, str] = field(default_factory=dict)
     document: dict[str, Any] | None = None
@@ -208,25 +215,27 @@ def _of_record(row: Row, record: dict[str, Any]) -> Row:
     problems = store.validate(record)
     if problems:
         raise Refused(f"not a whole record: {problems[0]}")
-    verdict, zerocopy = record["verdict"], record.get("zerocopy") or {}
-    row = replace(row, state="ok", valid=verdict["valid"], document=record)
-    if not verdict["valid"]:
-        row = _with(row, "invalid", verdict["reasons"][0])
-    copied = copied_share(zerocopy)
-    if copied is None:
+    run = typed_whole(record).derived
+    costs = [line.ns_per_kib for line in (*run.ledger, *run.stages) if line.ns_per_kib is not None]
+    row = replace(row, state="ok", valid=run.verdict.valid, document=record)
+    row = replace(row, ns_per_kib=sum(costs) if costs else None)
+    if not run.verdict.valid:
+        row = _with(row, "invalid", run.verdict.reasons[0])
+    copied = None if run.zerocopy is None else copied_share(run.zerocopy)
+    if run.zerocopy is None or copied is None:
         return row
-    cause = (zerocopy.get("cause") or {}).get("sentence", "cause not known")
+    cause = run.zerocopy.cause.sentence if run.zerocopy.cause else "cause not known"
     said = f"copied after all: {cause}" if copied > 0 else "not copied"
     return replace(row, copied=copied, traits={"zero-copy sends": said})
 
 
-def copied_share(zerocopy: Mapping[str, Any]) -> float | None:
+def copied_share(zerocopy: Zerocopy) -> float | None:
     """The part of the zero-copy sends that was copied after all; None: there are none, or it is not known.
 
     By the flag of the completions, of all of the run; or without the flag by bytes of the ledger's segments.
     """
-    if not zerocopy.get("completions") or zerocopy["copied"] is None:
+    if not zerocopy.completions or zerocopy.copied is None:
         return None
-    silent, whole = zerocopy["bytes_silent"] or 0, zerocopy["bytes_zero_copy"] or 0
-    told = float(zerocopy["copied"] / zerocopy["completions"])
+    silent, whole = zerocopy.bytes_silent or 0, zerocopy.bytes_zero_copy or 0
+    told = zerocopy.copied / zerocopy.completions
     return max(told, silent / (silent + whole) if silent else 0.0)

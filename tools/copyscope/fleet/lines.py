@@ -4,11 +4,12 @@ Every line has the columns of the run; `kind` tells them apart. The type of each
 files of many hosts are one table, whatever is unknown in some of them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from copyscope.fleet.answers import copied_share
-from copyscope.record.check import typed
+from copyscope.record.check import Whole, typed_whole
+from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.segments import delivered_bytes, select
 
 Cell = str | int | float | bool | list[str] | None
@@ -55,42 +56,58 @@ COLUMNS = {**OF_RUN, **OF_ROW}
 
 def lines(record: Mapping[str, Any]) -> Iterator[Line]:
     """The lines of a whole record."""
-    run = of_run(record)
-    nothing = dict.fromkeys(OF_ROW)
-    yield {**run, **nothing, "kind": "run"}
-    for kind, section in (("account", record["ledger"]), ("stage", record["stages"])):
-        for row in section:
-            found = {key: row.get(key) for key in OF_ROW}
-            yield {**run, **found, "kind": kind, "name": row[kind]}
+    whole = typed_whole(record)
+    run = of_run(whole)
+    yield {**run, **dict.fromkeys(OF_ROW), "kind": "run"}
+    for row in whole.derived.ledger:
+        yield {**run, **_cells(row), "kind": "account", "name": row.account}
+    for stage in whole.derived.stages:
+        yield {**run, **_cells(stage), "kind": "stage", "name": stage.stage}
 
 
-def of_run(record: Mapping[str, Any]) -> Line:
+def _cells(row: AccountRow | StageRow) -> Line:
+    return {key: getattr(row, key, None) for key in OF_ROW}
+
+
+def of_run(run: Whole) -> Line:
     """What is the same in all lines of a record."""
-    machine, topology, watched = record["machine"], record["topology"], "target" in record
-    zerocopy, advice = record.get("zerocopy") or {}, record.get("advice") or {}
-    save = advice.get("most_to_save") or {}
-    drivers = sorted({device["driver"] for device in topology["devices"] if device["driver"]})
-    copied = [row["bytes"] for row in record["ledger"] if row["account"] in COPIES]
+    raw, derived = run
+    machine, topology, watched = raw.machine, raw.topology, raw.target is not None
+    zerocopy, advice = derived.zerocopy, derived.advice
+    save = advice.most_to_save if advice else None
+    cause = zerocopy.cause if zerocopy else None
+    drivers = sorted({device.driver for device in topology.devices if device.driver})
     return {
-        "started_at": record["run"]["started"],
-        "run": record["run"]["id"],
-        "subject": record["target"]["name"] if watched else record["workload"]["impl"],
+        "started_at": raw.run.started,
+        "run": raw.run.id,
+        "subject": raw.watched.name if watched else raw.asked.impl,
         "watched": watched,
-        "valid": record["verdict"]["valid"],
-        "kernel": machine["kernel"],
-        "arch": machine["arch"],
-        "cpu": machine["cpu_model"],
-        "cpus": machine["cpus_online"],
+        "valid": derived.verdict.valid,
+        "kernel": machine.kernel,
+        "arch": machine.arch,
+        "cpu": machine.cpu_model,
+        "cpus": machine.cpus_online,
         "nic": "+".join(drivers) or None,
-        "path": topology.get("kind"),
-        "mtu_bytes": topology.get("mtu_bytes"),
-        "size_bytes": record.get("workload", {}).get("size_bytes"),
-        "goodput_gbps": record["throughput_gbps"]["unprobed"],
-        "delivered_bytes": delivered_bytes(select(typed(dict(record)).run.segments, "ledger")),
-        "copied_bytes": None if None in copied or not copied else sum(copied),
-        "zero_copy_copied_share": copied_share(zerocopy),
-        "cause": (zerocopy.get("cause") or {}).get("sentence"),
-        "save_share": save.get("share"),
-        "save_share_low": save.get("low"),
-        "stoppers": "; ".join(advice["stoppers"]) if advice else None,
+        "path": topology.kind,
+        "mtu_bytes": topology.mtu_bytes,
+        "size_bytes": None if raw.workload is None else raw.workload.size_bytes,
+        "goodput_gbps": derived.throughput_gbps.unprobed,
+        "delivered_bytes": delivered_bytes(select(raw.run.segments, "ledger")),
+        "copied_bytes": _copied_bytes(derived.ledger),
+        "zero_copy_copied_share": copied_share(zerocopy) if zerocopy else None,
+        "cause": cause.sentence if cause else None,
+        "save_share": save.share if save else None,
+        "save_share_low": save.low if save else None,
+        "stoppers": "; ".join(advice.stoppers) if advice else None,
     }
+
+
+def _copied_bytes(ledger: Sequence[AccountRow]) -> int | None:
+    """By all copies together; None: of one of them it is not known.
+
+    An account has a row for each side and context that its time was spent in; its bytes stand in one of them.
+    """
+    copies = [row for row in ledger if row.account in COPIES]
+    known = [row for row in copies if row.bytes is not None]
+    whole = {row.account for row in copies} == {row.account for row in known}
+    return sum(row.bytes or 0 for row in known) if whole else None

@@ -10,7 +10,7 @@ from copyscope.fleet import outliers
 from copyscope.fleet.answers import Row
 from copyscope.show.layout import Table, heading, wrap
 
-COLUMNS = ("host", "kernel", "NIC", "state", "valid", "zero-copy sends copied", "seconds")
+COLUMNS = ("host", "kernel", "NIC", "state", "valid", "zero-copy sends copied", "ns/KiB")
 WORDS = ("kernel", "NIC", "state", "valid")
 SENTENCES_MAX = 20
 
@@ -38,7 +38,7 @@ def cells_of(row: Row) -> list[str | None]:
         row.state,
         None if row.valid is None else "yes" if row.valid else "no",
         units.format_percent(row.copied),
-        None if row.seconds is None else f"{row.seconds:.1f}",
+        units.format_tenths(row.ns_per_kib),
     ]
 
 
