@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from copyscope.judge import threshold
 from copyscope.judge.crossover_file import Found, Question, Strategy, answer, nearest
 from copyscope.judge.remedies import (
     COPIES,
@@ -69,7 +70,7 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
     sentences = _of_its_copies(sends)
     for one in asked:
         if (row := rows[one.strategy]) is not None:
-            sentences.append(answer(row, one, run))
+            sentences += [answer(row, one, run), *filter(None, [threshold.sentence(row, one, run)])]
         elif here and one.strategy in asks:
             sentences.append(_not_among(here, one, run))
     if not here and asks:

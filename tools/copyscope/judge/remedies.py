@@ -56,6 +56,7 @@ OTHER_PROTOCOLS = (
 COPIES = ("copy_in", "copy_out")
 BY_REFERENCE = "its bytes go by reference already"
 IF_THE_SAME = "if it passes on what it receives as it is"
+OVER_A_NETWORK = "copyscope compare one_copy zero_copy --receiver-at HOST"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
 
@@ -332,7 +333,7 @@ def of_zerocopy(run: Whole) -> list[Obstacle]:
         whose = "its peers" if every else who
         text = (
             f"{whose} are on this machine ({path.kind}): a zero-copy send is copied there after all "
-            "(sendfile is not)"
+            f"(sendfile is not); whether it pays over a network: {OVER_A_NETWORK}"
         )
         found.append(Obstacle(f"{who} are on this machine, the kernel copies anyway", text))
     elif veths and _copies_what_it_forwards(run.raw.machine.kernel):
