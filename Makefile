@@ -249,8 +249,9 @@ pages: .venv/.package .venv/.ready ## docs/reference/record.md, record.schema.js
 	$(Q)PYTHONPATH=tests/pages $(PYTHON) -P -B tests/pages/write.py
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
-cookbook: all .venv/.ready-test ## docs/4-cookbook.md anew, from real runs of every script (root, QEMU)
+cookbook: all .venv/.ready-test ## docs/4-cookbook.md and docs/why-zero-copy-is-slower.md anew, from real runs of every script and command (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
+	$(Q)$(PYTHON) -P -B tests/pages/commands.py docs/why-zero-copy-is-slower.md
 
 # An sshd for the tests of other hosts, with all that its package would bring, unpacked and not installed: the package would make it
 # listen. Without it they are skipped.

@@ -22,7 +22,7 @@ from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare
 from copyscope.judge.metrics import delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.show.difference import markdown, render
+from copyscope.show.difference import markdown, render, titles
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -230,6 +230,19 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
     assert "regression" not in shown.lower() and "APPEARED" not in shown and "5 runs of each" in shown
     # Said of one strategy before and after a change, the same is a regression.
     assert document(before, after, How(paired=True), frozenset({"impl"}))["verdict"] == WORSE
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("zero_copy", "zero_copy --wait each"), ("zero_copy", "--wait each")),
+        (("one_copy --fields 1", "one_copy --fields 64"), ("--fields 1", "--fields 64")),
+        (("one_copy", "zero_copy"), ("one_copy", "zero_copy")),
+        (("one_copy", "one_copy"), ("one_copy", "one_copy again")),
+    ],
+)
+def test_columns_are_called_by_what_differs(names: tuple[str, str], shown: tuple[str, str]) -> None:
+    assert titles({"names": names})[:2] == shown
 
 
 def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record]) -> None:

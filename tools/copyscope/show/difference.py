@@ -1,6 +1,7 @@
 """A comparison of two sets of runs on a terminal, and as Markdown: only forms of numbers are made here."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from rich.console import Console
@@ -111,8 +112,16 @@ def left_out(point: Made, points: Sequence[Made]) -> bool:
 
 def titles(made: Made) -> tuple[str, ...]:
     """Of the columns; two that took turns have names."""
-    first, second = (one_line(name, NAME_MAX) for name in made["names"])
+    first, second = (one_line(name, NAME_MAX) for name in _apart(*made["names"]))
     return (first, second if second != first else f"{second} again", "change", "verdict")
+
+
+def _apart(first: str, second: str) -> tuple[str, str]:
+    """Two names without the strategy and the options that both begin with, where something is left."""
+    words = first.split(" --"), second.split(" --")
+    alike = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(*words, strict=False))))
+    left, right = ("".join(f" --{word}" for word in one[alike:]).strip() for one in words)
+    return (left or first, right or second) if alike else (first, second)
 
 
 def cell(text: str) -> str:
