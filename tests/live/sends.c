@@ -14,18 +14,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
-#include <linux/io_uring.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "ring.h"
 
 #define CANNOT 77
 #define MEMORY_BYTES (1 << 21)
@@ -113,76 +112,13 @@ static void do_vmsplice(void)
 	}
 }
 
-/* The least of io_uring(7): one request at a time, without a library. */
-static struct {
-	int fd;
-	_Atomic unsigned int *sq_tail, *cq_head, *cq_tail;
-	unsigned int sq_mask, cq_mask, *sq_array;
-	struct io_uring_sqe *sqes;
-	struct io_uring_cqe *cqes;
-} ring = { .fd = -1 };
-
-static void open_ring(void)
-{
-	struct io_uring_params made = {};
-	char *rings;
-
-	ring.fd = syscall(__NR_io_uring_setup, 8, &made);
-	if (ring.fd < 0 || !(made.features & IORING_FEAT_SINGLE_MMAP)) {
-		warn("io_uring_setup");
-		exit(CANNOT);
-	}
-	rings = mmap(NULL, made.cq_off.cqes + made.cq_entries * sizeof(*ring.cqes) + made.sq_off.array + 4096,
-		     PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, ring.fd, IORING_OFF_SQ_RING);
-	ring.sqes = mmap(NULL, made.sq_entries * sizeof(*ring.sqes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-			 ring.fd, IORING_OFF_SQES);
-	if (rings == MAP_FAILED || ring.sqes == MAP_FAILED)
-		err(1, "io_uring: mmap");
-	ring.sq_tail = (void *)(rings + made.sq_off.tail);
-	ring.sq_mask = *(unsigned int *)(rings + made.sq_off.ring_mask);
-	ring.sq_array = (void *)(rings + made.sq_off.array);
-	ring.cq_head = (void *)(rings + made.cq_off.head);
-	ring.cq_tail = (void *)(rings + made.cq_off.tail);
-	ring.cq_mask = *(unsigned int *)(rings + made.cq_off.ring_mask);
-	ring.cqes = (void *)(rings + made.cq_off.cqes);
-}
-
-struct ended {
-	int res;
-	unsigned int flags;
-};
-
-static struct ended next_completion(void)
-{
-	unsigned int head = atomic_load(ring.cq_head);
-	struct ended ended;
-
-	while (head == atomic_load(ring.cq_tail))
-		checked(syscall(__NR_io_uring_enter, ring.fd, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
-	ended.res = ring.cqes[head & ring.cq_mask].res;
-	ended.flags = ring.cqes[head & ring.cq_mask].flags;
-	atomic_store(ring.cq_head, head + 1);
-	return ended;
-}
-
 static struct ended end_by_ring(int opcode, int flags, int fd)
 {
-	unsigned int tail, index;
+	struct io_uring_sqe request = { .opcode = opcode, .fd = fd, .addr = (unsigned long)memory, .len = URING_BYTES,
+					.ioprio = flags };
 	struct ended result, ended;
 
-	if (ring.fd < 0)
-		open_ring();
-	tail = atomic_load(ring.sq_tail);
-	index = tail & ring.sq_mask;
-	memset(&ring.sqes[index], 0, sizeof(*ring.sqes));
-	ring.sqes[index].opcode = opcode;
-	ring.sqes[index].fd = fd;
-	ring.sqes[index].addr = (unsigned long)memory;
-	ring.sqes[index].len = URING_BYTES;
-	ring.sqes[index].ioprio = flags;
-	ring.sq_array[index] = index;
-	atomic_store(ring.sq_tail, tail + 1);
-	checked(syscall(__NR_io_uring_enter, ring.fd, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0), "io_uring_enter");
+	submit(&request);
 	result = ended = next_completion();
 	/* The buffer is ours again with the notification. */
 	while (ended.flags & IORING_CQE_F_MORE)
