@@ -178,7 +178,7 @@ struct zerocopy_socket {
 	/* Since its first that was seen; and what of it was given back. */
 	__u64 sent_bytes;
 	__u64 back_bytes;
-	/* When its last notice came. */
+	/* When its last notice came that somebody slept for. */
 	__u64 noticed_ns;
 };
 _Static_assert(sizeof(struct zerocopy_socket) == 48, "zerocopy_socket");

@@ -137,7 +137,8 @@ static __noinline int note_notice(struct zerocopy_socket *known, __u32 first, __
 
 	if (!cell)
 		return 0;
-	known->noticed_ns = now;
+	if (is_awaited(known->socket))
+		known->noticed_ns = now;
 	/* What has not returned counts when it does. */
 	if ((__s32)(end - known->sent_id) > 0)
 		end = known->sent_id;

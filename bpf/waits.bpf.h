@@ -56,7 +56,18 @@ static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
 		count_loss(LOSS_WATCHED_WAITING_MAP_FULL);
 }
 
-/* It has read a notice; the last of its socket came at noticed_ns. */
+/*
+ * Whether anybody sleeps on a socket, or has it in an epoll: not who rests by a clock of its own, and finds a notice then. It has been
+ * woken already (sk_error_report()), and leaves the queue when it runs.
+ */
+static __always_inline bool is_awaited(__u64 socket)
+{
+	struct socket_wq *queue = BPF_CORE_READ((const struct sock *)socket, sk_wq);
+
+	return queue && (__u64)BPF_CORE_READ(queue, wait.head.next) != (__u64)__builtin_preserve_access_index(&queue->wait.head);
+}
+
+/* It has read a notice; the last of its socket that somebody slept for came at noticed_ns. */
 static __always_inline void note_waited(__u64 noticed_ns, __u64 now)
 {
 	struct waiting_task *task = waiting_task();
