@@ -105,6 +105,9 @@ enum relay_total {
 #define BUFFERS_LOOKED 16
 #define MESSAGES_LOOKED 64
 #define CACHE_LINE_BYTES 64
+/* A buffer below a page is small; from about 10 KB on zero-copy is cheaper than a copy (networking/msg_zerocopy.rst). */
+#define SMALL_BUFFER_BYTES 4096
+#define LARGE_BUFFER_BYTES 10240
 
 /* How a watched program hands over what it sends: one per protocol and system call. */
 struct shape_cell {
@@ -118,13 +121,15 @@ struct shape_cell {
 	__u64 looked;
 	__u64 page_aligned;
 	__u64 line_aligned;
+	/* Messages with MSG_ZEROCOPY that have a small buffer and a large one. */
+	__u64 mixed;
 	/* How often TCP went round its loop, for how many sends. */
 	__u64 sends;
 	__u64 rounds;
 	__u64 buffers_per_message[COUNT_SLOTS];
 	__u64 rounds_per_send[COUNT_SLOTS];
 };
-_Static_assert(sizeof(struct shape_cell) == 72 + 16 * COUNT_SLOTS, "shape_cell");
+_Static_assert(sizeof(struct shape_cell) == 80 + 16 * COUNT_SLOTS, "shape_cell");
 #define SHAPE_CELLS (PROTOCOL_CNT * CALL_CNT)
 #define SHAPE_SLOTS 128
 _Static_assert(SHAPE_CELLS <= SHAPE_SLOTS, "SHAPE_SLOTS");
@@ -262,6 +267,8 @@ enum watch_total {
 	WATCH_UNSEEN,
 	/* Notifications of io_uring whose program did not ask whether the send was copied. */
 	WATCH_UNTOLD,
+	/* Zero-copy sends of io_uring from memory that is not registered, and is pinned for each. */
+	WATCH_UNREGISTERED,
 	WATCH_TOTAL_CNT,
 };
 

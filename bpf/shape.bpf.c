@@ -9,6 +9,8 @@
 #include "map.bpf.h"
 #include "watch.bpf.h"
 
+#define MSG_ZEROCOPY 0x4000000
+
 /* As in functions.bpf.c: set by the collector. */
 extern const volatile __u32 page_bytes;
 
@@ -94,8 +96,19 @@ static __always_inline long read_two_words(__u64 words[2], __u64 address, __u32 
 	return 0;
 }
 
+#define BUFFER_SMALL 1
+#define BUFFER_LARGE 2
+
+static __always_inline int kind_of(__u64 bytes)
+{
+	if (bytes >= LARGE_BUFFER_BYTES)
+		return BUFFER_LARGE;
+	return bytes < SMALL_BUFFER_BYTES ? BUFFER_SMALL : 0;
+}
+
 /*
- * The functions that loops call are global: the verifier looks at each once, and not at each call, and sees numbers only.
+ * The functions that loops call are global: the verifier looks at each once, and not at each call, and sees numbers only. They
+ * return which kinds of buffers there were.
  *
  * Empty buffers are counted, and have no address.
  */
@@ -115,18 +128,19 @@ __noinline int count_buffer(__u32 index, __u64 vector, __u32 narrow, __u32 first
 	if (first)
 		count_first(cell, buffer[0]);
 	count_address(cell, buffer[0]);
-	return 0;
+	return kind_of(buffer[1]);
 }
 
 __noinline int count_buffers(__u32 index, __u64 vector, __u64 count, __u32 narrow)
 {
 	struct shape_cell *cell = shape_of(index);
+	int kinds = 0;
 
 	if (cell)
 		count_message(cell, count);
 	for (__u32 i = 0; i < BUFFERS_LOOKED && i < count; i++)
-		count_buffer(index, vector + i * IOVEC_WORDS * word_bytes(narrow), narrow, !i);
-	return 0;
+		kinds |= count_buffer(index, vector + i * IOVEC_WORDS * word_bytes(narrow), narrow, !i);
+	return kinds;
 }
 
 __noinline int count_header(__u32 index, __u64 header, __u32 narrow)
@@ -144,6 +158,14 @@ __noinline int count_header(__u32 index, __u64 header, __u32 narrow)
 	return 0;
 }
 
+static __always_inline void count_mixed(__u32 index, int kinds, __u64 flags)
+{
+	struct shape_cell *cell = kinds == (BUFFER_SMALL | BUFFER_LARGE) && flags & MSG_ZEROCOPY ? shape_of(index) : NULL;
+
+	if (cell)
+		cell->mixed++;
+}
+
 static __always_inline void count_one(struct shape_cell *cell, __u64 address)
 {
 	count_first(cell, address);
@@ -158,6 +180,7 @@ int BPF_PROG(on_shape, struct pt_regs *regs, int ret)
 	struct system_call made;
 	struct shape_cell *cell;
 	__u64 second;
+	int kinds;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
@@ -172,11 +195,14 @@ int BPF_PROG(on_shape, struct pt_regs *regs, int ret)
 	narrow = made.abi != ABI_NATIVE;
 	switch (call) {
 	case CALL_SENDMMSG:
-		for (__u32 i = 0; i < MESSAGES_LOOKED && i < (__u32)ret; i++)
-			count_header(index, second + i * (narrow ? MMSGHDR_BYTES_32BIT : MMSGHDR_BYTES), narrow);
+		for (__u32 i = 0; i < MESSAGES_LOOKED && i < (__u32)ret; i++) {
+			kinds = count_header(index, second + i * (narrow ? MMSGHDR_BYTES_32BIT : MMSGHDR_BYTES), narrow);
+			count_mixed(index, kinds, FOURTH_ARGUMENT(&made));
+		}
 		break;
 	case CALL_SENDMSG:
-		count_header(index, second, narrow);
+		kinds = count_header(index, second, narrow);
+		count_mixed(index, kinds, THIRD_ARGUMENT(&made));
 		break;
 	case CALL_WRITEV:
 		count_buffers(index, second, THIRD_ARGUMENT(&made), narrow);

@@ -46,6 +46,14 @@ static __always_inline void discount_notification(const struct io_kiocb___found 
 	add_total(WATCH_COPIED, -1);
 }
 
+static __always_inline void note_memory(const struct io_kiocb___found *request)
+{
+	const struct io_sr_msg___found *asked = (const void *)__builtin_preserve_access_index(&request->file);
+
+	if (bpf_core_field_exists(asked->flags) && !(BPF_CORE_READ(asked, flags) & IORING_RECVSEND_FIXED_BUF))
+		add_total(WATCH_UNREGISTERED, 1);
+}
+
 /*
  * A request has ended; its result is in the request, where every kernel has it: the arguments of the tracepoint changed. The
  * bytes have been counted at the socket (volume.bpf.c), which does not know how they were sent. Completions that belong to no
@@ -86,5 +94,6 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 		return 0;
 	cell->zerocopy_calls++;
 	cell->zerocopy_bytes += sent;
+	note_memory(request);
 	return 0;
 }

@@ -162,13 +162,14 @@ static json_t *shape_json(__u32 index, const struct copyscope *skel)
 
 	if (!skel->bss->shape_used[index] || !maps__sum(skel->maps.shape_cells, index, &sum, sizeof(sum)) || (!sum.messages && !sum.sends))
 		return NULL;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
 			 "protocol", protocol_names[index / CALL_CNT], "syscall", call_names[index % CALL_CNT],
 			 "messages", (json_int_t)sum.messages, "unreadable", (json_int_t)sum.unreadable,
 			 "repeated", (json_int_t)sum.repeated, "buffers", (json_int_t)sum.buffers,
 			 "looked", (json_int_t)sum.looked, "page_aligned", (json_int_t)sum.page_aligned,
-			 "line_aligned", (json_int_t)sum.line_aligned, "sends", (json_int_t)sum.sends,
-			 "rounds", (json_int_t)sum.rounds, "buffers_per_message", counts_json(sum.buffers_per_message),
+			 "line_aligned", (json_int_t)sum.line_aligned, "mixed", (json_int_t)sum.mixed,
+			 "sends", (json_int_t)sum.sends, "rounds", (json_int_t)sum.rounds,
+			 "buffers_per_message", counts_json(sum.buffers_per_message),
 			 "rounds_per_send", counts_json(sum.rounds_per_send));
 }
 

@@ -20,6 +20,7 @@ const char *const watch_total_names[WATCH_TOTAL_CNT] = {
 	[WATCH_COMPLETIONS] = "completions", [WATCH_COPIED] = "copied",
 	[WATCH_NOTIFICATIONS] = "notifications", [WATCH_UNSEEN] = "unseen",
 	[WATCH_UNTOLD] = "untold",
+	[WATCH_UNREGISTERED] = "unregistered",
 };
 
 const char *const direction_names[DIRECTION_CNT] = {

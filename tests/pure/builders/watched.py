@@ -82,6 +82,7 @@ class Program:
         totals = dict.fromkeys(
             ("forks", "births", "exits", "completions", "copied", "notifications", "unseen", "untold"), 0
         )
+        totals["unregistered"] = 0
         if self.zerocopy:
             totals |= {"completions": self.calls, "copied": self.calls * self.copied // 100}
             totals["notifications"] = self.calls // 10

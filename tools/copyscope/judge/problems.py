@@ -6,14 +6,16 @@ Each is found by what was counted, never guessed: what it costs in time is said 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from copyscope.judge.remedies import PRICE_OF_ZEROCOPY, SMALL_BYTES, in_its_protocol
+from copyscope.judge.remedies import PACKET_REFERENCES, PRICE_OF_ZEROCOPY, SMALL_BYTES, in_its_protocol
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.functions import at_most
 from copyscope.ledger.headline import share_of_accounts
 from copyscope.ledger.portrait import median_slot
+from copyscope.ledger.rows import cell
 from copyscope.ledger.share import Share, percent, too_few
 from copyscope.record.check import Whole
 from copyscope.record.portrait import Problem, Saving, Why
+from copyscope.record.segments import total
 from copyscope.record.watched import Buffers
 from copyscope.units import counted, format_bytes, format_ns, format_size
 
@@ -60,6 +62,18 @@ class Seen:
         return sum(getattr(row, key) or 0 for row in self.buffers)
 
     @property
+    def waiting_share(self) -> float:
+        """Buffers are followed between segments, too; several threads may wait at once."""
+        segments = self.run.raw.run.segments
+        elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
+        return min(1.0, self.added("waited_ns") / elapsed_ns) if elapsed_ns > 0 else 0.0
+
+    @property
+    def waits_when_refused(self) -> bool:
+        """It waits no more often than a send is refused: then ENOBUFS is why."""
+        return 0 < self.added("waits") <= self.added("enobufs")
+
+    @property
     def sends(self) -> int:
         """With MSG_ZEROCOPY or SEND_ZC, where the kernel took it."""
         return self.run.derived.zerocopy.sends if self.run.derived.zerocopy else 0
@@ -102,6 +116,21 @@ def _copied(seen: Seen) -> Problem | None:
     )
 
 
+def _silent(seen: Seen) -> Problem | None:
+    """Notices say that nothing was copied, the samples say otherwise."""
+    known, cost = seen.run.derived.zerocopy, seen.share(("silent",))
+    if not cell(seen.run.derived.ledger, "silent") or cost is None or (cost.share or 0) < WORTH_NAMING:
+        return None
+    cause = known.cause if known else None
+    return _problem(
+        "silent",
+        "its zero-copy sends are copied on the way, and notices do not say so",
+        cause.sentence if cause else "cause not known",
+        CHANGES.get(cause.code, PLAINLY) if cause else PLAINLY,
+        cpu=cost,
+    )
+
+
 def _flag_only(seen: Seen) -> Problem | None:
     calls = seen.added("flag_only_calls")
     if calls < WORTH_NAMING * (calls + seen.sends):
@@ -121,11 +150,15 @@ def _refused(seen: Seen) -> Problem | None:
     if part < REFUSED_WORTH_NAMING:
         return None
     flight = format_bytes(max(row.most_in_flight_bytes for row in seen.buffers))
+    evidence = f"at most {flight} were in flight at once{_limits(seen)}"
+    if seen.waits_when_refused:
+        evidence += f"; it then waits for a notice: {percent(seen.waiting_share)} of the wall time"
     return _problem(
         "enobufs",
         f"ENOBUFS: {percent(part)} of its sends with the flag were refused ({refused:,})",
-        f"at most {flight} were in flight at once{_limits(seen)}",
+        evidence,
         "raise RLIMIT_MEMLOCK or net.core.optmem_max, and read notices earlier",
+        wall_share=seen.waiting_share if seen.waits_when_refused else None,
     )
 
 
@@ -141,12 +174,8 @@ def _limits(seen: Seen) -> str:
 
 
 def _waits(seen: Seen) -> Problem | None:
-    waited_ns, waits = seen.added("waited_ns"), seen.added("waits")
-    segments = seen.run.raw.run.segments
-    # Buffers are followed between segments, too; several threads may wait at once.
-    elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
-    share = min(1.0, waited_ns / elapsed_ns) if elapsed_ns > 0 else 0.0
-    if share < WORTH_NAMING:
+    waited_ns, waits, share = seen.added("waited_ns"), seen.added("waits"), seen.waiting_share
+    if share < WORTH_NAMING or seen.waits_when_refused:
         return None
     each = format_ns(waited_ns / waits) if waits else "n/a"
     return _problem(
@@ -240,6 +269,34 @@ def _fields(seen: Seen) -> Problem | None:
     )
 
 
+def _header_body(seen: Seen) -> Problem | None:
+    rows = [row for row in seen.run.raw.shapes or [] if row.messages]
+    mixed, messages = sum(row.mixed for row in rows), sum(row.messages for row in rows)
+    if mixed < WORTH_NAMING * messages or not mixed:
+        return None
+    return _problem(
+        "header_body",
+        f"{percent(mixed / messages)} of its sends have a small buffer beside a large one",
+        f"a small buffer, such as a header, is pinned by itself, and a packet has {PACKET_REFERENCES} places",
+        "send the header first, with MSG_MORE and without MSG_ZEROCOPY, then the body with it",
+    )
+
+
+def _unregistered(seen: Seen) -> Problem | None:
+    calls = sum(row.zerocopy_calls for row in seen.run.raw.volume if row.syscall == "io_uring")
+    unregistered = total(seen.run.raw.run.segments, "target", "unregistered")
+    cost, part = seen.share(("pin",)), min(1.0, unregistered / calls) if calls else 0.0
+    if part < WORTH_NAMING or cost is None or (cost.share or 0) < WORTH_NAMING:
+        return None
+    return _problem(
+        "unregistered",
+        f"{percent(part)} of its SEND_ZC requests use memory that is not registered",
+        f"the pages are pinned for each request: {counted(unregistered, 'request')}",
+        "io_uring_register_buffers(), then io_uring_prep_send_zc_fixed() (IORING_RECVSEND_FIXED_BUF)",
+        cpu=cost,
+    )
+
+
 def _protocol(seen: Seen) -> Problem | None:
     found = in_its_protocol(seen.run)
     if not found:
@@ -274,6 +331,6 @@ def _problem(
 
 # In this order where none costs more.
 PROBLEMS: tuple[Callable[[Seen], Problem | None], ...] = (
-    *(_flag_only, _encrypted, _protocol, _refused, _waits, _copied, _late),
-    *(_never_read, _one_by_one, _small, _fields),
+    *(_flag_only, _encrypted, _protocol, _refused, _waits, _copied, _silent, _late),
+    *(_never_read, _one_by_one, _small, _fields, _header_body, _unregistered),
 )

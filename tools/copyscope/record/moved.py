@@ -11,7 +11,7 @@ Row = dict[str, Any]
 Sums = dict[tuple[str, ...], Row]
 SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
 KEY = ("protocol", "direction", "syscall")
-TOTALS = ("completions", "copied", "notifications", "unseen", "untold")
+TOTALS = ("completions", "copied", "notifications", "unseen", "untold", "unregistered")
 # Of so many blocks all that was read is kept: the live view shows the last ones.
 BLOCKS_KEPT = 5
 

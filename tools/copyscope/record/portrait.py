@@ -52,8 +52,8 @@ class Advice(Section):
 class Problem(Section):
     """What keeps zero-copy from making the program faster.
 
-    code: `copied`, `no_option`, `enobufs`, `waits`, `slow_peer`, `late_ack`, `never_read`,
-        `one_by_one`, `small`, `fields`, `protocol` or `ktls`
+    code: `copied`, `silent`, `no_option`, `enobufs`, `waits`, `slow_peer`, `late_ack`, `never_read`,
+        `one_by_one`, `small`, `fields`, `header_body`, `unregistered`, `protocol` or `ktls`
     wall_share: of the time that was watched, what is lost; null: not known
     cpu: of all CPU time, what it takes; null: not known
     """

@@ -155,6 +155,7 @@ class TargetTotals(Section, tag_field="role", tag="target"):
     notifications: how often the kernel reported completions
     unseen: completions that the program had read first
     untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
+    unregistered: zero-copy sends of io_uring from memory that is not registered
     edge_ns: how long hooks took to come and go
     """
 
@@ -180,6 +181,7 @@ class TargetTotals(Section, tag_field="role", tag="target"):
     untold: int
     involuntary_switches: int
     edge_ns: int
+    unregistered: int = 0
 
 
 SideTotals = SenderTotals | ReceiverTotals | TargetTotals

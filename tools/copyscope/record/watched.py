@@ -182,6 +182,7 @@ class MessageShape(Section):
     looked: of these, whose address was looked at: 16 of a message
     page_aligned: of these, begin at a page
     line_aligned: at a cache line and not at a page
+    mixed: messages with MSG_ZEROCOPY that have a buffer below 4 KiB and one of 10 KiB or more
     sends: passes through the socket layer
     rounds: of the loop of tcp_sendmsg_locked() in them
     """
@@ -199,6 +200,7 @@ class MessageShape(Section):
     rounds: int
     buffers_per_message: Rows
     rounds_per_send: Rows
+    mixed: int = 0
 
 
 class Connection(Section):
