@@ -29,6 +29,8 @@ LATE_NS = 20_000_000
 SMALL_FIELD_BYTES = 4096
 # Sends per notice that is read; a batch has several.
 ALONE = 1.5
+# Others refuse SO_ZEROCOPY.
+TAKES_THE_OPTION = ("tcp", "udp")
 # What is paid in place of the copy.
 PRICE = ("pin", "completion")
 # What made the kernel copy -> what to do; all else: to send plainly there.
@@ -78,6 +80,11 @@ class Seen:
         """With MSG_ZEROCOPY or SEND_ZC, where the kernel took it."""
         return self.run.derived.zerocopy.sends if self.run.derived.zerocopy else 0
 
+    @property
+    def by_ring(self) -> int:
+        """With SEND_ZC, of these."""
+        return sum(row.zerocopy_calls for row in self.run.raw.volume if row.syscall == "io_uring")
+
 
 def why(run: Whole) -> Why:
     """All problems, and one sentence that says it."""
@@ -98,7 +105,8 @@ def _nothing(seen: Seen) -> str:
     """Of a program without a problem."""
     price = seen.share(PRICE)
     cost = f"; pinning and notices take {price.spoken()} of its CPU time" if price is not None else ""
-    return f"nothing is wrong: none of {counted(seen.sends, 'zero-copy send')} was copied{cost}"
+    unknown = "; whether it waits for notifications of io_uring is not known" if seen.by_ring else ""
+    return f"nothing is wrong: none of {counted(seen.sends, 'zero-copy send')} was copied{cost}{unknown}"
 
 
 def _copied(seen: Seen) -> Problem | None:
@@ -132,8 +140,8 @@ def _silent(seen: Seen) -> Problem | None:
 
 
 def _flag_only(seen: Seen) -> Problem | None:
-    calls = seen.added("flag_only_calls")
-    if calls < WORTH_NAMING * (calls + seen.sends):
+    calls = sum(row.flag_only_calls for row in seen.buffers if row.protocol in TAKES_THE_OPTION)
+    if not calls or calls < WORTH_NAMING * (calls + seen.sends):
         return None
     return _problem(
         "no_option",
@@ -283,8 +291,7 @@ def _header_body(seen: Seen) -> Problem | None:
 
 
 def _unregistered(seen: Seen) -> Problem | None:
-    calls = sum(row.zerocopy_calls for row in seen.run.raw.volume if row.syscall == "io_uring")
-    unregistered = total(seen.run.raw.run.segments, "target", "unregistered")
+    calls, unregistered = seen.by_ring, total(seen.run.raw.run.segments, "target", "unregistered")
     cost, part = seen.share(("pin",)), min(1.0, unregistered / calls) if calls else 0.0
     if part < WORTH_NAMING or cost is None or (cost.share or 0) < WORTH_NAMING:
         return None
@@ -298,7 +305,8 @@ def _unregistered(seen: Seen) -> Problem | None:
 
 
 def _protocol(seen: Seen) -> Problem | None:
-    found = in_its_protocol(seen.run)
+    # UDP has zero-copy, and only no crossover.
+    found = [one for one in in_its_protocol(seen.run) if not one.short.endswith("UDP")]
     if not found:
         return None
     return _problem("protocol", found[0].short, found[0].text, "send plainly: there is no zero-copy for it")
