@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * faults.c - sends with zero-copy to port 7000 of a peer, with one fault, or with none: `faults HOW SECONDS REPORT ADDRESS`.
+ *
+ * What is no fault of the way is done well: sends are large, buffers are many, notices are read in batches and not waited for.
+ * Status 77: this kernel has no such way.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <err.h>
+#include <errno.h>
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ring.h"
+
+#define CANNOT 77
+#define PORT 7000
+#define SO_ZEROCOPY_NUMBER 60
+#define MSG_ZEROCOPY_FLAG 0x4000000
+#define NOBODY 65534
+/* More than a socket has in flight (tcp_wmem): the oldest is free again. */
+#define BUFFER_BYTES (1 << 16)
+#define BUFFERS 128
+#define BATCH 32
+#define MEMLOCK_BYTES (4 * BUFFER_BYTES)
+#define RETRY_NS 50000
+#define PACE_NS 500000
+#define SMALL_BYTES 512
+#define SMALL_BATCH 256
+#define FIELD_BYTES 200
+#define FIELDS_MOST 100
+
+static char *memory;
+static int sock;
+static double until;
+static struct { long long sends, bytes, refused, read; } did;
+
+static long long checked(long long done, const char *what)
+{
+	if (done < 0)
+		err(1, "%s", what);
+	return done;
+}
+
+static bool more(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9 < until;
+}
+
+static void rest_ns(long ns)
+{
+	nanosleep(&(struct timespec){ .tv_nsec = ns }, NULL);
+}
+
+static char *buffer(void)
+{
+	return memory + did.sends % BUFFERS * BUFFER_BYTES;
+}
+
+static void sent(long long bytes)
+{
+	did.sends++;
+	did.bytes += checked(bytes, "send");
+}
+
+/* False: none is there. */
+static bool read_notice(void)
+{
+	struct sock_extended_err *ended;
+	char control[128];
+	struct msghdr message = { .msg_control = control, .msg_controllen = sizeof(control) };
+
+	if (recvmsg(sock, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0) {
+		if (errno == EAGAIN)
+			return false;
+		err(1, "recvmsg");
+	}
+	ended = (void *)CMSG_DATA(CMSG_FIRSTHDR(&message));
+	did.read += ended->ee_data - ended->ee_info + 1;
+	return true;
+}
+
+static void read_notices(int batch)
+{
+	if (did.sends % batch == 0)
+		while (read_notice())
+			;
+}
+
+static void send_one(long long bytes)
+{
+	sent(send(sock, buffer(), bytes, MSG_ZEROCOPY_FLAG));
+}
+
+static void do_none(void)
+{
+	while (more()) {
+		send_one(BUFFER_BYTES);
+		read_notices(BATCH);
+	}
+}
+
+/* It rests by a clock of its own, longer than a notice takes. */
+static void do_paced(void)
+{
+	while (more()) {
+		send_one(BUFFER_BYTES);
+		rest_ns(PACE_NS);
+		read_notices(1);
+	}
+}
+
+static void do_never_read(void)
+{
+	while (more())
+		send_one(BUFFER_BYTES);
+}
+
+/* Refused, it tries again, having read what notices there are. */
+static void send_until_taken(void)
+{
+	ssize_t bytes;
+
+	while ((bytes = send(sock, buffer(), BUFFER_BYTES, MSG_ZEROCOPY_FLAG)) < 0 && errno == ENOBUFS) {
+		did.refused++;
+		rest_ns(RETRY_NS);
+		while (read_notice())
+			;
+	}
+	sent(bytes);
+	read_notices(BATCH);
+}
+
+static void do_optmem(void)
+{
+	while (more())
+		send_until_taken();
+}
+
+static void do_memlock(void)
+{
+	struct rlimit little = { .rlim_cur = MEMLOCK_BYTES, .rlim_max = MEMLOCK_BYTES };
+
+	checked(setrlimit(RLIMIT_MEMLOCK, &little), "setrlimit");
+	checked(setresuid(NOBODY, NOBODY, NOBODY), "setresuid");
+	do_optmem();
+}
+
+static void do_small(void)
+{
+	while (more()) {
+		send_one(SMALL_BYTES);
+		read_notices(SMALL_BATCH);
+	}
+}
+
+/* Each at a page of its own, as pieces of different objects are. */
+static void send_fields(int count)
+{
+	static struct iovec fields[FIELDS_MOST];
+	struct msghdr message = { .msg_iov = fields, .msg_iovlen = count };
+
+	for (int i = 0; i < count; i++)
+		fields[i] = (struct iovec){ memory + (did.sends % 2 * FIELDS_MOST + i) * 4096, FIELD_BYTES };
+	sent(sendmsg(sock, &message, MSG_ZEROCOPY_FLAG));
+	read_notices(BATCH);
+}
+
+static void do_fields(void)
+{
+	while (more())
+		send_fields(FIELDS_MOST);
+}
+
+static void do_small_fields(void)
+{
+	while (more())
+		send_fields(16);
+}
+
+static void do_header_body(void)
+{
+	char *header = memory + BUFFERS * BUFFER_BYTES;
+
+	while (more()) {
+		struct iovec parts[] = { { header, FIELD_BYTES }, { buffer(), BUFFER_BYTES } };
+		struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+
+		sent(sendmsg(sock, &message, MSG_ZEROCOPY_FLAG));
+		read_notices(BATCH);
+	}
+}
+
+/* The cure of the one above. */
+static void do_header_apart(void)
+{
+	char *header = memory + BUFFERS * BUFFER_BYTES;
+
+	while (more()) {
+		checked(send(sock, header, FIELD_BYTES, MSG_MORE), "send");
+		send_one(BUFFER_BYTES);
+		read_notices(BATCH);
+	}
+}
+
+/* Its notification, and those before it, may come later. */
+static void send_by_ring(int flags)
+{
+	struct io_uring_sqe request = { .opcode = IORING_OP_SEND_ZC, .fd = sock, .addr = (unsigned long)buffer(), .len = BUFFER_BYTES,
+					.ioprio = flags, .msg_flags = MSG_WAITALL };
+	struct ended ended;
+
+	submit(&request);
+	do {
+		ended = next_completion();
+	} while (ended.flags & IORING_CQE_F_NOTIF);
+	if (ended.res == -EINVAL || ended.res == -EOPNOTSUPP)
+		exit(CANNOT);
+	errno = -ended.res;
+	sent(ended.res);
+}
+
+static void do_unregistered(void)
+{
+	while (more())
+		send_by_ring(IORING_SEND_ZC_REPORT_USAGE);
+}
+
+static void do_registered(void)
+{
+	struct iovec all = { memory, BUFFERS * BUFFER_BYTES };
+
+	open_ring();
+	checked(syscall(__NR_io_uring_register, ring.fd, IORING_REGISTER_BUFFERS, &all, 1), "IORING_REGISTER_BUFFERS");
+	while (more())
+		send_by_ring(IORING_SEND_ZC_REPORT_USAGE | IORING_RECVSEND_FIXED_BUF);
+}
+
+static const struct {
+	const char *name;
+	void (*all)(void);
+} ways[] = {
+	{ "none", do_none },
+	{ "paced", do_paced },
+	{ "never_read", do_never_read },
+	{ "optmem", do_optmem },
+	{ "memlock", do_memlock },
+	{ "small", do_small },
+	{ "fields", do_fields },
+	{ "small_fields", do_small_fields },
+	{ "header_body", do_header_body },
+	{ "header_apart", do_header_apart },
+	{ "unregistered", do_unregistered },
+	{ "registered", do_registered },
+};
+
+static void connect_to(const char *address)
+{
+	struct sockaddr_in peer = { .sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr.s_addr = inet_addr(address) };
+	int one = 1;
+
+	sock = checked(socket(AF_INET, SOCK_STREAM, 0), "socket");
+	if (setsockopt(sock, SOL_SOCKET, SO_ZEROCOPY_NUMBER, &one, sizeof(one)))
+		exit(CANNOT);
+	checked(setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)), "TCP_NODELAY");
+	checked(connect(sock, (void *)&peer, sizeof(peer)), "connect");
+}
+
+int main(int argc, char **argv)
+{
+	struct timespec now;
+	size_t way = 0;
+	FILE *report;
+
+	if (argc != 5)
+		errx(2, "usage: faults HOW SECONDS REPORT ADDRESS");
+	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
+		way++;
+	if (way == sizeof(ways) / sizeof(*ways))
+		errx(2, "%s: no such way", argv[1]);
+	memory = mmap(NULL, (BUFFERS + 1) * BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		err(1, "mmap");
+	/* As whom it runs may change. */
+	report = fopen(argv[3], "w");
+	if (!report)
+		err(1, "%s", argv[3]);
+	connect_to(argv[4]);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	until = now.tv_sec + now.tv_nsec / 1e9 + atof(argv[2]);
+	ways[way].all();
+	fprintf(report, "{\"sends\": %lld, \"bytes\": %lld, \"refused\": %lld, \"read\": %lld}\n", did.sends, did.bytes, did.refused,
+		did.read);
+	return fclose(report) ? 1 : 0;
+}
