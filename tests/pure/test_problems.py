@@ -53,7 +53,7 @@ def slow(milliseconds: int) -> Record:
         (raw({"flag_only_calls": 90_000, "sends": 0}), "no_option", "90,000 sends had MSG_ZEROCOPY"),
         (raw({"enobufs": 27_626}), "enobufs", "23 % of its sends with the flag were refused (27,626)"),
         (raw({"waits": 9_000, "waited_ns": 756_000_000}), "waits", "28 % of the wall time, 84.0 us each"),
-        (raw(slow(40)), "late_ack", "buffers come back late"),
+        (raw(slow(40) | {"sends": 50, "given_back_sends": 50}), "late_ack", "buffers come back late"),
         (raw({"read_sends": 0, "readings": 0}), "never_read", "never read the notices of 100 % of its sends"),
         (
             raw() | {"shapes": [MIXED]},
@@ -74,6 +74,19 @@ def test_a_program_without_a_fault_has_none() -> None:
     found = why(raw())
     assert found.problems == []
     assert found.sentence.startswith("nothing is wrong: none of 90,000 zero-copy sends was copied")
+
+
+def test_buffers_that_wait_for_those_before_them_are_no_fault() -> None:
+    """Of 90,000 sends in some seconds, 40 ms each, more than a thousand are on their way at any time."""
+    assert why(raw(slow(40))).problems == []
+
+
+def test_refused_sends_that_went_as_copies_cost_that_copy() -> None:
+    made = raw({"enobufs": 27_626})
+    for row in made["samples"]:
+        row["category"] = "copy_in" if row["category"] == "pin" else row["category"]
+    (only,) = why(made).problems
+    assert only.code == "enobufs" and only.cpu is not None and only.cpu.low > 0.05
 
 
 def test_a_program_that_sends_plainly_is_told_so() -> None:

@@ -25,6 +25,8 @@ WORTH_NAMING = 0.05
 REFUSED_WORTH_NAMING = 0.01
 # TCP_DELACK_MAX is 40 ms on the other end; no path of a data centre takes so long.
 LATE_NS = 20_000_000
+# Buffers of one connection that are with the kernel at once: fewer are no queue.
+QUEUE = 2
 # A buffer of a message is pinned by itself: below this many bytes that is dearer than a copy.
 SMALL_FIELD_BYTES = 4096
 # Sends per notice that is read; a batch has several.
@@ -161,12 +163,15 @@ def _refused(seen: Seen) -> Problem | None:
     evidence = f"at most {flight} were in flight at once{_limits(seen)}"
     if seen.waits_when_refused:
         evidence += f"; it then waits for a notice: {percent(seen.waiting_share)} of the wall time"
+    # Many programs send plainly what was refused.
+    copies = seen.share(("copy_in",))
     return _problem(
         "enobufs",
         f"ENOBUFS: {percent(part)} of its sends with the flag were refused ({refused:,})",
         evidence,
         "raise RLIMIT_MEMLOCK or net.core.optmem_max, and read notices earlier",
         wall_share=seen.waiting_share if seen.waits_when_refused else None,
+        cpu=copies if copies is not None and copies.low >= WORTH_NAMING else None,
     )
 
 
@@ -197,10 +202,10 @@ def _waits(seen: Seen) -> Problem | None:
 
 def _late(seen: Seen) -> Problem | None:
     late = [row for row in seen.buffers if (at_most(row.latency.buckets, 0.5) or 0) >= LATE_NS]
-    if not late:
+    slow = seen.run.derived.verdict.limit.who == "peer"
+    if not late or (not slow and _queued(seen, late[0])):
         return None
     p50, p99 = (format_ns(at_most(late[0].latency.buckets, part) or 0) for part in (0.5, 0.99))
-    slow = seen.run.derived.verdict.limit.who == "peer"
     return _problem(
         "slow_peer" if slow else "late_ack",
         f"buffers come back late: {p50} after the send (p99 {p99})",
@@ -211,6 +216,17 @@ def _late(seen: Seen) -> Problem | None:
         if slow
         else "use more buffers, so that none is waited for; TCP_QUICKACK on the peer",
     )
+
+
+def _queued(seen: Seen, row: Buffers) -> bool:
+    """Whether its buffers wait for others before them: a delayed acknowledgement holds back the last one.
+
+    So many are on their way on average: what is sent per second, times how long each is (Little).
+    """
+    segments = seen.run.raw.run.segments
+    elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
+    back_ns = at_most(row.latency.buckets, 0.5) or 0
+    return row.sends * back_ns >= QUEUE * elapsed_ns * max(1, seen.run.portrait.connections)
 
 
 def _never_read(seen: Seen) -> Problem | None:
