@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from builders.watched import watched_record
 from copyscope.judge import problems
+from copyscope.judge.crossover_file import Found
 from copyscope.ledger.derive import derive
 from copyscope.record.check import typed_whole
 from copyscope.show import first_screen
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -87,6 +88,41 @@ def test_refused_sends_that_went_as_copies_cost_that_copy() -> None:
         row["category"] = "copy_in" if row["category"] == "pin" else row["category"]
     (only,) = why(made).problems
     assert only.code == "enobufs" and only.cpu is not None and only.cpu.low > 0.05
+
+
+CROSSOVER: Record = {
+    **{"pair": ["one_copy", "zero_copy"], "threads": 1, "quantity": "sender_cpu_ns_per_kib", "where": {}},
+    **{"verdict": "always", "above": None, "size_bytes": None, "low_bytes": None, "high_bytes": None},
+    **{"evidence": "", "path": "hosts", "file": "results/host/wire/crossover.json", "elsewhere": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "change", "said"),
+    [
+        # Its send calls take a quarter of its CPU time: 1 - 1 / (0.75 + 0.25 / ratio).
+        (
+            (0.5, 0.4, 0.6),
+            {},
+            "; zero-copy saves 20 % (14 to 27) of its CPU time here (by the crossover over hosts,",
+        ),
+        (
+            (2.0, 1.9, 2.1),
+            {},
+            ", but zero-copy costs 14 % (13 to 15) more CPU time here (by the crossover over hosts,",
+        ),
+        ((1.0, 0.9, 1.1), {}, "; no difference to plain sends was found (by the crossover over hosts,"),
+        ((0.5, 0.4, 0.6), {"elsewhere": "web2"}, "; what it saves is not measured: copyscope crossover, over this path"),
+        ((0.5, 0.4, 0.6), {"path": "veth"}, "; what it saves is not measured: copyscope crossover, over this path"),
+    ],
+)
+def test_what_zero_copy_saves_is_said_by_a_crossover(
+    ratio: tuple[float, float, float], change: Record, said: str
+) -> None:
+    measured = [dict(zip(("size_bytes", "ratio", "low", "high"), (65_536, *ratio), strict=True))]
+    rows = convert([CROSSOVER | {"measured": measured} | change], list[Found])
+    found = problems.why(typed_whole(derive(raw())), rows)
+    assert not found.problems and said in found.sentence
 
 
 def test_a_program_that_sends_plainly_is_told_so() -> None:

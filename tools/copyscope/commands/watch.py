@@ -200,7 +200,9 @@ def add_why(made: Record, args: argparse.Namespace) -> None:
     """Where it was asked for, and beside advice to a program that sends with zero-copy."""
     run = typed_whole(made)
     if args.why or (args.advise and (run.derived.zerocopy or run.raw.buffers)):
-        made["why"] = to_builtins(problems.why(run))
+        here = made["machine"]
+        crossovers = read_crossovers(all_results(here["hostname"]), here)
+        made["why"] = to_builtins(problems.why(run, crossovers))
 
 
 def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextManager[None]) -> bool:

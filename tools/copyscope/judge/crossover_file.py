@@ -13,12 +13,11 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
 
 from copyscope.judge.crossover import Costs, Crossover
-from copyscope.judge.interpolation import at_size
+from copyscope.judge.metrics import Scalar
 from copyscope.ledger.attribution import tied
 from copyscope.record.check import Whole
 from copyscope.record.same_machine import SAME_MACHINE, where_else
-from copyscope.record.segments import select, total
-from copyscope.stats import LEVEL, Estimate, Missing
+from copyscope.stats import Estimate, Missing
 from copyscope.units import counted, format_size, three_digits
 
 SCHEMA = 2
@@ -82,10 +81,11 @@ class Row(Struct, kw_only=True):
     split_ns_per_kib: list[dict[str, float]] | UnsetType = UNSET
 
 
-class Found(Row, kw_only=True):
+class Found(Row, kw_only=True, omit_defaults=True):
     """One that was found on the disk.
 
     file: where it stands
+    costs: size -> ns per KiB of the first of the pair; none in older files
     path: over which it was measured
     elsewhere: the machine that it was measured on, where that is not the one here
     """
@@ -93,6 +93,22 @@ class Found(Row, kw_only=True):
     file: str
     path: str
     elsewhere: str | None
+    costs: dict[int, float] = {}
+
+
+class CostAt(Struct):
+    size_bytes: int
+    value: float | None
+
+
+class CostRow(Struct):
+    """What one strategy was measured to cost, by size."""
+
+    impl: str
+    threads: int
+    quantity: str
+    where: dict[str, Scalar]
+    measured: list[CostAt]
 
 
 def headline(found: Sequence[Crossover]) -> Crossover | None:
@@ -237,11 +253,21 @@ def _whole(size: float | None) -> int | None:
 def read(document: Any, file: PurePath, here: Mapping[str, Any]) -> list[Found]:
     """The rows of such a file, for the machine here. Raises what Python does for another document."""
     known = {"file": str(PurePath(*file.parts[-4:])), "elsewhere": where_else(document["machine"], here)}
+    costs = convert(document.get("costs", []), list[CostRow])
     rows = [
         {**row, **known, "path": row["where"].get("topology", document["topology"])}
         for row in document["crossovers"]
     ]
-    return convert(rows, list[Found])
+    found = convert(rows, list[Found])
+    for row in found:
+        row.costs = _costs_of(row, costs)
+    return found
+
+
+def _costs_of(row: Found, costs: Sequence[CostRow]) -> dict[int, float]:
+    asked = (row.pair[0], row.threads, row.quantity, row.where)
+    beside = (one.measured for one in costs if (one.impl, one.threads, one.quantity, one.where) == asked)
+    return {at.size_bytes: at.value for at in next(beside, []) if at.value is not None}
 
 
 @dataclass(frozen=True)
@@ -290,14 +316,14 @@ def distance(row: Found, run: Whole) -> int:
 
 
 def answer(row: Found, asked: Question, run: Whole) -> str:
-    """Whether it pays by this crossover, and what it saves or costs this program."""
+    """Whether it pays by this crossover; threshold.py: what it saves or costs this program."""
     if distance(row, run) == OTHER_KIND:
         return (
             f"{_cannot_tell(asked)}, because it was measured on this host over {row.path} only "
             f"({row.file}), and this program sends over {run.raw.topology.kind}: run "
             "copyscope crossover with an experiment over that path."
         )
-    return " ".join([_verdict(row, asked, run), *_price(row, asked, run)])
+    return _verdict(row, asked, run)
 
 
 def pays(row: Found, asked: Question, run: Whole) -> bool | None:
@@ -347,68 +373,3 @@ def _verdict(row: Found, asked: Question, run: Whole) -> str:
         return f"{text}, which is about where its calls are: no difference to expect."
     text += f", and its calls are {'larger' if asked.size_bytes >= high else 'smaller'}"
     return f"{text}: {gains if found else loses}."
-
-
-def ratio_at(row: Found, size_bytes: int) -> tuple[int, Estimate] | None:
-    """The ratio at this size, from the measured sizes around it; beyond them (size, ratio) of the nearest.
-
-    None where no size has a ratio.
-    """
-    known = {
-        at.size_bytes: Estimate(at.ratio, at.low, at.high, LEVEL, 0)
-        for at in row.measured
-        if at.ratio is not None
-    }
-    if not known:
-        return None
-    size = min(max(size_bytes, min(known)), max(known))
-    found = at_size(known, size)
-    return None if found is None else (size, found)
-
-
-def _price(row: Found, asked: Question, run: Whole) -> list[str]:
-    """The ratio at the program's size, and what follows of it for its CPU time, with interval."""
-    found = ratio_at(row, asked.size_bytes)
-    if found is None:
-        return []
-    size, ratio = found
-    quantity = WHOSE.get(row.quantity, row.quantity)
-    text = f"At {format_size(size)} {asked.name} took {ratio.value:.2f} times"
-    if ratio.low is None or ratio.high is None:
-        return [f"{text} {quantity} of {row.pair[0]} (one repeat: no interval)."]
-    text += f" ({ratio.low:.2f} to {ratio.high:.2f}) {quantity} of {row.pair[0]}"
-    if row.quantity != SENDER_CPU:
-        return [f"{text}."]
-    ends = (ratio.low, ratio.value, ratio.high)
-    changes = sorted(1 / end - 1 if asked.used else end - 1 for end in ends)
-    share = sending_share(run)
-    whose = "the CPU time that its sends take"
-    if share is not None:
-        changes = [change * share for change in changes]
-        whose = f"its CPU time (its send calls take {share * 100:.0f} % of it)"
-    low, change, high = (round(abs(value) * 100) for value in changes)
-    who = "turning it off" if asked.used else "it"
-    if changes[2] < 0:
-        effect = f"{who} would save {change} % ({high} to {low} %) of {whose}"
-    elif changes[0] > 0:
-        effect = f"{who} would cost {change} % ({low} to {high} %) more of {whose}"
-    else:
-        effect = f"no difference found, between {low} % saved and {high} % more of {whose}"
-    return [f"{text}: {effect}."]
-
-
-def sending_share(run: Whole) -> float | None:
-    """The part of the program's CPU time in its send calls, softirq work inside of them included; None when
-    no call was timed. The clock of a process is read beside a segment, not at its ends: at most all of it.
-    """
-    spent_ns = total(select(run.raw.run.segments, "calls"), "target", "process_cpu_ns")
-    sent = run.portrait.send
-    sends = {row.syscall for row in sent.by_call} if sent else set()
-    took_ns = [
-        row.on_cpu_ns + (row.softirq_ns or 0)
-        for row in run.raw.calls
-        if row.syscall in sends and row.on_cpu_ns is not None
-    ]
-    if not spent_ns or not took_ns:
-        return None
-    return min(1.0, sum(took_ns) / spent_ns)

@@ -6,7 +6,9 @@ Each is found by what was counted, never guessed: what it costs in time is said 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from copyscope.judge.crossover_file import Found
 from copyscope.judge.remedies import PACKET_REFERENCES, PRICE_OF_ZEROCOPY, SMALL_BYTES, in_its_protocol
+from copyscope.judge.threshold import said_gain
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.functions import at_most
 from copyscope.ledger.headline import share_of_accounts
@@ -88,14 +90,14 @@ class Seen:
         return sum(row.zerocopy_calls for row in self.run.raw.volume if row.syscall == "io_uring")
 
 
-def why(run: Whole) -> Why:
-    """All problems, and one sentence that says it."""
+def why(run: Whole, crossovers: Sequence[Found] | None = None) -> Why:
+    """All problems, and one sentence that says it. `crossovers`: what was measured on this machine."""
     seen = Seen(run, side_times(run.raw)["target"], run.raw.buffers)
     if not seen.sends and not seen.added("flag_only_calls"):
         return Why("it sends nothing with MSG_ZEROCOPY or io_uring's SEND_ZC", [])
     found = [problem for find in PROBLEMS if (problem := find(seen)) is not None]
     found.sort(key=lambda one: -cost_of(one))
-    return Why(found[0].what if found else _nothing(seen), found)
+    return Why(found[0].what if found else _nothing(seen) + said_gain(run, crossovers or ()), found)
 
 
 def cost_of(problem: Problem) -> float:

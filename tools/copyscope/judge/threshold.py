@@ -5,12 +5,12 @@ program's sends of each size cost as much of its time as they would by the first
 side of the crossover change to the second.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from copyscope.judge.crossover_file import OTHER_KIND, SENDER_CPU, Found, Question, distance
+from copyscope.judge.crossover_file import OTHER_KIND, SENDER_CPU, Found, Question, distance, nearest
 from copyscope.judge.interpolation import at_size
-from copyscope.ledger.share import percent
+from copyscope.ledger.share import Share, percent
 from copyscope.record.check import Whole
 from copyscope.record.segments import select, total
 from copyscope.stats import LEVEL, Estimate
@@ -64,8 +64,36 @@ def _effect(change: Change) -> str:
     return f"makes no difference that was found: between {saved} % saved and {cost} % more of {change.whose}"
 
 
-def change_of(row: Found, asked: Question, run: Whole) -> Change | None:
-    """None where the costs are of another path or quantity, or of no size, or it sends nothing."""
+def said_gain(run: Whole, rows: Sequence[Found]) -> str:
+    """What zero-copy saves a program that sends so, as the end of a sentence: by a crossover, or unknown."""
+    row = nearest([row for row in rows if row.elsewhere is None], run, "zero_copy")
+    saved = None if row is None else gain(row, run)
+    if row is None or saved is None:
+        return "; what it saves is not measured: copyscope crossover, over this path"
+    where = f"(by the crossover over {row.path}, {row.file})"
+    if saved.low < 0 < saved.high:
+        return f"; no difference to plain sends was found {where}"
+    ends = sorted((abs(saved.low), abs(saved.high)))
+    said = Share(abs(saved.share or 0.0), *ends).shown()
+    if saved.low < 0:
+        return f", but zero-copy costs {said} more CPU time here {where}"
+    return f"; zero-copy saves {said} of its CPU time here {where}"
+
+
+def gain(row: Found, run: Whole) -> Share | None:
+    """Of the CPU time that it would use with copies; None where this crossover does not say."""
+    off = change_of(row, Question("zero_copy", 0, True), run, every=True)
+    if off is None or off.low is None or off.high is None or sending_share(run) is None:
+        return None
+    low, value, high = (1 - 1 / (1 + change) for change in (off.low, off.value, off.high))
+    return Share(value, low, high)
+
+
+def change_of(row: Found, asked: Question, run: Whole, *, every: bool = False) -> Change | None:
+    """None where the costs are of another path or quantity, or of no size, or it sends nothing.
+
+    `every`: all its sends change, not only those on the better side.
+    """
     sent = run.portrait.send
     if sent is None or row.quantity != SENDER_CPU or distance(row, run) == OTHER_KIND:
         return None
@@ -73,7 +101,8 @@ def change_of(row: Found, asked: Question, run: Whole) -> Change | None:
     ratios = {size: ratio for size in sizes if (ratio := ratio_at(row, size)) is not None}
     if not ratios:
         return None
-    changed = {size: count for size, count in sizes.items() if _changes(row, size, used=asked.used)} or sizes
+    some = {size: count for size, count in sizes.items() if _changes(row, size, used=asked.used)}
+    changed = sizes if every else some or sizes
     now_ns = {size: count * size * _now(row, size, ratios[size], asked) for size, count in sizes.items()}
     parts = [_part(ratios[size], used=asked.used) for size in changed]
     weights = [now_ns[size] / sum(now_ns.values()) for size in changed]
