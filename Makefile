@@ -186,7 +186,7 @@ check-live-all: trusted artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_
 check-kernels: deps-kernels all .venv/.ready-test $(LIVE_PROGRAMS) ## Live tests on Debian kernels 5.10 to 7.x in QEMU: KERNELS="6.1 7.x" MATRIX=--brief|--least (root, network)
 	$(Q)PYTHONPATH=tests/kernels $(PYTHON) -P -B tests/kernels/matrix.py $(MATRIX) $(KERNELS)
 
-check-two-hosts: deps-kernels all .venv/.ready-test ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover (network)
+check-two-hosts: deps-kernels all .venv/.ready-test $(OUTPUT)/tests/cabled ## Sender and receiver on two guests with kernels of their own, over e1000: KERNELS="6.12 6.12-arm64" RUNS=crossover, RUNS=why (network)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh
 	$(Q)PYTHONPATH=tests/kernels:tests/live $(PYTHON) -P -B tests/kernels/two_hosts.py $(addprefix --only ,$(RUNS)) $(KERNELS)
 
@@ -267,6 +267,9 @@ $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/test
 
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults: tests/live/ring.h
+
+$(OUTPUT)/tests/cabled: tests/kernels/cabled.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -o $@ $<
 
 # Without a C library: the compiler of x86-64 has no other of 32 bits.
 $(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64: $(OUTPUT)/tests/narrow-%: tests/live/narrow.c | $(OUTPUT)/tests

@@ -3,6 +3,7 @@
     make check-two-hosts                              6.12 and 7.x
     make check-two-hosts KERNELS="6.12 6.12-arm64"    the second has another processor
     make check-two-hosts RUNS=crossover               from which size on zero_copy pays there (ten minutes)
+    make check-two-hosts RUNS=why                     what `why` says of senders with one fault
 
 The cable is a socket of QEMU's between two e1000 cards. Over a second card each guest has an sshd, which this
 machine reaches: it is the third, from which `copyscope run --sender-at ... --receiver-at ...` is called.
@@ -86,6 +87,11 @@ receiver_at = "guest2"
 sender_address = "198.18.0.1"
 frequency = 499
 """
+WHY = "why"
+# What tests/kernels/cabled.c does -> the code of its first problem; None: nothing is wrong.
+SENDERS = {"batches": None, "wait_each": "waits", "small": "small", "no_memlock": "enobufs"}
+SEND_S = 12
+CABLED = ROOT / ".output" / "tests" / "cabled"
 BOOT_S = 240.0
 RUN_S = 240.0
 CROSSOVER_S = 1200.0
@@ -95,7 +101,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     known = {kernel.name: kernel for kernel in matrix.KERNELS}
     parser.add_argument("kernels", nargs="*", default=["6.12", "7.x"], help=", ".join(known))
-    parser.add_argument("--only", action="append", choices=(*RUNS, CROSSOVER), help="of the runs")
+    parser.add_argument("--only", action="append", choices=(*RUNS, CROSSOVER, WHY), help="of the runs")
     asked = parser.parse_args()
     if len(asked.kernels) != 2 or not set(asked.kernels) <= set(known):
         parser.error(f"name two kernels, each one of {', '.join(known)}")
@@ -113,8 +119,9 @@ def main() -> int:
             guests.enter_context(guest(number, known[kernel], place, port))
         for number in (1, 2):
             wait_for(place, f"guest{number}")
-        for name in asked.only or RUNS:
-            problems += crossover(place) if name == CROSSOVER else run(place, name)
+        others = {CROSSOVER: crossover, WHY: why}
+        for name in asked.only or (*RUNS, WHY):
+            problems += others[name](place) if name in others else run(place, name)
     print("\n".join(problems) or "two hosts: all as it should be")
     return 1 if problems else 0
 
@@ -204,13 +211,20 @@ def guest(number: int, kernel: Kernel, place: Path, port: int) -> Iterator[None]
         )
         try:
             until = time.monotonic() + BOOT_S
-            while not cable.exists() and time.monotonic() < until:
+            while not listens(cable) and time.monotonic() < until:
                 time.sleep(0.1)
             yield
         finally:
             if running.poll() is None:
                 os.killpg(running.pid, signal.SIGKILL)
             running.wait()
+
+
+def listens(cable: Path) -> bool:
+    """Its file is there a moment earlier, and a QEMU that is refused then goes on without a cable."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    # __SO_ACCEPTCON, include/uapi/linux/net.h
+    return any(line.endswith(f" {cable}") and line.split()[3] == "00010000" for line in lines)
 
 
 def wait_for(place: Path, host: str) -> None:
@@ -264,6 +278,57 @@ def crossover(place: Path) -> list[str]:
             f"{CROSSOVER}: status {done.returncode}, runs of {sorted(set(runs))}: {done.stderr[-400:]}"
         )
     return found
+
+
+def why(place: Path) -> list[str]:
+    """What `why` says of senders on the first guest; the second only receives."""
+    argv = [str(place / "bin" / "ssh"), "guest2", str(CABLED), "receive"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as receiver:
+        try:
+            assert receiver.stdout and receiver.stdout.readline() == "ready\n"
+            return [
+                f"{WHY} {how}: {problem}"
+                for how, code in SENDERS.items()
+                for problem in why_of(place, how, code)
+            ]
+        finally:
+            receiver.kill()
+
+
+def why_of(place: Path, how: str, code: str | None) -> list[str]:
+    """One sender, watched from start to end; what is wrong with what was said of it."""
+    said, file = f"/run/{how}.txt", f"/run/{how}.json"
+    on_guest = (
+        f"cd {ROOT} && export COLUMNS=100 COPYSCOPE_TRUST_UID=$(stat -c %u .) &&"
+        f" bin/copyscope why --quiet --json {file} -- {CABLED} {how} {SEND_S} 198.18.0.2 {said}"
+    )
+    screen = on(place, on_guest)
+    (KEPT / f"{WHY}-{how}.txt").write_text(screen)
+    try:
+        record, truth = (json.loads(on(place, f"cat {name}")) for name in (file, said))
+    except ValueError:
+        return [f"no record: {screen[-400:]}"]
+    (KEPT / f"{WHY}-{how}.json").write_text(json.dumps(record))
+    print(f"{WHY} {how}: {record['why']['sentence']}", flush=True)
+    return judge_why(record, truth, code)
+
+
+def on(place: Path, command: str) -> str:
+    """What it prints on the first guest."""
+    argv = [str(place / "bin" / "ssh"), "guest1", command]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=RUN_S)
+    return done.stdout + done.stderr
+
+
+def judge_why(record: dict[str, Any], truth: dict[str, int], code: str | None) -> list[str]:
+    """By what the sender itself has counted."""
+    keys = {"sends": "sends", "noticed": "given_back_sends", "refused": "enobufs"}
+    (buffers,) = record["buffers"] or [{}]
+    seen = {key: buffers.get(name) for key, name in keys.items()}
+    seen["copied"] = record["zerocopy"] and record["zerocopy"]["copied"]
+    found = [] if seen == truth and not truth["copied"] else [f"counted {truth}, and the record has {seen}"]
+    first = next((one["code"] for one in record["why"]["problems"]), None)
+    return found if first == code else [*found, f"its first problem is {first}, and should be {code}"]
 
 
 def judge(record: dict[str, Any]) -> list[str]:
