@@ -61,6 +61,7 @@ BESIDES = {
     "6.1": (
         *(ABSENT, f"{ON_AND_OFF}[fentry]", "test_profile_truth.py::test_identities_hold[one_copy-1]"),
         f"{COUNTERS}_one_call_in_four_is_timed_and_every_one_is_counted",
+        "test_why.py",
     ),
     "6.12": (
         *(
@@ -69,6 +70,7 @@ BESIDES = {
             "test_tls.py",
             WAYS,
             "test_watch_programs.py::test_iperf3_as_a_command[write]",
+            "test_why.py",
             f"{GATE}[one_copy-64]",
             f"{WATCHED}_what_is_copied_in_is_counted_to_the_byte[kprobe]",
             f"{ON_AND_OFF}[fentry]",
