@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from copyscope.judge.crossover_file import Found
-from copyscope.judge.remedies import PACKET_REFERENCES, PRICE_OF_ZEROCOPY, SMALL_BYTES, in_its_protocol
+from copyscope.judge.remedies import (
+    OVER_A_NETWORK,
+    PACKET_REFERENCES,
+    PRICE_OF_ZEROCOPY,
+    SMALL_BYTES,
+    in_its_protocol,
+)
 from copyscope.judge.threshold import said_gain
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.functions import at_most
@@ -39,7 +45,8 @@ TAKES_THE_OPTION = ("tcp", "udp")
 PRICE = ("pin", "completion")
 # What made the kernel copy -> what to do; all else: to send plainly there.
 CHANGES = {
-    "local_delivery": "send plainly to peers on this machine, or use sendfile; over a real network it pays",
+    "local_delivery": "send plainly to peers on this machine, or use sendfile; whether it pays over a network: "
+    f"{OVER_A_NETWORK}",
     "received": "send plainly through this veth, or Linux 6.17 or newer",
     "packet_socket": "stop the program that listens to every packet",
     "no_offload": "switch on scatter-gather and checksums of the device: ethtool -K DEV sg on tx on",
