@@ -117,9 +117,9 @@ def _answer(sends: Sends, found: Sequence[Remedy]) -> str:
 
 def _called(sends: Sends) -> str:
     """The name of its process, and what it is made with where that does not say so."""
-    target, made_with = sends.run.raw.watched, sends.server.name
+    target, server = sends.run.raw.watched, sends.server
     name = target.comm or (target.pids[0].comm if target.pids else target.name)
-    return name if not made_with or made_with.lower() in name.lower() else f"{name} ({made_with})"
+    return name if server.is_called(name) or not server.name else f"{name} ({server.name})"
 
 
 def _questions(sends: Sends) -> list[Question]:

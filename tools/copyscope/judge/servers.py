@@ -28,6 +28,9 @@ class Server:
     fewer: str | None = None
     serves_files: bool = False
 
+    def is_called(self, name: str) -> bool:
+        return re.fullmatch(self.processes, name) is not None
+
     def cannot(self) -> str:
         return f"{self.name} cannot do this"
 
@@ -45,7 +48,8 @@ SERVERS = (
         "HAProxy",
         processes=r"haproxy",
         code=r"haproxy",
-        splice="`option splice-auto`",
+        # Of HTTP `splice-auto` splices nothing with the buffers that it has by default.
+        splice="`option splice-response` (or `-request`)",
         larger="`tune.bufsize 65536`",
     ),
     Server(
@@ -53,7 +57,8 @@ SERVERS = (
         processes=r"httpd|apache2",
         code=r"httpd|apache2",
         sendfile="`EnableSendfile On`",
-        larger="`FlushMaxThreshold 262144`",
+        # Files it maps and sends whole.
+        larger="`ProxyIOBufferSize 65536`",
         serves_files=True,
     ),
     Server(
@@ -101,7 +106,7 @@ SERVERS = (
         processes=r"(?!)",
         code=r"runtime\.memmove",
         zerocopy="`unix.MSG_ZEROCOPY`",
-        sendfile="`io.Copy(conn, file)`",
+        sendfile="`http.ServeContent()` or `io.Copy(conn, file)`",
         splice="`io.Copy(conn, conn)`",
         larger="`bufio.NewWriterSize()`",
         fewer="`net.Buffers`",
@@ -130,7 +135,7 @@ def server_of(raw: Measured) -> Server:
     rows = [row for row in raw.user_code or [] if row.samples]
     code = {PurePath(row.file).name for row in rows}
     code |= {row.symbol for row in raw.samples if row.side == "target" and row.category == "gather"}
-    by_name = (one for one in SERVERS if any(re.fullmatch(one.processes, comm) for comm in comms))
+    by_name = (one for one in SERVERS if any(map(one.is_called, comms)))
     by_code = (one for one in SERVERS if any(re.fullmatch(one.code, name) for name in code))
     stripped = GO if any((row.reason or "").startswith(STRIPPED_GO) for row in rows) else UNKNOWN
     return next(by_name, None) or next(by_code, stripped)
