@@ -79,7 +79,7 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
     assert "the copy from the page cache takes" in copies["verdict"]["sentence"]
     assert "by reference to pages" in pages["verdict"]["sentence"]
     # The advice to one is what the other does.
-    assert copies["advice"]["answer"].startswith("nginx: `sendfile on;` saves both copies: ")
+    assert copies["advice"]["answer"].startswith("nginx: `sendfile on;` may save both copies: ")
     (found,) = (one for one in pages["advice"]["remedies"] if one["name"] == "sendfile")
     assert (found["answer"], found["why"]) == ("yes", "in use: 100 % of its bytes go by reference")
     assert pages["portrait"]["local_share"] == 1 and pages["topology"]["kind"] == "lo"

@@ -39,6 +39,7 @@ SAVED = {
     "MSG_ZEROCOPY": "the copy into the kernel:",
     "sendfile": "both copies:",
     "splice": "both copies:",
+    "larger sends": "system calls:",
 }
 # What a record does not say of a remedy that may help.
 CONDITIONS = {
@@ -46,6 +47,7 @@ CONDITIONS = {
     "sendfile": ", if files are sent unchanged",
     "splice": ", if it passes on what it receives as it is",
     "io_uring": ", and no copy",
+    "larger sends": ", and work for each packet",
 }
 
 
@@ -101,7 +103,8 @@ def _answer(sends: Sends, found: Sequence[Remedy]) -> str:
         best = [(one.most, one) for one in found if one.answer == said and one.how and one.most]
         if best:
             most, one = max(best, key=lambda pair: pair[0].high)
-            unless = CONDITIONS.get(one.name, "") if said == "maybe" else ""
+            known = said == "yes" or (one.name == "sendfile" and sends.server.serves_files)
+            unless = "" if known else CONDITIONS.get(one.name, "")
             share = most.spoken().removeprefix("at most ")
             return (
                 f"{name}: {one.how} {saves} {SAVED.get(one.name, 'up to')} {share} of its CPU time{unless}."
@@ -209,7 +212,7 @@ def _files(sends: Sends) -> list[str]:
     text = f"Another {share.spoken()} is reading files"
     if sends.server.sendfile is None:
         return [f"{text}."]
-    return [f"{text}; if they are sent unchanged, sendfile avoids both copies."]
+    return [f"{text}; if they are sent unchanged, sendfile avoids both copies, at some cost of its own."]
 
 
 def _relays(sends: Sends) -> list[str]:

@@ -55,6 +55,7 @@ OTHER_PROTOCOLS = (
 # What splice(2) does without.
 COPIES = ("copy_in", "copy_out")
 BY_REFERENCE = "its bytes go by reference already"
+BOTH_COPIES = "both copies,"
 IF_THE_SAME = "if it passes on what it receives as it is"
 OVER_A_NETWORK = "copyscope compare one_copy zero_copy --receiver-at HOST"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
@@ -119,6 +120,21 @@ class Sends:
         """Of its CPU time, what it takes to read files; None where that is not known."""
         return None if self.few else self.share(("file_read",))
 
+    @property
+    def answers(self) -> bool:
+        """Whether a call is an answer, which no larger buffer makes longer. A relay sends pieces."""
+        received = self.run.portrait.receive
+        return received is not None and self.sent.calls <= received.calls and relay_of(self.run) is None
+
+    @property
+    def from_files(self) -> float:
+        """At most this part of what it copies into the kernel was in files; all where that is not counted."""
+        read, copied = (
+            sum(row.bytes or 0 for row in self.run.derived.ledger if (row.account, row.side) == key)
+            for key in (("file_read", "target"), ("copy_in", "target"))
+        )
+        return min(1.0, read / copied) if read and copied else 1.0
+
     def share(self, accounts: Sequence[str]) -> Share | None:
         """Some accounts' part of the program's CPU time, all contexts; None where that is not known."""
         return share_of_accounts(self.run.derived.ledger, accounts, self.time)
@@ -177,7 +193,7 @@ def _zerocopy_in_use(sends: Sends, row: Found | None, asked: Question) -> Remedy
 
 
 def _sendfile(sends: Sends, row: Found | None) -> Remedy:
-    """It saves both copies of a file: that a crossover need not say, but it may say that it does not pay."""
+    """It saves both copies of a file; whether that is more than it costs itself only a crossover says."""
     name, how, reads = "sendfile", sends.server.sendfile, sends.reads
     asked = Question("sendfile", sends.size_bytes, sends.sent.page_share >= MOSTLY)
     if asked.used:
@@ -188,13 +204,13 @@ def _sendfile(sends: Sends, row: Found | None) -> Remedy:
         return Remedy(name, "no", why)
     most = sends.most
     if most is not None and reads is not None:
-        most = share_of_all(sends.time, (most.share or 0.0) + (reads.share or 0.0))
+        most = share_of_all(sends.time, (most.share or 0.0) * sends.from_files + (reads.share or 0.0))
     found = None if row is None else pays(row, asked, sends.run)
     decided = _decided(sends, name, most, of_pages(sends.run), pays_here=found)
     if decided is not None:
         return decided
-    saves, library = _saves(how, most), changed_by(sends.run.raw)
-    sure = sends.server.serves_files and library is None and (found or reads is not None)
+    saves, library = _saves(how, most, BOTH_COPIES), changed_by(sends.run.raw)
+    sure = sends.server.serves_files and library is None and found
     but = "" if library is None else f", but not of what {library} changes"
     return Remedy(name, "yes" if sure else "maybe", f"{saves}{but}", most, how=how)
 
@@ -205,8 +221,8 @@ def _no_files(sends: Sends) -> str | None:
         return BY_REFERENCE
     if sends.by_zerocopy:
         return "its bytes go with zero-copy already"
-    if sends.reads is not None and not is_worth_trying(sends.reads):
-        return "it was not seen to read files, and sendfile sends those"
+    if sends.reads is not None and sends.reads.low < WORTH_SAYING:
+        return "it was not seen to read files; mapped ones do not show"
     return None
 
 
@@ -222,7 +238,7 @@ def _splice(sends: Sends) -> list[Remedy]:
         return [Remedy(name, "no", sends.server.cannot())]
     most = sends.share(COPIES)
     unknown = Remedy(name, "maybe", f"{relay.amounts()}; what both copies cost was not sampled", how=how)
-    return [_priced(sends, unknown, most, _saves(how, most), "both copies take")]
+    return [_priced(sends, unknown, most, _saves(how, most, BOTH_COPIES), "both copies take")]
 
 
 def _decided(
@@ -240,10 +256,11 @@ def _decided(
     return None
 
 
-def _saves(how: str, most: Share | None) -> str:
+def _saves(how: str, most: Share | None, what: str = "up to") -> str:
+    """what: of more than a bound: what goes is known, not what comes instead, or goes with it."""
     if most is None:
         return f"{how}: what it saves is not known"
-    return f"{how} saves up to {most.shown().removeprefix('at most ')}"
+    return f"{how} saves {what} {most.shown().removeprefix('at most ')}"
 
 
 def _undecided(row: Found | None) -> str:
@@ -272,15 +289,19 @@ def _io_uring(sends: Sends) -> Remedy:
 
 
 def _larger(sends: Sends) -> Remedy:
-    name, how = "larger sends", sends.server.larger
+    """It saves system calls, and work for each packet, which nothing tells from work for each byte."""
+    name, how = "larger sends", sends.server.together if sends.answers else sends.server.larger
+    if sends.by_reference:
+        return Remedy(name, "no", BY_REFERENCE)
     if sends.size_bytes >= LARGE_BYTES:
         size = format_size(sends.size_bytes)
         return Remedy(name, "no", f"half of its bytes go in calls of {size} or more")
     if how is None:
-        return Remedy(name, "no", sends.server.cannot())
+        answers = "it sends no more often than it receives: a message is a call"
+        return Remedy(name, "no", answers if sends.answers else sends.server.cannot())
     most = _entering(sends)
     unknown = Remedy(name, "maybe", f"{how}; the cost of a call was not sampled", how=how)
-    return _priced(sends, unknown, most, _saves(how, most), "its system calls take")
+    return _priced(sends, unknown, most, _saves(how, most, "calls,"), "its system calls take")
 
 
 def _fewer_copies(sends: Sends) -> Remedy:

@@ -14,6 +14,7 @@ class Server:
     name: empty: unknown, its remedies are system calls
     processes: names of its processes, a regular expression
     code: names of files with its code, or of its functions that copy, a regular expression
+    together: several answers in one call, where each is one
     serves_files: with `sendfile` it sends files unchanged, unless it encrypts or compresses them
     """
 
@@ -25,6 +26,7 @@ class Server:
     splice: str | None = None
     io_uring: str | None = None
     larger: str | None = None
+    together: str | None = None
     fewer: str | None = None
     serves_files: bool = False
 
@@ -65,7 +67,7 @@ SERVERS = (
         "Redis",
         processes=r"redis-server",
         code=r"redis-server",
-        larger="pipelining in its clients",
+        together="pipelining in its clients",
     ),
     Server(
         "PostgreSQL",
