@@ -55,6 +55,22 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 	return bpf_get_current_pid_tgid() >> 32;
 }
 
+/*
+ * Where the function that runs goes back to, if it calls none and has put nothing on the stack, as memcpy() of all libraries: user
+ * space knows whether it is so (user_code.py). On arm64 the link register has it.
+ */
+static __always_inline __u64 return_address(const struct bpf_perf_event_data *ctx)
+{
+	__u64 address = 0;
+
+#if defined(__TARGET_ARCH_arm64)
+	address = PT_REGS_RET(&ctx->regs);
+#else
+	bpf_probe_read_user(&address, sizeof(address), (const void *)PT_REGS_SP(&ctx->regs));
+#endif
+	return address;
+}
+
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
@@ -82,8 +98,10 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	cell->event = event;
 	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->user_pid = user_pid(cell, event);
-	if (cell->user_pid)
+	if (cell->user_pid) {
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);
+		cell->frames[1] = return_address(ctx);
+	}
 	cell->samples = 1;
 	cell->weight = period;
 	cell->weight_squared = units * units;

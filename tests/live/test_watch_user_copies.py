@@ -51,6 +51,10 @@ def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> 
     assert row["share"] > 0.3  # the rest of its time is the kernel's: clocks, sends, interrupts
     copies = {one["symbol"] for one in record["samples"] if one["category"] == "gather"}
     assert copies and all("mem" in name if how == "memcpy" else name == "rep movs" for name in copies), copies
+    # Nobody else copies there for long.
+    callers = {one["caller"]: one["samples"] for one in record["user_callers"]}
+    copier = "copy_by_libc" if how == "memcpy" else "copy_by_instruction"
+    assert callers[copier] > 0.95 * sum(callers.values())
 
 
 def test_what_copies_nothing_is_zero(tmp_path: Path) -> None:

@@ -134,8 +134,8 @@ def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
     [
         (
             with_ratio(1.4, 1.2, 1.6),
-            "With zero-copy for all its sends it would cost 10 % (5 to 15 %) more of its CPU time (its send "
-            "calls take 25 % of it).",
+            "With zero-copy for all its sends it would cost 10 % (5 to 15 %) more of its CPU time (by its "
+            "send calls alone, 25 % of it).",
         ),
         (with_ratio(0.6, 0.2, 0.8), "it would save 10 % (5 to 20 %) of its CPU time"),
         (
@@ -144,7 +144,7 @@ def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
         ),
         (
             with_ratio(1.4, None, None),
-            "it would cost about 10 % of its CPU time (its send calls take 25 % of it) (one repeat",
+            "it would cost about 10 % of its CPU time (by its send calls alone, 25 % of it) (one repeat",
         ),
     ],
 )

@@ -26,8 +26,9 @@ struct row {
 	/* Of these, told as news. */
 	struct tally told;
 	uint32_t *frames;
-	/* In user mode, of a watched program; else 0. */
+	/* In user mode, of a watched program; else 0: where it was, and what may be where it goes back to. */
 	uint64_t address;
+	uint64_t back;
 	/* In the order in which rows are told. */
 	uint32_t key[KEYS];
 };
@@ -56,6 +57,8 @@ static int by_stack(const void *a, const void *b)
 			return x->key[i] < y->key[i] ? -1 : 1;
 	if (x->address != y->address)
 		return x->address < y->address ? -1 : 1;
+	if (x->back != y->back)
+		return x->back < y->back ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
@@ -115,6 +118,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	row = &stacks->rows[stacks->count];
 	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * unit * unit },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
+			     .back = cell->user_pid ? cell->frames[1] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
@@ -170,6 +174,7 @@ static json_t *row_json(const struct row *row, const struct tally *tally, double
 	if (made && row->key[USER_PID]) {
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
+		json_object_set_new(made, "back", json_integer((json_int_t)row->back));
 	}
 	return made;
 }

@@ -45,8 +45,8 @@ TAKES_THE_OPTION = ("tcp", "udp")
 PRICE = ("pin", "completion")
 # What made the kernel copy -> what to do; all else: to send plainly there.
 CHANGES = {
-    "local_delivery": "send plainly to peers on this machine, or use sendfile; whether it pays over a network: "
-    f"{OVER_A_NETWORK}",
+    "local_delivery": "send plainly to peers on this machine, or use sendfile; "
+    f"whether it pays over a network: {OVER_A_NETWORK}",
     "received": "send plainly through this veth, or Linux 6.17 or newer",
     "packet_socket": "stop the program that listens to every packet",
     "no_offload": "switch on scatter-gather and checksums of the device: ethtool -K DEV sg on tx on",

@@ -65,27 +65,32 @@ def _effect(change: Change) -> str:
 
 
 def said_gain(run: Whole, rows: Sequence[Found]) -> str:
-    """What zero-copy saves a program that sends so, as the end of a sentence: by a crossover, or unknown."""
+    """What zero-copy saved in sends like those of this program, as the end of a sentence; or unknown.
+
+    Of the traffic of the crossover: how much of the program's own time would change is not known.
+    """
     row = nearest([row for row in rows if row.elsewhere is None], run, "zero_copy")
     saved = None if row is None else gain(row, run)
     if row is None or saved is None:
         return "; what it saves is not measured: copyscope crossover, over this path"
-    where = f"(by the crossover over {row.path}, {row.file})"
+    where = f"(crossover over {row.path}, {row.file})"
     if saved.low < 0 < saved.high:
-        return f"; no difference to plain sends was found {where}"
+        return f"; in sends like these no difference to plain ones was found {where}"
     ends = sorted((abs(saved.low), abs(saved.high)))
     said = Share(abs(saved.share or 0.0), *ends).shown()
     if saved.low < 0:
-        return f", but zero-copy costs {said} more CPU time here {where}"
-    return f"; zero-copy saves {said} of its CPU time here {where}"
+        return f", but in sends like these zero-copy cost {said} more of the sender's CPU time {where}"
+    return f"; in sends like these zero-copy saved {said} of the sender's CPU time {where}"
 
 
 def gain(row: Found, run: Whole) -> Share | None:
-    """Of the CPU time that it would use with copies; None where this crossover does not say."""
+    """Of the CPU time that plain sends took in the crossover; None where it does not say."""
     off = change_of(row, Question("zero_copy", 0, True), run, every=True)
-    if off is None or off.low is None or off.high is None or sending_share(run) is None:
+    if off is None or off.low is None or off.high is None:
         return None
-    low, value, high = (1 - 1 / (1 + change) for change in (off.low, off.value, off.high))
+    # of these sends alone, not of all that the program does
+    share = sending_share(run) or 1.0
+    low, value, high = (1 - 1 / (1 + change / share) for change in (off.low, off.value, off.high))
     return Share(value, low, high)
 
 
@@ -112,7 +117,7 @@ def change_of(row: Found, asked: Question, run: Whole, *, every: bool = False) -
         for end in range(3)
     )
     known = all(ratios[size].ends is not None for size in changed)
-    takes = f"its CPU time (its send calls take {percent(share)} of it)" if share is not None else None
+    takes = f"its CPU time (by its send calls alone, {percent(share)} of it)" if share is not None else None
     return Change(
         sum(changed.values()) / sum(sizes.values()),
         value,

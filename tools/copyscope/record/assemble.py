@@ -10,7 +10,7 @@ from copyscope.record.moved import Past, moved, taken, target_totals, volume_row
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.record.session_result import MeasuredSegment, Raw
 from copyscope.record.store import SCHEMA
-from copyscope.taxonomy.samples import to_record, user_code
+from copyscope.taxonomy.samples import to_record, user_callers, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 Row = dict[str, Any]
@@ -237,6 +237,7 @@ def watched_sections(raw: Raw, target: Row) -> Row:
         "relays": dict(last["relays"]) if timed else None,
         "connections": raw.connections.rows(),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
+        "user_callers": user_callers((raw.collector or {}).get("samples", [])),
     }
 
 

@@ -27,6 +27,7 @@ from copyscope.record.watched import (
     Relays,
     SendError,
     Target,
+    UserCaller,
     UserCode,
     Volume,
 )
@@ -407,6 +408,7 @@ class Measured(Section):
     shapes: list[MessageShape] | None = None
     connections: list[Connection] = []  # noqa: RUF012
     user_code: list[UserCode] | None = None
+    user_callers: list[UserCaller] | None = None
     send_errors: list[SendError] = []  # noqa: RUF012
     buffers: list[Buffers] = []  # noqa: RUF012
     relays: Relays | None = None

@@ -250,6 +250,22 @@ class UserCode(Section):
     copy_samples: int
 
 
+class UserCaller(Section):
+    """Who called a function that copies in the program's own memory.
+
+    copy: that function, or `rep movs`
+    caller: by its symbol, else `FILE+0xADDRESS`; null: not known, and `reason`
+    file: whose code the caller is
+    """
+
+    event: str
+    copy: str
+    caller: str | None
+    file: str | None
+    reason: str | None
+    samples: int
+
+
 # Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
 # (MSG_SPLICE_PAGES, formerly sendpage).
 SPLICED_MEMORY = "splice after vmsplice"

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import struct
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from copyscope.errors import RunError
 from copyscope.record.session_result import Record
 from copyscope.run.elf import DT_NEEDED, DT_SONAME, SHT_DYNSYM, SHT_SYMTAB, ElfFile
 from copyscope.run.processes import PROC, Seldom, read_file
-from copyscope.taxonomy.user_copies import REPEATED, copies, is_repeated_move
+from copyscope.taxonomy.user_copies import REPEATED, copies, is_call, is_repeated_move
 
 # A file that anybody may have made, and the memory of a process that may be gone.
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
@@ -40,6 +41,7 @@ GO = (".gopclntab", ".go.buildinfo")
 GONE = "its processes had ended before their mappings were read"
 GENERATED = "JIT-compiled code without symbols"
 STATIC = "static and stripped: without symbols its copies are not known"
+NOT_A_CALL = "what is on top of the stack is no return address"
 STRIPPED_GO = "Go, stripped: without symbols its copies are not known"
 
 
@@ -70,6 +72,8 @@ class File:
     chosen: list[tuple[int, int]] | None = None
     begins: list[int] = field(default_factory=list)
     copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
+    # (begin, end, name) of all its functions, in order. Read when the first of them calls a copy.
+    functions: list[tuple[int, int, str]] | None = None
 
     @classmethod
     def of(cls, pid: int, mapping: Mapping) -> Self:
@@ -126,6 +130,24 @@ class File:
         is_x86 = platform.machine() == "x86_64"
         return REPEATED if is_x86 and is_repeated_move(self.elf.bytes_at(offset, 3)) else None
 
+    def function_at(self, offset: int) -> str:
+        """The function at this place of the file; where it has no name, the place, as perf writes it."""
+        assert self.elf is not None
+        address = self.elf.address_of(offset)
+        if address is None:
+            return f"{Path(self.name).name}+0x{offset:x}"
+        if self.functions is None:
+            self.functions = sorted(self._all_functions(self.elf))
+        place = bisect_right(self.functions, (address, sys.maxsize, "")) - 1
+        begin, end, name = self.functions[place] if place >= 0 else (0, 0, "")
+        return name if begin <= address < end else f"{Path(self.name).name}+0x{address:x}"
+
+    @staticmethod
+    def _all_functions(elf: ElfFile) -> Iterator[tuple[int, int, str]]:
+        for kind in (SHT_SYMTAB, SHT_DYNSYM):
+            for one in elf.functions(kind):
+                yield one.address, one.address + one.size, one.name.partition("@")[0]
+
 
 class UserCode:
     """look() while the processes live, then name()."""
@@ -163,10 +185,38 @@ class UserCode:
                 self._files[key] = File.of(pid, one)
 
     def name(self, samples: Iterable[Record]) -> None:
-        """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why."""
+        """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why.
+
+        To each that copies: `caller`, who called that function, or why it is not known as `uncalled`.
+        """
         for row in samples:
             if "pid" in row:
                 row.update(self._found(row["pid"], row["address"]))
+                if row["copy"] is not None:
+                    row.update(self._caller(row))
+
+    def _caller(self, row: Record) -> Record:
+        """By what is on top of the stack: a function that calls none and pushes nothing goes back there."""
+        inline = row["copy"] == REPEATED
+        address = row["address"] if inline else row["back"]
+        file, offset = self._place(row["pid"], address)
+        if file is None or file.elf is None:
+            return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
+        # a call has two to seven bytes, or four
+        if not inline and not is_call(file.elf.bytes_at(offset - 7, 7)):
+            return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
+        name = file.function_at(offset if inline else offset - 1)
+        return {"caller": name, "caller_file": file.name, "uncalled": None}
+
+    def _place(self, pid: int, address: int) -> tuple[File | None, int]:
+        """The file that is mapped there, read, and where in it."""
+        for one in self._mapped.get(pid, ()):
+            if one.begin <= address < one.end:
+                file = self._files.get((one.device, one.inode))
+                if file is not None:
+                    file.read()
+                return file, address - one.begin + one.offset
+        return None, 0
 
     def _found(self, pid: int, address: int) -> Record:
         found: Record = {"copy": None, "code": "?", "build_id": None, "unknown": None}

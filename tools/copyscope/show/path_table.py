@@ -13,6 +13,8 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import one_line
 from copyscope.grouping import grouped
+from copyscope.ledger.share import percent
+from copyscope.ledger.user_copies import called_by
 from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow
 from copyscope.show import event_columns
@@ -37,6 +39,8 @@ WIDE, WIDEST = 100, 160
 LESS_WANTED = ("mostly in", "calls", "bytes", "CPU time", "L1D miss", "L1D sim")
 BAR_MIN, BAR_MAX = 8, 60
 FUNCTIONS_MAX = 34  # columns of the names of functions
+# Callers of the program's own copies: so many, and none that calls less.
+CALLERS_MAX, CALLER_LEAST = 3, 0.05
 REST, ALL = "the rest", "all"
 # Other work below this share of all is in the rest.
 SMALL_SHARE = 0.01
@@ -80,7 +84,11 @@ def path_lines(run: Whole, width: int, rows_max: int, *, explain: bool) -> list[
     table.strong = {*range(len(copies)), len(steps) - 1}
     lines = heading("THE PATH OF A BYTE", _per(run), width)
     lines += _with_meanings(table.lines(width), steps, width) if explain else table.lines(width)
-    for text in (*_elsewhere(run, total_ns), *(f"{step.what} {step.why}" for step in copies if step.why)):
+    for text in (
+        *_elsewhere(run, total_ns),
+        *_callers(run),
+        *(f"{step.what} {step.why}" for step in copies if step.why),
+    ):
         lines += wrap(text, width, indent=2, style="dim")
     shown = [column for column, title in event_columns.TITLES.items() if title in table.titles]
     for note in event_columns.notes(run, every_row(run), shown):
@@ -120,6 +128,13 @@ def _per(run: Whole) -> str:
     if event_columns.known(every_row(run)) or run.raw.modelled is not None:
         return per
     return f"CPU time {per}"
+
+
+def _callers(run: Whole) -> list[str]:
+    """Who calls the copies that the program makes itself."""
+    found = [(name, part) for name, part in called_by(run.raw) if part >= CALLER_LEAST][:CALLERS_MAX]
+    told = ", ".join(f"{percent(part)} by {one_line(name, FUNCTIONS_MAX)}" for name, part in found)
+    return [f"{called('gather', watched=True)}: {told}"] if told else []
 
 
 def _elsewhere(run: Whole, total_ns: float) -> list[str]:

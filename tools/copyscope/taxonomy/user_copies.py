@@ -1,5 +1,6 @@
 """Which functions of a program's own memory copy: by name, of C libraries and of languages. Pure."""
 
+import platform
 import re
 
 # Of libc, with its variants for a processor (__memmove_avx_unaligned_erms) and those that check; of compilers
@@ -23,3 +24,16 @@ def copies(function: str) -> bool:
 def is_repeated_move(code: bytes) -> bool:
     """Whether the instruction that begins here copies by itself."""
     return code.startswith(REPEATED_MOVES)
+
+
+def is_call(code: bytes) -> bool:
+    """Whether these seven bytes end with a call: before a return address there is one.
+
+    x86: E8 and four bytes, or FF with 2 in the middle of its second byte; arm64: BL, or BLR.
+    """
+    if len(code) != 7:
+        return False
+    if platform.machine() != "x86_64":
+        word = int.from_bytes(code[3:], "little")
+        return word >> 26 == 0b100101 or word & 0xFFFFFC1F == 0xD63F0000
+    return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in range(6))
