@@ -147,8 +147,10 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
 	}
-	if (!(send_flags(made) & MSG_ZEROCOPY) || !bytes)
+	if (!(send_flags(made) & MSG_ZEROCOPY) || !bytes) {
+		note_sent_plainly(buffer_cell_of(protocol));
 		return;
+	}
 	/* The flag means nothing without SO_ZEROCOPY. */
 	if (!may_be_zerocopy(sk, given)) {
 		struct buffer_cell *buffers = buffer_cell_of(protocol);

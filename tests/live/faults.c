@@ -37,6 +37,7 @@
 #define MEMLOCK_BYTES (4 * BUFFER_BYTES)
 #define RETRY_NS 50000
 #define PACE_NS 500000
+#define RARE_NS 50000000
 #define SMALL_BYTES 512
 #define SMALL_BATCH 256
 #define FIELD_BYTES 200
@@ -122,6 +123,17 @@ static void do_paced(void)
 		send_one(BUFFER_BYTES);
 		rest_ns(PACE_NS);
 		read_notices(1);
+	}
+}
+
+/* One or two on their way: each is given back when the peer acknowledges it. */
+static void do_rare(void)
+{
+	while (more()) {
+		send_one(BUFFER_BYTES);
+		rest_ns(RARE_NS);
+		while (read_notice())
+			;
 	}
 }
 
@@ -218,6 +230,18 @@ static void do_header_apart(void)
 	}
 }
 
+/* It sleeps for room in plain sends, and reads the notices that came meanwhile: it waited for none. */
+static void do_plain_between(void)
+{
+	while (more()) {
+		send_one(BUFFER_BYTES);
+		for (int i = 0; i < 16; i++)
+			checked(send(sock, memory, BUFFERS * BUFFER_BYTES, 0), "send");
+		while (read_notice())
+			;
+	}
+}
+
 /* Its notification, and those before it, may come later. */
 static void send_by_ring(int flags)
 {
@@ -257,6 +281,7 @@ static const struct {
 } ways[] = {
 	{ "none", do_none },
 	{ "paced", do_paced },
+	{ "rare", do_rare },
 	{ "never_read", do_never_read },
 	{ "optmem", do_optmem },
 	{ "memlock", do_memlock },
@@ -265,6 +290,7 @@ static const struct {
 	{ "small_fields", do_small_fields },
 	{ "header_body", do_header_body },
 	{ "header_apart", do_header_apart },
+	{ "plain_between", do_plain_between },
 	{ "unregistered", do_unregistered },
 	{ "registered", do_registered },
 };
