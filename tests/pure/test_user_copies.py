@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from copyscope.run.user_code import GENERATED, GONE, STATIC, UserCode, parse_map
 from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
-from copyscope.taxonomy.user_copies import copies, is_repeated_move
+from copyscope.taxonomy.user_copies import copies, is_call, is_repeated_move
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -70,7 +71,7 @@ def address_of(function: str) -> int:
 def sample(pid: int, address: int, count: int = 1) -> Record:
     row: Record = {"side": "target", "event": "cpu-clock", "frames": [], "samples": count, "weight": count}
     row["weight_squared"] = float(count)
-    return row | {"pid": pid, "address": address}
+    return row | {"pid": pid, "address": address, "back": 0}
 
 
 @NEEDS_ROOT
@@ -83,6 +84,7 @@ def test_the_variant_of_memmove_that_this_process_uses_is_found() -> None:
     code.look([os.getpid()])
     code.name(rows)
     assert [row["unknown"] for row in rows] == [None] * 3
+    assert all(row["caller"] is None and row["uncalled"] for row in rows if row["copy"])  # from nowhere
     assert all("libc" in Path(row["code"]).name and len(row["build_id"]) >= 16 for row in rows)
     assert rows[0]["copy"] and copies(rows[0]["copy"]) and copies(rows[1]["copy"] or "")
     assert rows[2]["copy"] is None
@@ -272,3 +274,20 @@ def test_a_bound_that_is_known_is_said(
     shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
     first_screen.render(typed_whole(full), shown)
     assert f"program's own memcpy {words} of its CPU time: " in " ".join(shown.export_text().split())
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86")
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("9090 e8 01020304", True),  # call, 32 bits from here
+        ("90 ff15 01020304", True),  # call *0x4030201(%rip): of a library
+        ("9090909090 ffd0", True),  # call *%rax
+        ("9090909090 ffe0", False),  # jmp *%rax
+        ("9090 e9 01020304", False),  # jmp
+        ("90909090909090", False),
+        ("e8010203", False),  # the file ends
+    ],
+)
+def test_before_a_return_address_stands_a_call(code: str, call: bool) -> None:
+    assert is_call(bytes.fromhex(code)) is call
