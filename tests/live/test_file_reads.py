@@ -132,6 +132,7 @@ def test_what_io_uring_reads_is_counted_to_the_byte(tmp_path: Path) -> None:
         assert bytes_of(record, "file_read") == sum(row["bytes"] for row in rows) >= told["bytes"]
 
 
+@pytest.mark.all
 def test_what_aio_reads_is_not_known(tmp_path: Path) -> None:
     record, told = by("aio_read", tmp_path)
     (unseen,) = (row for row in record["volume"] if row["syscall"] == "io_submit")

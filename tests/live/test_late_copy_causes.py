@@ -179,7 +179,8 @@ def test_a_peer_on_this_machine_has_local_delivery(kind: str, tapped: str | None
         assert "packet socket" not in said
 
 
-@pytest.mark.parametrize("path", [pytest.param(tun, marks=pytest.mark.all), elsewhere])
+@pytest.mark.all
+@pytest.mark.parametrize("path", [tun, elsewhere])
 def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> None:
     """A tun device works out no checksums: skb_segment() makes packets linear, which flags their sends."""
     with watched(path) as record:

@@ -151,6 +151,7 @@ def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
     assert record["run"]["measured_s"] > 1 and bytes_of(record, "copy_in") > 1 << 24
 
 
+@pytest.mark.all
 def test_a_name_includes_those_that_come_later() -> None:
     with iperf3_server() as port:
         argv = [*WATCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]

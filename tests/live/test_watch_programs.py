@@ -140,6 +140,7 @@ while time.monotonic() < until:
 """
 
 
+@pytest.mark.all
 def test_what_was_written_into_a_pipe_was_copied_there() -> None:
     command = ("--", sys.executable, "-c", WRITES_AND_SPLICES, stretched(2))
     record = watch(*command)

@@ -57,6 +57,7 @@ def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> 
     assert callers[copier] > 0.95 * sum(callers.values())
 
 
+@pytest.mark.all
 def test_what_copies_nothing_is_zero(tmp_path: Path) -> None:
     _, row, truth = gather_of("copies", "none", tmp_path)
     assert truth == 0 and row["share"] == pytest.approx(0, abs=0.01)

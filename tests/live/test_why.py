@@ -128,7 +128,7 @@ def problems(how: str, report: Path, peer: Peer = often, optmem_bytes: int = 1 <
     ("how", "peer", "codes", "said"),
     [
         in_all("never_read", often, ["never_read"], "never read the notices of 100 % of its sends"),
-        ("header_body", often, ["header_body"], "have a small buffer beside a large one"),
+        in_all("header_body", often, ["header_body"], "have a small buffer beside a large one"),
         ("none", listening, ["copied"], "the kernel copied 100 % of its zero-copy sends after all"),
         in_all("none", reading, ["silent"], "copied on the way, and notices do not say so"),
         in_all("rare", seldom, ["late_ack"], "buffers come back late"),

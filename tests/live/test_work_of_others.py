@@ -132,6 +132,7 @@ def test_every_cpu_is_sampled_as_often_as_asked() -> None:
     assert (0.8 if SLOW == 1 else 0.1) * due < taken < 1.02 * due + 1
 
 
+@pytest.mark.all
 def test_who_does_nothing_beside_zero_copy_has_no_softirq_work() -> None:
     """Neither a program that sleeps nor a run that sends nothing has a row of somebody else's.
 
@@ -165,6 +166,7 @@ def test_work_of_others_for_my_socket_is_mine() -> None:
     assert record["sides"]["elsewhere"]["samples"] > 0
 
 
+@pytest.mark.all
 def test_two_runs_side_by_side_have_the_ledgers_that_they_have_alone() -> None:
     """One that copies at once and one whose copies are deferred. Exact: bytes, calls, rows, and that neither
     has anything of the other.
