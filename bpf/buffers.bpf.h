@@ -38,6 +38,15 @@ static __always_inline struct buffer_cell *buffer_cell_of(__u32 protocol)
 	return bpf_map_lookup_elem(&buffer_cells, &protocol);
 }
 
+/* A send without the flag, by a thread that has sent with it: in this call it may have slept for room. */
+static __always_inline void note_sent_plainly(__u32 protocol)
+{
+	struct buffer_cell *cell = waiting_used && waiting_task() ? buffer_cell_of(protocol) : NULL;
+
+	if (cell)
+		note_sent_on(cell, bpf_ktime_get_ns());
+}
+
 /* Its place; another's, later or earlier, may be there. Sends of one socket follow each other. */
 static __always_inline struct zerocopy_buffer *place_of(const struct zerocopy_socket *known, __u32 id)
 {

@@ -12,7 +12,6 @@
 /* Our own traffic sends in ways that pass the socket more than once a call, or as pages of a pipe. */
 const volatile bool sends_in_pieces;
 
-#define MSG_ZEROCOPY 0x4000000
 /* So many messages our own traffic sends in one call, at most (src/traffic/options.c); struct mmsghdr with pointers of 64 bits. */
 #define BATCH_MAX 64
 #define MMSGHDR_BYTES 64

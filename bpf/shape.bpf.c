@@ -9,8 +9,6 @@
 #include "map.bpf.h"
 #include "watch.bpf.h"
 
-#define MSG_ZEROCOPY 0x4000000
-
 /* As in functions.bpf.c: set by the collector. */
 extern const volatile __u32 page_bytes;
 

@@ -9,6 +9,7 @@
 #define MSG_PEEK 0x2
 #define MSG_TRUNC 0x20
 #define MSG_ERRQUEUE 0x2000
+#define MSG_ZEROCOPY 0x4000000
 #define AF_UNIX 1
 #define AF_INET 2
 #define AF_INET6 10

@@ -4,7 +4,6 @@
 #include "pipe.bpf.h"
 #include "watched_sockets.bpf.h"
 
-#define MSG_ZEROCOPY 0x4000000
 #define EAGAIN 11
 #define ENOBUFS 105
 /* Of TCP's field nonagle (include/net/tcp.h). */
@@ -148,7 +147,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
 	}
 	if (!(send_flags(made) & MSG_ZEROCOPY) || !bytes) {
-		note_sent_plainly(buffer_cell_of(protocol));
+		note_sent_plainly(protocol);
 		return;
 	}
 	/* The flag means nothing without SO_ZEROCOPY. */

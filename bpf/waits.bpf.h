@@ -56,13 +56,6 @@ static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
 		count_loss(LOSS_WATCHED_WAITING_MAP_FULL);
 }
 
-/* A send without the flag, by a thread that has sent with it: in this call it may have slept for room. */
-static __always_inline void note_sent_plainly(struct buffer_cell *cell)
-{
-	if (cell && waiting_used && waiting_task())
-		note_sent_on(cell, bpf_ktime_get_ns());
-}
-
 /*
  * Whether anybody sleeps on a socket, or has it in an epoll: not who rests by a clock of its own, and finds a notice then. It has been
  * woken already (sk_error_report()), and leaves the queue when it runs.
