@@ -267,9 +267,10 @@ $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/test
 
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults: tests/live/ring.h
+$(OUTPUT)/tests/moves $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults $(OUTPUT)/tests/cabled: tests/live/checked.h
 
 $(OUTPUT)/tests/cabled: tests/kernels/cabled.c | $(OUTPUT)/tests
-	$(Q)$(CC) -O2 -Wall -Wextra -Werror -o $@ $<
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -Itests/live -o $@ $<
 
 # Without a C library: the compiler of x86-64 has no other of 32 bits.
 $(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64: $(OUTPUT)/tests/narrow-%: tests/live/narrow.c | $(OUTPUT)/tests

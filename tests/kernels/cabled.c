@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checked.h"
+
 #define PORT 5199
 #define NOBODY 65534
 #define LARGE_BYTES (1 << 18)
@@ -34,21 +36,6 @@
 static char *memory;
 static int peer;
 static long long sends, refused, noticed, copied;
-
-static long long checked(long long done, const char *what)
-{
-	if (done < 0)
-		err(1, "%s", what);
-	return done;
-}
-
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9;
-}
 
 static void receive(void)
 {

@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checked.h"
 #include "ring.h"
 
 #define CANNOT 77
@@ -48,19 +49,9 @@ static int sock;
 static double until;
 static struct { long long sends, bytes, refused, read; } did;
 
-static long long checked(long long done, const char *what)
-{
-	if (done < 0)
-		err(1, "%s", what);
-	return done;
-}
-
 static bool more(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9 < until;
+	return now_s() < until;
 }
 
 static void rest_ns(long ns)
@@ -309,7 +300,6 @@ static void connect_to(const char *address)
 
 int main(int argc, char **argv)
 {
-	struct timespec now;
 	size_t way = 0;
 	FILE *report;
 
@@ -327,8 +317,7 @@ int main(int argc, char **argv)
 	if (!report)
 		err(1, "%s", argv[3]);
 	connect_to(argv[4]);
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	until = now.tv_sec + now.tv_nsec / 1e9 + atof(argv[2]);
+	until = now_s() + atof(argv[2]);
 	ways[way].all();
 	fprintf(report, "{\"sends\": %lld, \"bytes\": %lld, \"refused\": %lld, \"read\": %lld}\n", did.sends, did.bytes, did.refused,
 		did.read);

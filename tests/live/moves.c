@@ -23,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checked.h"
 #include "sockmap.h"
 
 #define CANNOT 77
@@ -55,21 +56,6 @@ static struct {
 	long long sends, sent, receives, received, mappings, mapped, copied, completions, flagged, refused, relayed, spliced;
 	long long back_ns, unread_ns, waits, waited_ns;
 } did;
-
-static long long checked(long long done, const char *what)
-{
-	if (done < 0)
-		err(1, "%s", what);
-	return done;
-}
-
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9;
-}
 
 static bool more(void)
 {

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checked.h"
 #include "ring.h"
 
 #define CANNOT 77
@@ -43,13 +44,6 @@ static void count(long long messages, long long bytes)
 	did.calls++;
 	did.messages += messages;
 	did.bytes += bytes;
-}
-
-static long long checked(long long done, const char *what)
-{
-	if (done < 0)
-		err(1, "%s", what);
-	return done;
 }
 
 /* A page, a cache line that is no page, and neither. */
@@ -254,14 +248,6 @@ static void open_sockets(int type)
 	errno = pthread_create(&thread, NULL, drain, &peer);
 	if (errno)
 		err(1, "pthread_create");
-}
-
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
 int main(int argc, char **argv)

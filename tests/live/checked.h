@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* checked.h - what programs of tests have in common: a call that must not fail, and a clock. */
+#ifndef COPYSCOPE_TESTS_CHECKED_H
+#define COPYSCOPE_TESTS_CHECKED_H
+
+#include <err.h>
+#include <time.h>
+
+static inline long long checked(long long done, const char *what)
+{
+	if (done < 0)
+		err(1, "%s", what);
+	return done;
+}
+
+static inline double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+#endif
