@@ -132,6 +132,10 @@ def test_what_zero_copy_saves_is_said_by_a_crossover(
     assert not found.problems and said in found.sentence
 
 
+def test_udp_has_zero_copy() -> None:
+    assert why(raw(protocol="udp")).problems == []
+
+
 def test_a_program_that_sends_plainly_is_told_so() -> None:
     assert why(watched_record()).sentence.startswith("it sends nothing with MSG_ZEROCOPY")
 

@@ -291,3 +291,17 @@ def test_a_bound_that_is_known_is_said(
 )
 def test_before_a_return_address_stands_a_call(code: str, call: bool) -> None:
     assert is_call(bytes.fromhex(code)) is call
+
+
+@NEEDS_ROOT
+def test_a_file_whose_symbols_cannot_be_read_names_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> str:
+        raise RunError("a broken ELF file: a table of symbols without their names")
+
+    code, row = UserCode(), sample(os.getpid(), address_of("memmove"))
+    row["back"] = address_of("qsort")
+    monkeypatch.setattr("copyscope.run.user_code.is_call", lambda _: True)
+    monkeypatch.setattr("copyscope.run.user_code.File.function_at", broken)
+    code.look([os.getpid()])
+    code.name([row])
+    assert row["copy"] is not None and row["caller"] is None and "a broken ELF file" in row["uncalled"]

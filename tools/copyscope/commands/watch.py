@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -196,12 +196,12 @@ def meant(comm: str) -> str:
     return "" if name is None else f"did you mean {one_line(name)}?"
 
 
-def add_why(made: Record, args: argparse.Namespace) -> None:
+def add_why(
+    made: Record, args: argparse.Namespace, crossovers: Sequence[crossover_file.Found] | None
+) -> None:
     """Where it was asked for, and beside advice to a program that sends with zero-copy."""
     run = typed_whole(made)
     if args.why or (args.advise and (run.derived.zerocopy or run.raw.buffers)):
-        here = made["machine"]
-        crossovers = read_crossovers(all_results(here["hostname"]), here)
         made["why"] = to_builtins(problems.why(run, crossovers))
 
 
@@ -211,11 +211,14 @@ def add_advice(made: Record, args: argparse.Namespace, aside: AbstractContextMan
     `aside`: meanwhile a signal ends the crossover. False: that was not measured, or was interrupted; what is
     known of the program is reported all the same.
     """
-    add_why(made, args)
-    if not args.advise and not args.crossover:
+    if not args.why and not args.advise and not args.crossover:
         return True
     here = made["machine"]
-    made["advice"] = advice.advise(made, read_crossovers(all_results(here["hostname"]), here))
+    crossovers = read_crossovers(all_results(here["hostname"]), here)
+    add_why(made, args, crossovers)
+    if not args.advise and not args.crossover:
+        return True
+    made["advice"] = advice.advise(made, crossovers)
     asked = made["advice"]["measure"]
     if args.crossover and asked:
         from copyscope.commands import crossover  # noqa: PLC0415 (50 ms that nobody else waits for)

@@ -112,7 +112,6 @@ class Row:
     cause: str | None = None
     traits: Mapping[str, str] = field(default_factory=dict)
     document: dict[str, Any] | None = None
-    seconds: float | None = None
 
 
 class Refused(Exception):
@@ -125,11 +124,11 @@ def judge(host: str, command: str, answer: Answer) -> Row:
         return _judged(host, command, answer)
     except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
         why = f"its answer cannot be read: {type(error).__name__}: {error}"
-        return _with(Row(host, "failed", seconds=answer.seconds), "failed", why)
+        return _with(Row(host, "failed"), "failed", why)
 
 
 def _judged(host: str, command: str, answer: Answer) -> Row:
-    row = Row(host, "failed", seconds=answer.seconds)
+    row = Row(host, "failed")
     if not answer.reached:
         return _with(row, "unreachable", f"{_last(answer)}: make `ansible -m ping {host}` work first")
     try:

@@ -12,6 +12,7 @@ from copyscope.judge.remedies import (
     PACKET_REFERENCES,
     PRICE_OF_ZEROCOPY,
     SMALL_BYTES,
+    WITHOUT_ZEROCOPY,
     in_its_protocol,
 )
 from copyscope.judge.threshold import said_gain
@@ -75,11 +76,15 @@ class Seen:
         return sum(getattr(row, key) or 0 for row in self.buffers)
 
     @property
-    def waiting_share(self) -> float:
-        """Buffers are followed between segments, too; several threads may wait at once."""
+    def elapsed_ns(self) -> int:
+        """Buffers are followed between segments, too."""
         segments = self.run.raw.run.segments
-        elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
-        return min(1.0, self.added("waited_ns") / elapsed_ns) if elapsed_ns > 0 else 0.0
+        return segments[-1].end_ns - segments[0].begin_ns if segments else 0
+
+    @property
+    def waiting_share(self) -> float:
+        """Several threads may wait at once."""
+        return min(1.0, self.added("waited_ns") / self.elapsed_ns) if self.elapsed_ns > 0 else 0.0
 
     @property
     def waits_when_refused(self) -> bool:
@@ -232,10 +237,8 @@ def _queued(seen: Seen, row: Buffers) -> bool:
 
     So many are on their way on average: what is sent per second, times how long each is (Little).
     """
-    segments = seen.run.raw.run.segments
-    elapsed_ns = segments[-1].end_ns - segments[0].begin_ns if segments else 0
     back_ns = at_most(row.latency.buckets, 0.5) or 0
-    return row.sends * back_ns >= QUEUE * elapsed_ns * max(1, seen.run.portrait.connections)
+    return row.sends * back_ns >= QUEUE * seen.elapsed_ns * max(1, seen.run.portrait.connections)
 
 
 def _never_read(seen: Seen) -> Problem | None:
@@ -330,8 +333,7 @@ def _unregistered(seen: Seen) -> Problem | None:
 
 
 def _protocol(seen: Seen) -> Problem | None:
-    # UDP has zero-copy, and only no crossover.
-    found = [one for one in in_its_protocol(seen.run) if not one.short.endswith("UDP")]
+    found = in_its_protocol(seen.run, WITHOUT_ZEROCOPY)
     if not found:
         return None
     return _problem("protocol", found[0].short, found[0].text, "send plainly: there is no zero-copy for it")

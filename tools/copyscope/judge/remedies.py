@@ -46,12 +46,14 @@ PAGE_SHIFT = 12
 SMALL_BYTES = 10_240
 # References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
 PACKET_REFERENCES = 17
-OTHER_PROTOCOLS = (
-    (("udp",), "UDP", "of which copyscope has no crossover"),
+# Which of them, what they are called, what is the matter with them.
+Protocols = tuple[tuple[str, ...], str, str]
+WITHOUT_ZEROCOPY: tuple[Protocols, ...] = (
     (("mptcp",), "MPTCP", "where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
     (("unix_stream", "unix_dgram"), "UNIX sockets", "where the kernel refuses SO_ZEROCOPY"),
     (("sockmap",), "a sockmap", "whose sockets copy what they redirect (sk_msg) and ignore MSG_ZEROCOPY"),
 )
+OTHER_PROTOCOLS = ((("udp",), "UDP", "of which copyscope has no crossover"), *WITHOUT_ZEROCOPY)
 # What splice(2) does without.
 COPIES = ("copy_in", "copy_out")
 BY_REFERENCE = "its bytes go by reference already"
@@ -424,9 +426,9 @@ def in_small_calls(typical_bytes: int) -> list[Obstacle]:
     return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
 
 
-def in_its_protocol(run: Whole) -> list[Obstacle]:
+def in_its_protocol(run: Whole, among: Sequence[Protocols] = OTHER_PROTOCOLS) -> list[Obstacle]:
     found = []
-    for protocols, name, why in OTHER_PROTOCOLS:
+    for protocols, name, why in among:
         rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
         if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:
             found.append(Obstacle(f"most of it is {name}", f"most of it is {name}, {why}"))

@@ -50,7 +50,7 @@ SERVERS = (
         "HAProxy",
         processes=r"haproxy",
         code=r"haproxy",
-        # Of HTTP `splice-auto` splices nothing with the buffers that it has by default.
+        # Of HTTP `splice-auto` spliced nothing (2.6.12).
         splice="`option splice-response` (or `-request`)",
         larger="`tune.bufsize 65536`",
     ),

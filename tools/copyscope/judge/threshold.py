@@ -85,46 +85,46 @@ def said_gain(run: Whole, rows: Sequence[Found]) -> str:
 
 def gain(row: Found, run: Whole) -> Share | None:
     """Of the CPU time that plain sends took in the crossover; None where it does not say."""
-    off = change_of(row, Question("zero_copy", 0, True), run, every=True)
-    if off is None or off.low is None or off.high is None:
+    sizes = _sizes(row, run)
+    off = _change(row, sizes, sizes, used=True) if sizes else None
+    if off is None or off.ends is None:
         return None
-    # of these sends alone, not of all that the program does
-    share = sending_share(run) or 1.0
-    low, value, high = (1 - 1 / (1 + change / share) for change in (off.low, off.value, off.high))
+    low, value, high = (1 - 1 / (1 + change) for change in (off.ends[0], off.value, off.ends[1]))
     return Share(value, low, high)
 
 
-def change_of(row: Found, asked: Question, run: Whole, *, every: bool = False) -> Change | None:
-    """None where the costs are of another path or quantity, or of no size, or it sends nothing.
+def change_of(row: Found, asked: Question, run: Whole) -> Change | None:
+    """None where the costs are of another path or quantity, or of no size, or it sends nothing."""
+    sizes = _sizes(row, run)
+    if not sizes:
+        return None
+    changed = {size: count for size, count in sizes.items() if _changes(row, size, used=asked.used)} or sizes
+    found, share = _change(row, sizes, changed, used=asked.used), sending_share(run)
+    whose = f"its CPU time (by its send calls alone, {percent(share)} of it)"
+    if share is None:
+        share, whose = 1.0, "the CPU time that its sends take"
+    low, high = (None, None) if found.ends is None else (end * share for end in found.ends)
+    return Change(sum(changed.values()) / sum(sizes.values()), found.value * share, low, high, whose)
 
-    `every`: all its sends change, not only those on the better side.
-    """
+
+def _sizes(row: Found, run: Whole) -> dict[int, int]:
+    """The sizes of its sends; none where the crossover says nothing of these."""
     sent = run.portrait.send
     if sent is None or row.quantity != SENDER_CPU or distance(row, run) == OTHER_KIND:
-        return None
+        return {}
     sizes = sizes_of([(int(low), int(count)) for low, count in sent.sizes], sent.bytes)
+    return {size: count for size, count in sizes.items() if ratio_at(row, size) is not None}
+
+
+def _change(row: Found, sizes: Mapping[int, int], changed: Mapping[int, int], *, used: bool) -> Estimate:
+    """Of the CPU time that all its sends take now: what goes with those that change, or comes (above 0)."""
     ratios = {size: ratio for size in sizes if (ratio := ratio_at(row, size)) is not None}
-    if not ratios:
-        return None
-    some = {size: count for size, count in sizes.items() if _changes(row, size, used=asked.used)}
-    changed = sizes if every else some or sizes
-    now_ns = {size: count * size * _now(row, size, ratios[size], asked) for size, count in sizes.items()}
-    parts = [_part(ratios[size], used=asked.used) for size in changed]
-    weights = [now_ns[size] / sum(now_ns.values()) for size in changed]
-    share = sending_share(run)
-    low, value, high = (
-        sum(weight * part[end] for weight, part in zip(weights, parts, strict=True)) * (share or 1.0)
-        for end in range(3)
-    )
+    now_ns = {size: count * size * _now(row, size, ratios[size], used=used) for size, count in sizes.items()}
+    all_ns = sum(now_ns.values())
+    parts = [(now_ns[size] / all_ns, _part(ratios[size], used=used)) for size in changed]
+    low, value, high = (sum(weight * part[end] for weight, part in parts) for end in range(3))
     known = all(ratios[size].ends is not None for size in changed)
-    takes = f"its CPU time (by its send calls alone, {percent(share)} of it)" if share is not None else None
-    return Change(
-        sum(changed.values()) / sum(sizes.values()),
-        value,
-        low if known else None,
-        high if known else None,
-        takes or "the CPU time that its sends take",
-    )
+    return Estimate(value, low if known else None, high if known else None, LEVEL if known else 0.0, 0)
 
 
 def sizes_of(slots: list[tuple[int, int]], sent_bytes: int) -> dict[int, int]:
@@ -142,10 +142,10 @@ def _changes(row: Found, size_bytes: int, *, used: bool) -> bool:
     return second_is_better != used
 
 
-def _now(row: Found, size_bytes: int, ratio: Estimate, asked: Question) -> float:
+def _now(row: Found, size_bytes: int, ratio: Estimate, *, used: bool) -> float:
     """What a KiB costs as the program sends it; 1 where nobody measured it: then bytes decide."""
     cost = _clamped({size: Estimate(ns, None, None, 0.0, 0) for size, ns in row.costs.items()}, size_bytes)
-    return (1.0 if cost is None else cost.value) * (ratio.value if asked.used else 1.0)
+    return (1.0 if cost is None else cost.value) * (ratio.value if used else 1.0)
 
 
 def _part(ratio: Estimate, *, used: bool) -> Ends:

@@ -199,24 +199,27 @@ class UserCode:
         """By what is on top of the stack: a function that calls none and pushes nothing goes back there."""
         inline = row["copy"] == REPEATED
         address = row["address"] if inline else row["back"]
-        file, offset = self._place(row["pid"], address)
-        if file is None or file.elf is None:
-            return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
-        # a call has two to seven bytes, or four
-        if not inline and not is_call(file.elf.bytes_at(offset - 7, 7)):
-            return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
-        name = file.function_at(offset if inline else offset - 1)
-        return {"caller": name, "caller_file": file.name, "uncalled": None}
+        mapping, file = self._place(row["pid"], address)
+        try:
+            if mapping is not None and file is not None and file.elf is not None:
+                offset = address - mapping.begin + mapping.offset
+                # a call has two to seven bytes, or four
+                if inline or is_call(file.elf.bytes_at(offset - 7, 7)):
+                    name = file.function_at(offset if inline else offset - 1)
+                    return {"caller": name, "caller_file": file.name, "uncalled": None}
+        except UNREADABLE as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            return {"caller": None, "caller_file": None, "uncalled": f"cannot be read: {why}"}
+        return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
 
-    def _place(self, pid: int, address: int) -> tuple[File | None, int]:
-        """The file that is mapped there, read, and where in it."""
-        for one in self._mapped.get(pid, ()):
-            if one.begin <= address < one.end:
-                file = self._files.get((one.device, one.inode))
-                if file is not None:
-                    file.read()
-                return file, address - one.begin + one.offset
-        return None, 0
+    def _place(self, pid: int, address: int) -> tuple[Mapping | None, File | None]:
+        """What is mapped there, and its file, read."""
+        mapped = self._mapped.get(pid, ())
+        mapping = next((one for one in mapped if one.begin <= address < one.end), None)
+        file = None if mapping is None else self._files.get((mapping.device, mapping.inode))
+        if file is not None:
+            file.read()
+        return mapping, file
 
     def _found(self, pid: int, address: int) -> Record:
         found: Record = {"copy": None, "code": "?", "build_id": None, "unknown": None}
@@ -224,15 +227,13 @@ class UserCode:
             self._look_at(pid)
         if pid not in self._mapped:
             return found | {"unknown": GONE}
-        mapping = next((one for one in self._mapped[pid] if one.begin <= address < one.end), None)
+        mapping, file = self._place(pid, address)
         if mapping is None:
             # Read after code was loaded or thrown away.
             return found | {"unknown": "it was not mapped when the mappings were read"}
-        file = self._files.get((mapping.device, mapping.inode))
         if file is None:
             own = mapping.path.startswith("[v")  # [vdso] reads clocks
             return found | {"code": mapping.path or "memory", "unknown": None if own else GENERATED}
-        file.read()
         found |= {"code": file.name, "unknown": file.why}
         if file.elf is not None:
             found["build_id"] = file.elf.build_id
