@@ -394,6 +394,18 @@ static __always_inline bool is_datagram(const struct sk_buff *skb, __u16 protoco
 	return !bpf_probe_read_kernel(&inner, sizeof(inner), skb->head + skb->network_header + at) && inner == IPPROTO_UDP;
 }
 
+/*
+ * What a tun or tap device gives to its program is copied by the same function (tun_put_user()), and belongs to nobody: its
+ * driver lets the sender have it back first. In a receive queue of TCP a packet has no device.
+ */
+static __always_inline bool is_from_tun(const struct sk_buff *skb)
+{
+	char kind[4] = {};
+
+	bpf_probe_read_kernel_str(kind, sizeof(kind), BPF_CORE_READ(skb, dev, rtnl_link_ops, kind));
+	return kind[0] == 't' && kind[1] == 'u' && kind[2] == 'n';
+}
+
 /* Packets of the local domain are copied by the same function, and those of netlink; those of IP have a protocol. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
@@ -410,6 +422,8 @@ int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 			return 0;
 		of = unix_protocol(BPF_CORE_READ(skb, sk, sk_type));
 	} else if (!sk) {
+		if (is_from_tun(skb))
+			return 0;
 		of = is_datagram(skb, protocol) ? PROTOCOL_UDP : PROTOCOL_TCP;
 	} else if (is_given_in_sockmap(sk)) {
 		of = PROTOCOL_SOCKMAP;

@@ -88,14 +88,16 @@ class Hosts:
         self.ip(name, f"address add {address} dev {device}")
         self.ip(name, f"link set {device} up")
 
-    def relay(self, first: str, second: str) -> None:
+    def relay(self, first: str, second: str) -> int:
+        """The pid of who carries packets between a tun device in each of the two."""
         if not Path("/dev/net/tun").exists():
             pytest.skip("this kernel has no tun")
-        self.start("hub", RELAY, *(str(self.pids[name]) for name in (first, second)))
+        pid = self.start("hub", RELAY, *(str(self.pids[name]) for name in (first, second)))
         for name in (first, second):
             wait_until(partial(succeeds, [*self.inside(name), "ip", "link", "show", "tun0"]))
             # Large packets, so that the relay is not what takes the time.
             self.ip(name, "link set tun0 mtu 9000")
+        return pid
 
 
 def is_apart(namespace: Path, own: int) -> bool:

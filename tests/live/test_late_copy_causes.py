@@ -195,6 +195,25 @@ def test_a_peer_behind_a_process_is_not_local(path: Callable[[Hosts], str]) -> N
 
 
 @pytest.mark.all
+def test_who_carries_packets_of_a_tun_device_copies_each_and_receives_none() -> None:
+    """As QEMU does for a guest: its copies are a row of their own, and nothing of its sockets."""
+    with contextlib.ExitStack() as held:
+        hosts = Hosts(held)
+        carrier = hosts.relay("near", "far")
+        hosts.up("near", "tun0", "10.77.0.1/24")
+        hosts.up("far", "tun0", "10.77.0.2/24")
+        hosts.start("far", SINK, "10.77.0.2")
+        listening = [*hosts.inside("far"), "ss", "-Hltn"]
+        wait_until(lambda: bool(subprocess.run(listening, capture_output=True, check=True).stdout))
+        hosts.start("near", SENDER, "10.77.0.2")
+        record = watch(str(carrier), "--duration", stretched(2), "--frequency", "997")
+    shares = {row["account"]: row["share"] or 0.0 for row in record["ledger"]}
+    assert shares["tun"] > 0.2 and shares["tun"] == max(shares.values()), shares
+    assert all(not row["bytes"] for row in record["ledger"])
+    assert all(row["bytes"] == 0 for row in record["volume"])
+
+
+@pytest.mark.all
 def test_a_packet_socket_of_the_receiver_has_the_copy_made() -> None:
     with watched(veth, "far") as record:
         cause, said = late(record)

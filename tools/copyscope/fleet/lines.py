@@ -15,7 +15,7 @@ from copyscope.record.segments import delivered_bytes, select
 Cell = str | int | float | bool | list[str] | None
 Line = dict[str, Cell]
 # Where bytes are copied; the other accounts refer to pages, or tell about them.
-COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out")
+COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out", "tun")
 # column -> type of Arrow. Host and date are the names of the directories.
 OF_RUN = {
     "started_at": "timestamp[us]",  # UTC

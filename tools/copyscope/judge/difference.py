@@ -29,7 +29,7 @@ EXACT = 0.01
 WORSE, BETTER, SAME, UNSURE = "worse", "better", "no difference", "not clear"
 # Of what nothing can be said.
 UNKNOWN = "n/a"
-COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out")
+COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out", "tun")
 # Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
 HIDDEN = ("deferred", "silent", "flagged")
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"

@@ -24,7 +24,7 @@ from copyscope.stats import Estimate, Missing
 RowKey = tuple[str, str, str]
 # accounts and stages of each group; what is named nowhere is the rest
 GROUPS: dict[str, tuple[str, ...]] = {
-    "copies": ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out"),
+    "copies": ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out", "tun"),
     "pin": ("pin",),
     "completion": ("completion",),
     "mapped": ("mapped",),

@@ -75,7 +75,7 @@ def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
     absent = why_no_ledger(raw.run)
     first = _gather(raw, absent)
     if absent:
-        accounts = ACCOUNTS if raw.target is None else (*ACCOUNTS, "file_read", "mapped")
+        accounts = ACCOUNTS if raw.target is None else (*ACCOUNTS, "file_read", "mapped", "tun")
         return first | dict.fromkeys(accounts, unknown(absent))
     sent = sends_of(raw, "ledger")
     blind = None if raw.target is None else why_no_completions(raw.hooks)
@@ -198,6 +198,7 @@ def _received_by_target(raw: Measured) -> dict[str, Flow]:
         "file_read": _file_read(raw),
         "copy_out": out,
         "mapped": _counted(volume(raw.volume, "mapped", "ledger")),
+        "tun": unknown("the bytes of packets that go through a tun device are not counted"),
     }
 
 

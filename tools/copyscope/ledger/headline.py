@@ -286,6 +286,7 @@ WORDS = {
     "decrypt": "decrypting (kTLS) takes",
     "copy_out": "the copy to the program takes",
     "mapped": "mapping received pages takes",
+    "tun": "copying packets to and from a tun device takes",
 }
 
 

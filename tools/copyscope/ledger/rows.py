@@ -127,6 +127,7 @@ HOME: dict[str, tuple[str, str]] = {
     "decrypt": ("receiver", "process"),
     "copy_out": ("receiver", "process"),
     "mapped": ("receiver", "process"),
+    "tun": ("receiver", "process"),
 }
 # stages that a side always shows: zero there is a finding
 ALWAYS = (("user", "user"), ("unattributed", "process"))

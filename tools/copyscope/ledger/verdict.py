@@ -312,8 +312,9 @@ def is_proof(row: Identity) -> bool:
 
 
 def silence(raw: Measured) -> list[str]:
-    """A program that moved nothing has no ledger."""
-    if any(row.bytes for row in raw.volume if row.protocol != FILE):
+    """A program that moved nothing has no ledger; what goes through a tun device is seen by its time only."""
+    moved = any(row.bytes for row in raw.volume if row.protocol != FILE)
+    if moved or any(row.category == "tun" for row in raw.samples):
         return []
     return [
         f"nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by {raw.watched.name} in "

@@ -111,6 +111,15 @@ WORDS = {
         "away those of the call before; every processor that runs the program must forget the old "
         "addresses. Only whole pages can be mapped, the rest is copied (copy to the receiver).",
     ),
+    "tun": Words(
+        step="copy through tun or tap",
+        arrow="copy",
+        caption="COPY  tun or tap: the program <-> a packet buffer",
+        in_a_line="each packet of the tunnel, or of the virtual machine, is copied once",
+        meaning="The program moves whole packets through a tun or tap device, as a tunnel does or the network "
+        "card of a virtual machine (QEMU, vhost). Each is copied between the program's or the guest's memory "
+        "and a packet buffer of the kernel.",
+    ),
 }
 
 COPIES = {name: words.step for name, words in WORDS.items()}

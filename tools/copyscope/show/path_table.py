@@ -74,8 +74,8 @@ def path_lines(run: Whole, width: int, rows_max: int, *, explain: bool) -> list[
     total_ns = sum(step.ns or 0.0 for step in (*copies, *work))
     per_kib = kib_factor(run)
     few = too_few(run)
-    if few or not total_ns or per_kib is None:
-        unseen = why_no_time(run, "no CPU time was seen, or nothing moved")
+    if few or not total_ns:
+        unseen = why_no_time(run, "no CPU time was seen")
         why = f"{few} of its CPU time: too few for shares" if few else unseen
         return heading("THE PATH OF A BYTE", "", width) + wrap(f"n/a: {why}", width, indent=2)
     steps = [*copies, *_largest(work, total_ns, max(0 if explain else 1, rows_max - len(copies) - 1))]
@@ -125,6 +125,8 @@ def _per(run: Whole) -> str:
     """What the numbers are of."""
     watched = run.raw.target is not None
     per = "per KiB sent or received" if watched else "per KiB delivered"
+    if kib_factor(run) is None:
+        return "CPU time; nothing was sent or received through sockets"
     if event_columns.known(every_row(run)) or run.raw.modelled is not None:
         return per
     return f"CPU time {per}"
@@ -146,7 +148,7 @@ def _elsewhere(run: Whole, total_ns: float) -> list[str]:
     return [f"of all, {share} was softirq work for its packets, charged to other tasks"] if others_ns else []
 
 
-def _table(run: Whole, steps: Sequence[Step], total_ns: float, per_kib: float, width: int) -> Table:
+def _table(run: Whole, steps: Sequence[Step], total_ns: float, per_kib: float | None, width: int) -> Table:
     """The columns that there is room for, and bars in what they leave."""
     parts = steps[:-1]
     rest = next((number for number, step in enumerate(parts) if step.what == REST), None)
@@ -177,25 +179,31 @@ def _table(run: Whole, steps: Sequence[Step], total_ns: float, per_kib: float, w
     return made
 
 
-def _bars(steps: Sequence[Step], total_ns: float, per_kib: float, room: int) -> list[str]:
+def _bars(steps: Sequence[Step], total_ns: float, per_kib: float | None, room: int) -> list[str]:
     """A bar for each share, and at last what all of it means."""
     longest = max(step.ns or 0.0 for step in steps[:-1]) / total_ns
     drawn = [units.format_bar(step.ns / total_ns, longest, room) if step.ns else "" for step in steps[:-1]]
+    if per_kib is None:
+        return [*drawn, ""]
     return [*drawn, f"{units.format_hundredths(total_ns * per_kib * CORES_AT_10_GBPS)} cores at 10 Gb/s"]
 
 
-def _costs(step: Step, total_ns: float, per_kib: float) -> dict[str, str | None]:
-    """The cells of one row by title: what it is, and its CPU time. Of no sample what it is below."""
-    price, share = (None, None) if step.ns is None else (step.ns * per_kib, step.ns / total_ns)
-    between = units.format_tenths(step.half_ns * per_kib) if step.half_ns is not None and step.ns else ""
+def _costs(step: Step, total_ns: float, per_kib: float | None) -> dict[str, str | None]:
+    """The cells of one row by title: what it is, and its CPU time. Of no sample what it is below.
+
+    per_kib None: no payload that it could be of.
+    """
+    title, factor = ("ms", 1e-6) if per_kib is None else ("ns/KiB", per_kib)
+    price, share = (None, None) if step.ns is None else (step.ns * factor, step.ns / total_ns)
+    between = units.format_tenths(step.half_ns * factor) if step.half_ns is not None and step.ns else ""
     spelled = (units.format_tenths(price), units.format_percent(share))
     if step.ns == 0.0 and step.half_ns:
         most_ns = 2 * step.half_ns
-        spelled = (f"<{units.format_tenths(most_ns * per_kib)}", _below(most_ns / total_ns))
+        spelled = (f"<{units.format_tenths(most_ns * factor)}", _below(most_ns / total_ns))
     return {
         "what": step.what,
         "where": step.where,
-        "ns/KiB": spelled[0],
+        title: spelled[0],
         "±": between,
         "share": spelled[1],
     }
@@ -206,8 +214,10 @@ def _below(share: float) -> str:
     return f"<{math.ceil(share * 1000) / 10:.1f} %"
 
 
-def _events(run: Whole, step: Step, per_kib: float) -> dict[str, str | None]:
-    """Its hardware events."""
+def _events(run: Whole, step: Step, per_kib: float | None) -> dict[str, str | None]:
+    """Its hardware events, of each KiB."""
+    if per_kib is None:
+        return {}
     return {
         title: event_columns.whole(run, step.rows, column, per_kib)
         if step.what == ALL

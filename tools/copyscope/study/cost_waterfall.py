@@ -30,6 +30,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "work per packet": ("skb_alloc", "tcp_ip", "device", "softirq"),
     "copy to the receiver": ("copy_out",),
     "pages mapped": ("mapped",),
+    "copy through tun or tap": ("tun",),
     "waking, scheduling": ("wakeup_sched",),
     "not explained": ("unattributed",),
 }

@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
 ACCOUNTS = (
     *("file_read", "gather", "copy_in", "pin", "encrypt", "deferred", "silent", "completion"),
-    *("decrypt", "copy_out", "mapped"),
+    *("decrypt", "copy_out", "mapped", "tun"),
 )
 STAGES = (
     "syscall",

@@ -64,6 +64,7 @@ FILLS = {
     "decrypt": Fill(SKY, "xx"),
     "copy_out": Fill(SKY, "--"),
     "mapped": Fill(GREEN, "||"),
+    "tun": Fill(ORANGE, "xx"),
     "syscall": Fill("#4D4D4D", ""),
     "skb_alloc": Fill("#B3B3B3", "//"),
     "tcp_ip": Fill("#D9D9D9", ""),
