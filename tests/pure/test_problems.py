@@ -77,6 +77,12 @@ def test_a_program_without_a_fault_has_none() -> None:
     assert found.sentence.startswith("nothing is wrong: none of 90,000 zero-copy sends was copied")
 
 
+def test_notices_that_wait_for_the_next_batch_are_no_fault() -> None:
+    """A slow program was seen between two batches."""
+    few = {"sends": 150, "given_back_sends": 150, "read_sends": 64, "readings": 2}
+    assert [one.code for one in why(raw(few)).problems] == []
+
+
 def test_buffers_that_wait_for_those_before_them_are_no_fault() -> None:
     """Of 90,000 sends in some seconds, 40 ms each, more than a thousand are on their way at any time."""
     assert why(raw(slow(40))).problems == []

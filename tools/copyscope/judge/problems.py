@@ -30,6 +30,8 @@ from copyscope.units import counted, format_bytes, format_ns, format_size
 
 # A part of its sends, of its time: less is no problem.
 WORTH_NAMING = 0.05
+# Notices that wait to be read together are no fault: so many at once are.
+UNREAD_SENDS = 100
 # Of its calls: a send that is refused is made again.
 REFUSED_WORTH_NAMING = 0.01
 # TCP_DELACK_MAX is 40 ms on the other end; no path of a data centre takes so long.
@@ -243,7 +245,7 @@ def _queued(seen: Seen, row: Buffers) -> bool:
 
 def _never_read(seen: Seen) -> Problem | None:
     back, read = seen.added("given_back_sends"), seen.added("read_sends")
-    if not back or back - read < WORTH_NAMING * back or read >= (1 - WORTH_NAMING) * back:
+    if back - read < max(UNREAD_SENDS, WORTH_NAMING * back):
         return None
     part = percent((back - read) / back)
     return _problem(

@@ -116,7 +116,7 @@ WORDS = {
         arrow="copy",
         caption="COPY  tun or tap: the program <-> a packet buffer",
         in_a_line="each packet of the tunnel, or of the virtual machine, is copied once",
-        meaning="The program moves whole packets through a tun or tap device, as a tunnel does or the network "
+        meaning="The program moves whole packets through a tun or tap device: a tunnel, or the network "
         "card of a virtual machine (QEMU, vhost). Each is copied between the program's or the guest's memory "
         "and a packet buffer of the kernel.",
     ),
