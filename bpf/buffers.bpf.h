@@ -23,20 +23,7 @@ struct buffer_map {
 };
 extern struct buffer_map zerocopy_buffers SEC(".maps");
 
-struct buffer_cell_map {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PROTOCOL_CNT);
-	__type(key, __u32);
-	__type(value, struct buffer_cell);
-};
-extern struct buffer_cell_map buffer_cells SEC(".maps");
-
 extern __u64 zerocopy_flight[FLIGHT_SLOTS];
-
-static __always_inline struct buffer_cell *buffer_cell_of(__u32 protocol)
-{
-	return bpf_map_lookup_elem(&buffer_cells, &protocol);
-}
 
 /* A send without the flag, by a thread that has sent with it: in this call it may have slept for room. */
 static __always_inline void note_sent_plainly(__u32 protocol)

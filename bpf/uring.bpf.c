@@ -2,6 +2,7 @@
 /* uring.bpf.c - a program that we did not write: what its io_uring sends without a copy, and reads out of files. */
 #include "file_reads.bpf.h"
 #include "uring.bpf.h"
+#include "waits.bpf.h"
 
 struct io_notif_data___found {
 	bool zc_report;
@@ -55,6 +56,29 @@ static __always_inline void note_memory(const struct io_kiocb___found *request)
 }
 
 /*
+ * Notifications are put into the ring by the thread that sent, in io_uring_enter() if it sleeps there for them. The end of any other
+ * request may be what it sleeps for.
+ */
+static __always_inline void note_notified(void)
+{
+	struct system_call made;
+	__u64 now;
+
+	if (!waiting_used || !KNOWS_REGISTERS || current_call(&made) != CALL_IO_URING)
+		return;
+	now = bpf_ktime_get_ns();
+	note_waited(now, now);
+}
+
+static __always_inline void note_sent_by_ring(__u32 protocol)
+{
+	struct buffer_cell *cell = buffer_cell_of(protocol);
+
+	if (cell)
+		note_sent_on(cell, bpf_ktime_get_ns());
+}
+
+/*
  * A request has ended; its result is in the request, where every kernel has it: the arguments of the tracepoint changed. The
  * bytes have been counted at the socket (volume.bpf.c), which does not know how they were sent. Completions that belong to no
  * request (multishot) have none, and are no sends.
@@ -73,14 +97,17 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 		return 0;
 	if (BPF_CORE_READ(request, cqe.flags) & IORING_CQE_F_NOTIF) {
 		note_notification(request);
+		note_notified();
 		return 0;
 	}
 	opcode = BPF_CORE_READ(request, opcode);
 	sent = BPF_CORE_READ(request, cqe.res);
 	if (is_read(opcode) && sent > 0)
 		count_file_read(BPF_CORE_READ(request, file), FILE_CALL_URING, sent);
-	if (!is_zerocopy_send(opcode))
+	if (!is_zerocopy_send(opcode)) {
+		note_reason_to_rest();
 		return 0;
+	}
 	if (sent <= 0) {
 		discount_notification(request);
 		return 0;
@@ -95,5 +122,6 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	cell->zerocopy_calls++;
 	cell->zerocopy_bytes += sent;
 	note_memory(request);
+	note_sent_by_ring(protocol);
 	return 0;
 }

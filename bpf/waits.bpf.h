@@ -3,7 +3,7 @@
  * waits.bpf.h - a program that we did not write: how long its threads sleep after a send with MSG_ZEROCOPY until a notice comes.
  *
  * A thread has waited if it went to sleep after its send, read a notice that came meanwhile, and then sent on. One that received
- * anything before it sent on was idle: the notice only woke it.
+ * anything before it sent on was idle: the notice only woke it. A notification of io_uring is read when it comes.
  */
 #ifndef COPYSCOPE_WAITS_BPF_H
 #define COPYSCOPE_WAITS_BPF_H
@@ -21,6 +21,19 @@ extern struct waiting_map waiting_tasks SEC(".maps");
 
 /* Whether any thread is in it: receiving costs programs without zero-copy nothing. */
 extern __u8 waiting_used;
+
+struct buffer_cell_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PROTOCOL_CNT);
+	__type(key, __u32);
+	__type(value, struct buffer_cell);
+};
+extern struct buffer_cell_map buffer_cells SEC(".maps");
+
+static __always_inline struct buffer_cell *buffer_cell_of(__u32 protocol)
+{
+	return bpf_map_lookup_elem(&buffer_cells, &protocol);
+}
 
 static __always_inline struct waiting_task *waiting_task(void)
 {

@@ -256,14 +256,29 @@ static void do_unregistered(void)
 		send_by_ring(IORING_SEND_ZC_REPORT_USAGE);
 }
 
-static void do_registered(void)
+static void register_buffers(void)
 {
 	struct iovec all = { memory, BUFFERS * BUFFER_BYTES };
 
 	open_ring();
 	checked(syscall(__NR_io_uring_register, ring.fd, IORING_REGISTER_BUFFERS, &all, 1), "IORING_REGISTER_BUFFERS");
+}
+
+static void do_registered(void)
+{
+	register_buffers();
 	while (more())
 		send_by_ring(IORING_SEND_ZC_REPORT_USAGE | IORING_RECVSEND_FIXED_BUF);
+}
+
+static void do_ring_waits(void)
+{
+	register_buffers();
+	while (more()) {
+		send_by_ring(IORING_SEND_ZC_REPORT_USAGE | IORING_RECVSEND_FIXED_BUF);
+		while (!(next_completion().flags & IORING_CQE_F_NOTIF))
+			;
+	}
 }
 
 static const struct {
@@ -284,6 +299,7 @@ static const struct {
 	{ "plain_between", do_plain_between },
 	{ "unregistered", do_unregistered },
 	{ "registered", do_registered },
+	{ "ring_waits", do_ring_waits },
 };
 
 static void connect_to(const char *address)

@@ -137,6 +137,7 @@ def problems(how: str, report: Path, peer: Peer = often, optmem_bytes: int = 1 <
         in_all("fields", often, ["fields"], "each send has 100.0 buffers of 200 B"),
         in_all("small_fields", often, ["small", "fields"], "its sends are small"),
         in_all("unregistered", often, ["unregistered"], "100 % of its SEND_ZC requests use memory that"),
+        in_all("ring_waits", often, ["waits"], "of the wall time"),
     ],
 )
 def test_a_program_with_one_fault_is_told_of_it(

@@ -14,7 +14,7 @@ static json_t *buffer_json(__u32 protocol, const struct copyscope *skel)
 
 	if (!maps__sum(skel->maps.buffer_cells, protocol, &sum, sizeof(sum)))
 		return NULL;
-	if (!sum.sends && !sum.enobufs && !sum.eagain && !sum.without_option)
+	if (!sum.sends && !sum.enobufs && !sum.eagain && !sum.without_option && !sum.waits)
 		return NULL;
 	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}",
 			 "protocol", protocol_names[protocol], "sends", (json_int_t)sum.sends,

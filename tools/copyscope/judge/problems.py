@@ -123,8 +123,7 @@ def _nothing(seen: Seen) -> str:
     """Of a program without a problem."""
     price = seen.share(PRICE)
     cost = f"; pinning and notices take {price.spoken()} of its CPU time" if price is not None else ""
-    unknown = "; whether it waits for notifications of io_uring is not known" if seen.by_ring else ""
-    return f"nothing is wrong: none of {counted(seen.sends, 'zero-copy send')} was copied{cost}{unknown}"
+    return f"nothing is wrong: none of {counted(seen.sends, 'zero-copy send')} was copied{cost}"
 
 
 def _copied(seen: Seen) -> Problem | None:
@@ -211,7 +210,9 @@ def _waits(seen: Seen) -> Problem | None:
         "waits",
         f"it waits for notices: {percent(share)} of the wall time, {each} each",
         f"it slept {counted(waits, 'time')} until a notice came, and sent on only then",
-        "go on sending, in other buffers; read notices in batches, when many buffers are in flight",
+        "keep several requests in flight, each with a buffer of its own"
+        if seen.by_ring
+        else "go on sending, in other buffers; read notices in batches, when many buffers are in flight",
         wall_share=share,
     )
 

@@ -126,8 +126,9 @@ class Buffers(Reasoned):
     latency: from the return of the send to the notice; of one notice 32 sends at most
     reading: from the notice to its reading by recvmsg(MSG_ERRQUEUE)
     readings: recvmsg calls that took a notice; like `waits` 0 where nobody sees notices
-    waits: how often a thread slept after such a send until a notice came, read it, and sent on. One that
-        received anything in between was idle, one whose send failed with EAGAIN waited for room: not counted
+    waits: how often a thread slept after such a send, or after a SEND_ZC in io_uring_enter(), until a notice
+        came, read it, and sent on. One that received anything in between was idle, one whose send failed with
+        EAGAIN waited for room: not counted
     waited_ns: of these, until the notice came; all threads together
     """
 
