@@ -25,6 +25,8 @@ struct send_counts {
 	uint64_t vmsplice_calls;
 	uint64_t spliced_calls;		/* that gave pages to the socket: sendfile(), or splice() out of a pipe */
 	uint64_t spliced_bytes;
+	uint64_t taken_calls;		/* by a relay from upstream, that returned data */
+	uint64_t taken_bytes;
 	uint64_t ring_requests;		/* to send, that an io_uring has ended, also those that failed */
 	uint64_t ring_enters;		/* io_uring_enter() */
 	uint64_t short_sends;
@@ -74,6 +76,8 @@ struct flow {
 	bool timed;			/* this message is one of those that are timed */
 	bool expects_reply;		/* the receiver answers each message */
 	bool rewrites;			/* each message is rewritten before it is sent */
+	int upstream;			/* where a relay's messages come from; -1: it is none, or is only tried */
+	pid_t feeder;			/* the process at the other end of it; 0: none */
 	int file;			/* that the messages lie in, if the strategy wants one */
 	bool encrypts;			/* what is sent is encrypted by the kernel */
 	enum issue issue;

@@ -212,6 +212,33 @@ static int parse_value(struct options *o, int key, const char *arg, struct failu
 	return -ENOENT;
 }
 
+/* What is about messages that a sender makes itself, or about answers. */
+static int check_relay(const struct options *o, struct failure *failure)
+{
+	const char *name = o->strategy->name;
+
+	if (o->touch)
+		return failure__set(failure, -EINVAL, "touch: %s: a relay passes on what comes to it: leave --touch out", name);
+	if (o->shape.header_bytes)
+		return failure__set(failure, -EINVAL, "header: %zu: %s passes on a stream, of no fields: leave --header out",
+				    o->shape.header_bytes, name);
+	if (o->shape.align != ALIGN_HEAP)
+		return failure__set(failure, -EINVAL, "align: %s: %s has no fields: leave --align out",
+				    alignment_names[o->shape.align], name);
+	if (o->shape.pages != PAGES_4K)
+		return failure__set(failure, -EINVAL, "pages: %s: %s has no messages in memory: leave --pages out",
+				    page_kind_names[o->shape.pages], name);
+	if (o->mode == MODE_RR)
+		return failure__set(failure, -EINVAL, "mode: rr: %s passes on in one direction, and no answers: leave --mode out",
+				    name);
+	if (o->tls)
+		return failure__set(failure, -EINVAL, "tls: %s: what comes to it is plain: leave --tls out", name);
+	if (o->simulated)
+		return failure__set(failure, -EINVAL, "simulated: %s: the process before it would be counted with it: leave "
+				    "--simulate out", name);
+	return 0;
+}
+
 /* What no single option can know. */
 static int check_together(const struct options *o, struct failure *failure)
 {
@@ -279,7 +306,7 @@ static int check_together(const struct options *o, struct failure *failure)
 					    "--messages, leave --sender and --control out");
 		if (o->answered && (!o->simulated || o->mode == MODE_RR))
 			return failure__set(failure, -EINVAL, "answered: only with --simulated: add it");
-		return 0;
+		return o->strategy->relays ? check_relay(o, failure) : 0;
 	}
 	if (!o->socket.port)
 		return failure__set(failure, -EINVAL, "port: missing: give the port the sender printed");

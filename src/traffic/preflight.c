@@ -12,7 +12,7 @@
 /* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
 #define OTHER_DESCRIPTORS 32
 
-/* Of one connection: its socket, and a file, a ring, the two ends of a pipe. */
+/* Of one connection: its socket, and a file, a ring, the two ends of a pipe; of a relay's other one both ends and who listens. */
 static unsigned int descriptors_each(const struct options *options)
 {
 	const struct strategy *strategy = options->strategy;
@@ -20,7 +20,8 @@ static unsigned int descriptors_each(const struct options *options)
 	if (options->role != ROLE_SEND)
 		return 1;
 	return 1 + strategy->in_file + strategy->in_ring +
-	       (strategy->gives_memory || options->via == VIA_SPLICE ? 2 : 0);
+	       (strategy->gives_memory || strategy->splices || options->via == VIA_SPLICE ? 2 : 0) +
+	       (strategy->relays ? 3 : 0);
 }
 
 static int check_descriptors(const struct options *options, struct failure *failure)
@@ -69,6 +70,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 	if (!flow)
 		return failure__set(failure, -ENOMEM, "strategy: %s", strerror(ENOMEM));
 	flow->fd = fd;
+	flow->upstream = -1;
 	flow->shape = options->shape;
 	flow->expects_reply = options->mode == MODE_RR;
 	flow->rewrites = options->touch;

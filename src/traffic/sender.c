@@ -92,6 +92,17 @@ static bool announce_failures(struct sender *sender)
 	return any;
 }
 
+/* The processes that send to a relay. */
+static json_t *feeders_json(const struct sender *sender)
+{
+	json_t *pids = json_array();
+
+	for (unsigned int i = 0; i < sender->started; i++)
+		if (sender->threads[i].flow.feeder)
+			json_array_append_new(pids, json_integer(sender->threads[i].flow.feeder));
+	return pids;
+}
+
 static void become_ready(struct sender *sender)
 {
 	sender->phase = SENDER_READY;
@@ -104,6 +115,7 @@ static void become_ready(struct sender *sender)
 			return;
 		event = control__event("connected");
 		report__set(event, "threads", sender->started);
+		json_object_set_new(event, "feeders", feeders_json(sender));
 		control__emit(event);
 		return;
 	}
@@ -164,8 +176,11 @@ static void cut_off(struct sender *sender)
 		record_failure(sender, "stop: receiver: it does not read: the connections were cut off");
 	sender->cut_off = true;
 	sender->deadline_ns = 0;
-	for (unsigned int i = 0; i < sender->started; i++)
+	for (unsigned int i = 0; i < sender->started; i++) {
 		shutdown(sender->threads[i].flow.fd, SHUT_RDWR);
+		if (sender->options.strategy->relays)
+			shutdown(sender->threads[i].flow.upstream, SHUT_RDWR);
+	}
 }
 
 static void run_phases(struct sender *sender)

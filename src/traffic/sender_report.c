@@ -19,6 +19,8 @@ static void add_counts(struct send_counts *sum, const struct send_counts *counts
 	sum->vmsplice_calls += counts->vmsplice_calls;
 	sum->spliced_calls += counts->spliced_calls;
 	sum->spliced_bytes += counts->spliced_bytes;
+	sum->taken_calls += counts->taken_calls;
+	sum->taken_bytes += counts->taken_bytes;
 	sum->ring_requests += counts->ring_requests;
 	sum->ring_enters += counts->ring_enters;
 	sum->short_sends += counts->short_sends;
@@ -69,6 +71,15 @@ static json_t *tls_records_json(const struct options *o, const struct send_count
 	return json_integer((json_int_t)(counts->messages * tls__records(&o->shape, by_field)));
 }
 
+/* Of a relay, what it took from the program before it. */
+static json_t *taken_json(const struct strategy *strategy, const struct send_counts *counts)
+{
+	if (!strategy->relays)
+		return json_null();
+	return json_pack("{s:I, s:I, s:I}", "calls", (json_int_t)counts->taken_calls, "bytes", (json_int_t)counts->taken_bytes,
+			 "spliced_bytes", (json_int_t)(strategy->splices ? counts->taken_bytes : 0));
+}
+
 void sender__add_totals(const struct sender *sender, json_t *totals)
 {
 	struct zerocopy_counts zerocopy = { 0 };
@@ -83,6 +94,7 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 			 strategy__gives_pages(sender->options.strategy), sender->options.strategy->in_ring);
 	json_object_set_new(totals, "io_uring", sender->options.strategy->in_ring
 							? io_uring_json(sender, counts.ring_requests) : json_null());
+	json_object_set_new(totals, "taken", taken_json(sender->options.strategy, &counts));
 	json_object_set_new(totals, "tls_records", tls_records_json(&sender->options, &counts));
 }
 

@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "marker.h"
 #include "sender_thread.h"
+#include "upstream.h"
 
 #define RECEIVER_RESTS_NS 20000000
 #define TICK_NS 4000000		/* of a kernel with HZ=250 */
@@ -172,6 +173,10 @@ static int prepare(struct sender_thread *thread, unsigned int place)
 	flow->rest = calloc(options->shape.fields, sizeof(*flow->rest));
 	if (!flow->rest)
 		return failure__set(&flow->failure, -ENOMEM, "thread: %s", strerror(ENOMEM));
+	if (options->strategy->relays)
+		err = upstream__open(flow, &thread->ring, options);
+	if (err)
+		return err;
 	return options->strategy->open ? options->strategy->open(flow) : 0;
 }
 
@@ -239,6 +244,7 @@ void sender_thread__finish(struct sender_thread *thread)
 	if (strategy->close && thread->prepared)
 		strategy->close(&thread->flow);
 	close_connection(thread->flow.fd, thread->err);
+	upstream__close(&thread->flow);
 	ring__close(&thread->ring);
 	free(thread->flow.rest);
 	thread->finished = true;
@@ -343,6 +349,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 	choose_timed(thread);
 	thread->flow = (struct flow){
 		.fd = fd,
+		.upstream = -1,
 		.expects_reply = options->mode == MODE_RR,
 		.rewrites = options->touch,
 		.encrypts = options->tls,

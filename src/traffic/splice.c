@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "splice.h"
+#include "upstream.h"
 
 /* pipe-max-size, without privileges, on every machine that nobody has changed it on. */
 #define PIPE_BYTES_MAX (1u << 20)
@@ -115,4 +116,24 @@ int splice__send_memory(struct flow *flow, struct message *message)
 		err = empty(flow, given, done < flow->shape.size_bytes);
 	}
 	return err;
+}
+
+/* What has come goes on at once, without SPLICE_F_MORE: as much as a pipe takes, or a socket has. */
+int splice__relay(struct flow *flow)
+{
+	const struct channel *channel = flow->state;
+	size_t left = flow->shape.size_bytes;
+
+	while (left) {
+		ssize_t got = splice(flow->upstream, NULL, channel->ends[1], NULL, left, SPLICE_F_MOVE);
+		int err = upstream__took(flow, "splice", got);
+
+		flow->counts.splice_calls++;
+		if (!err && got > 0)
+			err = empty(flow, got, false);
+		if (err)
+			return err;
+		left -= got > 0 ? got : 0;
+	}
+	return 0;
 }

@@ -34,6 +34,8 @@ struct strategy {
 	bool vectored;	/* all fields in one call: takes --call */
 	bool gives_memory;	/* its messages' own pages, for good: they lie in memory that nothing else is ever put into */
 	bool registers;	/* and can have registered its messages' memory: takes --registered */
+	bool relays;	/* its messages come from a program before it: flow->upstream (upstream.h) */
+	bool splices;	/* and go on as the pages that they came in */
 	int (*open)(struct flow *flow);
 	void (*close)(struct flow *flow);
 	int (*send)(struct flow *flow, struct message *message);
@@ -43,7 +45,7 @@ struct strategy {
 /* Whether what it sends is pages by reference, of which no completion tells. */
 static inline bool strategy__gives_pages(const struct strategy *strategy)
 {
-	return strategy->in_file || strategy->gives_memory;
+	return strategy->in_file || strategy->gives_memory || strategy->splices;
 }
 
 /* Whether what it sends is its memory by reference, and a completion gives it back. */
