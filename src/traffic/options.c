@@ -219,6 +219,9 @@ static int check_relay(const struct options *o, struct failure *failure)
 
 	if (o->touch)
 		return failure__set(failure, -EINVAL, "touch: %s: a relay passes on what comes to it: leave --touch out", name);
+	if (o->shape.fields != 1 && o->shape.fields != DEFAULT_FIELDS)
+		return failure__set(failure, -EINVAL, "fields: %u: %s passes on a stream, of no fields: leave --fields out",
+				    o->shape.fields, name);
 	if (o->shape.header_bytes)
 		return failure__set(failure, -EINVAL, "header: %zu: %s passes on a stream, of no fields: leave --header out",
 				    o->shape.header_bytes, name);
@@ -345,6 +348,8 @@ static unsigned int default_working_set(size_t size_bytes)
 static void resolve_defaults(struct options *o)
 {
 	o->shape.in_file = o->strategy && o->strategy->in_file;
+	if (o->strategy && o->strategy->relays)
+		o->shape.fields = 1;
 	/* Freed memory of the heap is written to, while a receiver may still be reading from it. */
 	if (o->strategy && o->strategy->gives_memory)
 		o->shape.in_arena = true;

@@ -58,7 +58,7 @@ def way_of(words: str, path: str) -> Way:
 
 
 def unsure(way: Way) -> set[str]:
-    """Silent copies are judged by their time: of an emulated processor that of a header covers all bytes."""
+    """Silent copies are judged by their time: on an emulated processor one header's covers all bytes."""
     return {"silent"} - set(way.accounts) if SLOW > 1 else set()
 
 

@@ -114,7 +114,7 @@ def _path(run: Whole) -> list[blocks.Block]:
 
 def _named(run: Whole, row: Row) -> str:
     place = where(row.side, {row.context})
-    name = called(row.category, watched=bool(run.raw.target))
+    name = called(row.category, watched=bool(run.raw.target), side=row.side)
     return f"{name} ({place})" if place else name
 
 
@@ -134,7 +134,7 @@ def _ledger(run: Whole) -> blocks.Table:
         interval = f"{ends.low_ns * per_kib:.1f} to {ends.high_ns * per_kib:.1f}" if ends else "n/a"
         rows.append(
             [
-                called(row.category, watched=bool(run.raw.target)),
+                called(row.category, watched=bool(run.raw.target), side=row.side),
                 row.side,
                 row.context,
                 "n/a" if row.ns_per_kib is None else f"{row.ns_per_kib:.1f}",

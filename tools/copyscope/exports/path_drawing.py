@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from copyscope import units
 from copyscope.escaping import for_html, one_line
+from copyscope.ledger.flows import TO_RELAY
 from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow
-from copyscope.show.account_words import WORDS
-from copyscope.show.ledger_table import occurring
+from copyscope.record.segments import relays
+from copyscope.show.account_words import WORDS, called
+from copyscope.show.ledger_table import occurring, of_relay
 
 WIDTH = 960
 # Left edges of the three boxes in the kernel; the first and the last have the programs' memory above them.
@@ -52,7 +54,7 @@ def draw(run: Whole) -> str:
     steps = _steps(run)
     top = 64
     user = top + (
-        BOX_HEIGHT + ROOM if {"gather", "file_read"} & set(steps) else 0
+        BOX_HEIGHT + ROOM if {"gather", "file_read", TO_RELAY} & set(steps) else 0
     )  # where the buffer that is sent lies
     kernel = user + BOX_HEIGHT + ROOM
     below = kernel + BOX_HEIGHT + 28
@@ -75,10 +77,14 @@ def _steps(run: Whole) -> dict[str, Step]:
     """Account -> its arrow, of the accounts that the record's ledger shows."""
     rows = occurring(run.derived.ledger)
     made = {}
+    taken = of_relay(run, rows)
     for account, words in WORDS.items():
-        mine = [row for row in rows if row.account == account]
+        mine = [row for row in rows if row.account == account and row not in taken]
         if mine:
             made[account] = Step(words.arrow, [words.step, _amount(mine), *_share(mine)])
+    if taken:
+        name = called("copy_out", watched=False, side="sender")
+        made[TO_RELAY] = Step("copy", [name, _amount(taken), *_share(taken)])
     return made
 
 
@@ -150,9 +156,10 @@ def _measured(run: Whole) -> str:
 def _sending(run: Whole, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
     program, what = _memory(run)
     parts = _border(user + BOX_HEIGHT + BORDER)
-    above = [steps[name] for name in ("file_read", "gather") if name in steps]
+    above = [steps[name] for name in ("file_read", "gather", TO_RELAY) if name in steps]
     if above:
         before = ("a file", "page cache") if "file_read" in steps else (program, what)
+        before = ("socket buffer (skb)", "of the relay's first socket") if TO_RELAY in steps else before
         parts += _box(LEFT, top, *before) + _down(top, user, _together(above))
         parts += _box(LEFT, user, program, "one buffer" if "gather" in steps else what)
     else:
@@ -174,6 +181,9 @@ def _memory(run: Whole) -> tuple[str, str]:
     if run.raw.target is not None:
         return "the program's memory", "what it sends"
     work = run.raw.asked
+    if relays(run.raw.run):
+        copied = of_relay(run, occurring(run.derived.ledger))
+        return ("relay's memory", "one buffer") if copied else ("a pipe", "the pages that came in")
     if work.impl == "sendfile":
         return "a file", "pages of the page cache"
     return "sender's memory", f"{work.fields} fields"

@@ -18,6 +18,7 @@ from copyscope.record.segments import (
     mapped_total,
     select,
     spliced_total,
+    taken_total,
     total,
     uncopied_out,
     why_no_calls,
@@ -42,6 +43,8 @@ UNTOLD = (
     "io_uring says whether it copied only where a send asks for it (IORING_SEND_ZC_REPORT_USAGE), and these "
     "did not"
 )
+# Beside the accounts: what is copied out to a relay, whose receiver has `copy_out`.
+TO_RELAY = "to_relay"
 # Of which the tables always have a row.
 ACCOUNTS = ("copy_in", "pin", "deferred", "silent", "completion", "copy_out")
 
@@ -69,6 +72,8 @@ def unknown(reason: str) -> Flow:
 
 def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
     """Bytes and calls of the accounts: `mapped` where somebody may map, `gather` where it can be seen.
+
+    Of a relay also TO_RELAY.
 
     silent_high_ns: the most time that silent copies can have had.
     """
@@ -170,12 +175,20 @@ def _received(raw: Measured) -> dict[str, Flow]:
     segments = select(raw.run.segments, "ledger")
     mapped = mapped_total(segments, "bytes")
     pages = {} if mapped is None else {"mapped": Flow(mapped, "exact", mapped_total(segments, "calls"))}
-    return {**pages, "copy_out": _copy_out(raw, segments)}
-
-
-def _copy_out(raw: Measured, segments: Sequence[Segment]) -> Flow:
     copied = total(segments, "receiver", "bytes") - uncopied_out(segments)
-    kernel = sends.counted(raw, "receiver", sends.COPY_OUT_HOOK)
+    taken = copied_to_relay(segments)
+    relay = {} if taken is None else {TO_RELAY: _copy_out(raw, "sender", taken)}
+    return {**pages, **relay, "copy_out": _copy_out(raw, "receiver", copied)}
+
+
+def copied_to_relay(segments: Sequence[Segment]) -> int | None:
+    """Bytes that a relay took and did not splice; None of a sender that is none."""
+    taken = taken_total(segments, "bytes")
+    return None if taken is None else taken - (taken_total(segments, "spliced_bytes") or 0)
+
+
+def _copy_out(raw: Measured, side: str, copied: int) -> Flow:
+    kernel = sends.counted(raw, side, sends.COPY_OUT_HOOK)
     if kernel is None:
         return Flow(copied, "derived", calls_reason=sends.why_uncounted(raw, sends.COPY_OUT_HOOK))
     if not sends.counted_apart(raw.run):

@@ -22,7 +22,15 @@ from copyscope.ledger.share import (
 from copyscope.record.derived import AccountRow, Overhead, Sides, Spent, StageRow, Watching, Zerocopy
 from copyscope.record.instruments import Sample
 from copyscope.record.measured import Measured
-from copyscope.record.segments import measured, select, spliced_total, total, why_no_ledger, zerocopy_total
+from copyscope.record.segments import (
+    measured,
+    relays,
+    select,
+    spliced_total,
+    total,
+    why_no_ledger,
+    zerocopy_total,
+)
 from copyscope.record.watched import (
     ONE_EACH,
     SOCKMAP,
@@ -70,6 +78,10 @@ PHRASES = {
     "copied": (
         "the copy into the kernel takes {copy_in} and the copy to the receiver {copy_out} of all CPU time"
     ),
+    "relayed": (
+        "the copies out of one socket and into the other take {taken} and {copy_in}, the copy to the "
+        "receiver {received} of all CPU time"
+    ),
     "nothing": "nothing was sent: this is the cost of the loop and the clock{cost}",
 }
 GATHERED = "the program's gather copy takes {gather}, "
@@ -77,7 +89,7 @@ GATHERED = "the program's gather copy takes {gather}, "
 RESTS_ON = {
     **{"encrypted": "encrypt", "late": "deferred", "partly late": "deferred", "on the way": "silent"},
     **{"by reference": "reference", "pages on the way": "silent", "pages": "pin", "copied": "copy_in"},
-    "nothing": None,
+    **{"relayed": "copy_in", "nothing": None},
 }
 
 
@@ -121,6 +133,8 @@ def _finding(story: Story) -> tuple[str, Share | None]:
     """The finding and the share of CPU time that it rests on."""
     found = which(story)
     shares = {account: account_share(story, account) for account in SAID}
+    for side, name in (("sender", "taken"), ("receiver", "received")):
+        shares[name] = account_share(story, "copy_out", side)
     shares["reference"] = joined((shares["pin"], shares["completion"]))
     said = {name: spoken(share) for name, share in shares.items()} | _facts(story)
     gather = shares["gather"]
@@ -142,6 +156,8 @@ def which(story: Story) -> str:
         return "on the way" if zerocopy.bytes_silent else "by reference"
     if spliced_total(select(raw.run.segments, "ledger"), "bytes"):
         return "pages on the way" if silent else "pages"
+    if relays(raw.run):
+        return "relayed"
     return "copied" if sends(raw) else "nothing"
 
 
@@ -149,13 +165,14 @@ def _facts(story: Story) -> dict[str, str]:
     """What the phrases name beside shares."""
     raw, zerocopy = story.raw, story.zerocopy
     memory = any(s.sender.send_syscalls.get("vmsplice") for s in raw.run.segments)
+    lent = "the program's memory" if memory else "a file"
     ledger = select(raw.run.segments, "ledger")
     sent, spent_ns = total(ledger, "sender", "messages"), cpu_time(raw, "sender").ns
     cause = zerocopy.cause if zerocopy else None
     context = main_context(story.ledger, "deferred") or ""
     return {
         "tls": raw.asked.tls or "",
-        "pages": "pages of the program's memory" if memory else "pages of a file",
+        "pages": "pages of packets" if relays(raw.run) else f"pages of {lent}",
         "cost": f", {spent_ns / sent:,.0f} ns of CPU time per message" if sent and spent_ns else "",
         "copied_sends": f"{zerocopy.copied or 0:,}" if zerocopy else "",
         "completed_sends": f"{zerocopy.completions or 0:,}" if zerocopy else "",
@@ -166,12 +183,14 @@ def _facts(story: Story) -> dict[str, str]:
     }
 
 
-def account_share(story: Story, account: str) -> Share | None:
+def account_share(story: Story, account: str, of_side: str | None = None) -> Share | None:
     """An account's part of the CPU time of all sides, all contexts; None when a part is unknown.
+
+    `of_side`: what of it is this side's.
 
     What is not known to be of this run is no part of it. A time without an interval was timed and is exact.
     """
-    rows = [row for row in story.ledger if row.account == account]
+    rows = [row for row in story.ledger if row.account == account and of_side in (None, row.side)]
     spent = [row.cpu_ns for row in rows if row.cpu_ns is not None]
     sides: list[Spent] = [*story.sides.processes().values(), story.sides.other]
     known_whole = [side.cpu_ns for side in sides if side.cpu_ns is not None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.ledger.attribution import Key, SideTime, Weights, counters_of, interval, weights_of
-from copyscope.ledger.flows import NO_CLAIM, NOTHING, Flow, gathers
+from copyscope.ledger.flows import NO_CLAIM, NOTHING, TO_RELAY, Flow, gathers
 from copyscope.record.derived import AccountRow, EventEstimate, StageRow
 from copyscope.record.instruments import Counter, Event
 from copyscope.record.measured import Measured
@@ -138,6 +138,7 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
     """One row per account, side and context that was sampled, and the home row of every account.
 
     `moved` has no `gather` of a watched program: its memory is its business; `mapped` where somebody maps.
+    Of a relay two sides copy out, each with a row that has its bytes.
     """
     program = raw.target is not None
     kib, events = delivered_kib(raw), events_of(raw)
@@ -147,16 +148,19 @@ def ledger_rows(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str
             continue
         side_at_home, context_at_home = HOME[account]
         at_home = ("target" if program else side_at_home, context_at_home)
+        flows = {at_home: moved[account]} if account in moved else {}
+        if account == "copy_out" and TO_RELAY in moved:
+            flows["sender", "process"] = moved[TO_RELAY]
         for side in (*raw.run.sides, "other"):
             for context in CONTEXTS:
                 key = ("account", account, context)
-                home = account in moved and at_home == (side, context)
+                home = (side, context) in flows
                 if not home and key not in times[side].weights.samples:
                     continue
                 cells = sampled_cells(times[side], events[side], side, key, kib)
                 if account == "gather" and raw.target is None:
                     cells |= gather_cost(raw, times[side], kib)
-                flow = moved.get(account, NOTHING)
+                flow = flows.get((side, context), NOTHING)
                 cells |= flow_cells(cells["reasons"], flow, " ".join((account, *at_home)), home=home)
                 rows.append(AccountRow(account=account, **cells))
     return rows

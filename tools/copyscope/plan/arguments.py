@@ -197,7 +197,7 @@ def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:
         default="zero_copy",
         metavar="NAME",
         help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
-        "uring_send, uring_zc, vmsplice (and aliases); "
+        "uring_send, uring_zc, vmsplice, relay_copy, relay_splice (and aliases); "
         "default zero_copy",
     )
 

@@ -139,6 +139,16 @@ def spliced_total(segments: Sequence[Segment], key: str) -> int | None:
     return _sum([s.sender.spliced for s in segments], key)
 
 
+def taken_total(segments: Sequence[Segment], key: str) -> int | None:
+    """Sum of what a relay took from the program before it; None of a sender that is none."""
+    return _sum([s.sender.taken for s in segments], key)
+
+
+def relays(run: Run) -> bool:
+    """Whether the sender passes on what another program sends to it."""
+    return any("sender" in s.sides and s.sender.taken is not None for s in run.segments)
+
+
 def sent_by_ring(segments: Sequence[Segment]) -> bool:
     """Whether the sender sends through an io_uring."""
     return bool(segments) and all(s.sender.io_uring for s in segments)

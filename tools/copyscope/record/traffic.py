@@ -57,6 +57,18 @@ class Spliced(Section):
     bytes: int
 
 
+class Taken(Section):
+    """What a relay took off the socket of the program before it.
+
+    calls: those that returned data
+    spliced_bytes: of these, moved into a pipe by reference
+    """
+
+    calls: int
+    bytes: int
+    spliced_bytes: int
+
+
 class Requests(Section):
     """What was sent by requests to an io_uring.
 
@@ -76,6 +88,7 @@ class SenderTotals(Totals, tag_field="role", tag="sender"):
     zerocopy: from the error queue or the notifications of io_uring
     spliced: sent as pages; without a completion
     io_uring: requests; their number is in `calls`, too
+    taken: by a relay; null: it is none
     """
 
     messages: int
@@ -89,6 +102,7 @@ class SenderTotals(Totals, tag_field="role", tag="sender"):
     spliced: Spliced | None = None
     io_uring: Requests | None = None
     tls_records: int | None = None
+    taken: Taken | None = None
 
 
 class Verified(Section):
@@ -296,6 +310,7 @@ class SenderReport(Report, kw_only=True):
     spliced: Spliced | None = None
     io_uring: Requests | None = None
     tls_records: int | None = None
+    taken: Taken | None = None
     ring: Ring | None = None
 
 

@@ -47,6 +47,8 @@ class OwnTraffic(Subject):
         self.kept: Kept | None = None
         # Of the sides' programs, where they run.
         self._pids: dict[str, int] = {}
+        # Who sends to a relay, on its machine.
+        self._feeders: tuple[int, ...] = ()
         self._paused: Mark = {}
         self._goes = False
         self._topology: Topology
@@ -73,7 +75,7 @@ class OwnTraffic(Subject):
         port = str(int(listening["port"]))
         receive = [argv, "recv", "--control", "--connect", address, "--port", port, *traffic.receive]
         connected = self._spawn("receiver", receive).expect("connected", START_S)
-        sender.expect("connected", START_S)
+        self._feeders = tuple(map(int, sender.expect("connected", START_S)["feeders"]))
         self._pids = {"sender": int(listening["pid"]), "receiver": int(connected["pid"])}
 
     def _start_collector(self) -> Program:
@@ -193,7 +195,11 @@ class OwnTraffic(Subject):
     def pids(self) -> Iterable[int]:
         """With their threads: io_uring's workers are on any CPU, wherever the others are pinned."""
         folders = (folder for child in self.setup.children for folder in processes.threads(child.pid))
-        return [int(folder.rpartition("/")[2]) for folder in folders]
+        return [*(int(folder.rpartition("/")[2]) for folder in folders), *self._feeders]
+
+    def peers(self) -> Iterable[int]:
+        """Who sends to a relay."""
+        return self._feeders
 
     def load(self) -> Record | None:
         collector = self.setup.collector

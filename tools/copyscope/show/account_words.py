@@ -140,8 +140,8 @@ WORK = {
 }
 
 
-def called(name: str, *, watched: bool) -> str:
-    """What a reader is told of an account or a stage."""
-    if name == "copy_out" and watched:
-        return "copy to the program"
+def called(name: str, *, watched: bool, side: str | None = None) -> str:
+    """What a reader is told of an account or a stage, where it matters of this side."""
+    if name == "copy_out" and (watched or side == "sender"):
+        return f"copy to the {'program' if watched else side}"
     return COPIES.get(name) or WORK.get(name, name)

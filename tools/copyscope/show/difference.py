@@ -217,7 +217,8 @@ def _change(row: Made) -> str | None:
 def _name(row: Made) -> str:
     """As the screen of a run calls an account or a stage, and its unit."""
     what, unit = row["what"], row["unit"]
-    name = "sends copied anyway" if what == "flagged" else called(what, watched=row["side"] == "target")
+    side = row["side"]
+    name = "sends copied anyway" if what == "flagged" else called(what, watched=side == "target", side=side)
     if unit == "appeared":
         return f"{name} APPEARED"
     # What is in ns/KiB says so in the legend.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from copyscope import units
 from copyscope.record.check import Whole
+from copyscope.record.segments import relays
 from copyscope.show.ledger_table import Row, plain_reason
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name
 from copyscope.taxonomy.misses import MISSES, in_short
@@ -108,8 +109,8 @@ def _why_none(run: Whole, rows: Sequence[Row]) -> str:
 
 
 def _instead(run: Whole) -> str:
-    """What models them, where no model stands beside them; of a watched program nothing does."""
-    if run.raw.target or run.raw.modelled is not None:
+    """What models them, where no model stands beside them; of a watched program or a relay nothing does."""
+    if run.raw.target or run.raw.modelled is not None or relays(run.raw.run):
         return ""
     work = run.raw.asked
     number, unit = units.format_whole_size(work.size_bytes).split()

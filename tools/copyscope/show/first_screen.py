@@ -35,7 +35,8 @@ NAME_MAX = 48  # of a command with its arguments
 MORE = "more: -v (all), --explain, --json FILE"
 MORE_EXPLAINED = "more: -v --explain (all tables, what each line means, the path drawn)"
 # What a strategy is compared with.
-PLAIN, OTHER = "one_copy", "zero_copy"
+PLAIN = "one_copy"
+INSTEAD_OF = {PLAIN: "zero_copy", "relay_copy": "relay_splice", "relay_splice": "relay_copy"}
 USUAL_BYTES = 1 << 16
 # Where there is room for them.
 WORDS_MEAN = (
@@ -152,7 +153,7 @@ def _next(run: Whole) -> str:
     if work.size_bytes != USUAL_BYTES:
         number, unit = units.format_whole_size(work.size_bytes).split()
         options += f" --size {number}{unit.strip('iB')}"
-    return f"; copyscope compare {work.impl} {OTHER if work.impl == PLAIN else PLAIN}{options}"
+    return f"; copyscope compare {work.impl} {INSTEAD_OF.get(work.impl, PLAIN)}{options}"
 
 
 def _trust(run: Whole, width: int) -> str:

@@ -15,6 +15,7 @@ from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.instruments import Sample
 from copyscope.record.sections import Interval
+from copyscope.record.segments import relays
 from copyscope.show.account_words import COPIES, called
 from copyscope.show.layout import Table, heading, wrap
 from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
@@ -93,6 +94,13 @@ def occurring(rows: Iterable[AccountRow]) -> list[AccountRow]:
     ]
 
 
+def of_relay(run: Whole, rows: Iterable[AccountRow]) -> list[AccountRow]:
+    """What is copied to a relay; none where the sender is none, or splices."""
+    if not relays(run.raw.run):
+        return []
+    return [row for row in rows if (row.account, row.side) == ("copy_out", "sender")]
+
+
 def every_row(run: Whole) -> list[Row]:
     """Copies, then all other work."""
     return [*run.derived.ledger, *run.derived.stages]
@@ -149,9 +157,11 @@ def deciding_symbols(
     return symbols
 
 
-def flow_order(account: str, side: str, context: str) -> tuple[int, int, int]:
+def flow_order(account: str, side: str, context: str = "") -> tuple[int, int, int]:
     """The order in which a byte meets the rows of a ledger."""
-    return position(ACCOUNTS, account), position(SIDES, side), position(CONTEXTS, context)
+    # A relay copies out of one socket what it sends into the other.
+    first = -1 if (account, side) == ("copy_out", "sender") else position(ACCOUNTS, account)
+    return first, position(SIDES, side), position(CONTEXTS, context)
 
 
 def position(names: tuple[str, ...], name: str) -> int:
@@ -170,7 +180,7 @@ def _account_cells(
     calls = None if row.calls is None else about + units.format_count(row.calls)
     # What was counted for the account on another row that is shown is a ditto mark.
     cells = [
-        *(called(row.account, watched=row.side == "target"), row.side, row.context),
+        *(called(row.account, watched=row.side == "target", side=row.side), row.side, row.context),
         units.format_tenths(row.ns_per_kib),
         interval_per_kib(row.ci, per_kib),
         units.format_percent(row.share),

@@ -1,15 +1,16 @@
 """An ASCII picture of the way of one byte, with a box for every copy and its measured price."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
 from copyscope import units
 from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow
+from copyscope.record.segments import relays
 from copyscope.show.account_words import WORDS
 from copyscope.show.layout import heading, wrap
-from copyscope.show.ledger_table import deciding_symbols, flow_order, occurring
+from copyscope.show.ledger_table import deciding_symbols, flow_order, occurring, of_relay
 
 BOX_WIDTH = 76
 MARGIN = "   "
@@ -26,10 +27,15 @@ def path_lines(run: Whole, width: int) -> list[Text]:
 
 
 def _picture(run: Whole) -> Iterable[str]:
-    rows = occurring(run.derived.ledger)
+    every = occurring(run.derived.ledger)
+    taken = of_relay(run, every)
+    rows = [row for row in every if row not in taken]
     present = {row.account for row in rows}
     workload, topology = run.raw.asked, run.raw.topology
-    yield _place(f"sender's memory: {workload.fields} fields, one message")
+    if relays(run.raw.run):
+        yield from _to_relay(run, taken)
+    else:
+        yield _place(f"sender's memory: {workload.fields} fields, one message")
     if "file_read" in present:
         yield from _step(run, rows, "file_read")
     if "gather" in present:
@@ -48,15 +54,24 @@ def _picture(run: Whole) -> Iterable[str]:
         yield f"{MARGIN}      |  no copy by the CPU: {by}"
         yield f"{MARGIN}      v"
     yield _place("receiver's socket")
-    taken = [account for account in ("decrypt", "mapped", "copy_out") if account in present]
-    for account in taken:
+    received = [account for account in ("decrypt", "mapped", "copy_out") if account in present]
+    for account in received:
         yield from _step(run, rows, account)
     yield _boundary("receive call")
     left = "a pipe: the same pages" if workload.receiver == "splice" else "discarded without a copy"
-    yield _place("receiver's memory" if taken else left)
+    yield _place("receiver's memory" if received else left)
     if "completion" in present:
         yield MARGIN + "and back to the sender, later:"
         yield from _box(run, rows, "completion")
+
+
+def _to_relay(run: Whole, rows: Sequence[AccountRow]) -> Iterable[str]:
+    """From its first socket to where it sends from."""
+    yield _place("relay's first socket: what the program before it sends")
+    if rows:
+        yield from _step(run, rows, "copy_out")
+    yield _boundary("receive call")
+    yield _place("relay's memory: one buffer" if rows else "a pipe: the same pages")
 
 
 def _place(text: str) -> str:

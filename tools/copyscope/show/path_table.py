@@ -25,13 +25,12 @@ from copyscope.show.ledger_table import (
     Row,
     deciding_symbols,
     every_row,
+    flow_order,
     kib_factor,
     occurring,
-    position,
     too_few,
     why_no_time,
 )
-from copyscope.taxonomy.taxonomy import ACCOUNTS
 
 # From these widths on there are more columns.
 WIDE, WIDEST = 100, 160
@@ -246,7 +245,7 @@ def _copies(run: Whole) -> list[Step]:
     rows = grouped(occurring(run.derived.ledger), lambda row: (row.account, row.side))
     return [
         step
-        for account, side in sorted(rows, key=lambda key: position(ACCOUNTS, key[0]))
+        for account, side in sorted(rows, key=lambda key: flow_order(*key)[0])
         if (step := _copy(run, account, side, rows[account, side])) is not None
     ]
 
@@ -262,7 +261,7 @@ def _copy(run: Whole, account: str, side: str, some: Sequence[AccountRow]) -> St
     # Of what is not known the bounds may be.
     opening = "n/a: " if some[0].ci is None else ""
     return Step(
-        called(account, watched=run.raw.target is not None),
+        called(account, watched=run.raw.target is not None, side=side),
         where(side, {row.context for row in some}),
         ns if known else None,
         _half(some),

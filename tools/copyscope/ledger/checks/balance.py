@@ -20,6 +20,7 @@ VALIDITY_LEVEL = 0.999
 AGAINST_OTHERS = frozenset(
     (
         *("sent_bytes", "referenced_bytes", "received_bytes", "received_split", "sent_calls"),
+        *("taken_bytes", "taken_split", "relayed_bytes"),
         *("received_calls", "timed_calls", "zerocopy_calls", "acked_bytes", "sender_time", "receiver_time"),
     )
 )

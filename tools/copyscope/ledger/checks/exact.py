@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from copyscope.ledger.checks.balance import compare, unchecked
 from copyscope.ledger.checks.target import edges, largest, under_way
-from copyscope.ledger.flows import encrypts, given
+from copyscope.ledger.flows import copied_to_relay, encrypts, given
 from copyscope.ledger.functions import HOOK, PHASE
 from copyscope.ledger.sends import sends_of
 from copyscope.record.derived import Identity
@@ -60,6 +60,7 @@ def _of_own(raw: Measured, functions: Functions) -> list[Identity]:
     referenced = (zerocopy_total(segments, "bytes_sent") or 0) + (spliced or 0)
     copied_in = total(segments, "sender", "bytes") - referenced
     copied_out = total(segments, "receiver", "bytes") - uncopied_out(segments)
+    copied_out += copied_to_relay(segments) or 0
     late = zerocopy_total(segments, "bytes_copied") or 0
     # What is sent a second time (a tail loss probe, for instance) is copied a second time.
     again = retransmitted_bytes(raw)

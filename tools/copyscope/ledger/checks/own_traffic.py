@@ -26,10 +26,12 @@ from copyscope.record.segments import (
     byte_segments,
     mapped_total,
     measured,
+    relays,
     reported,
     select,
     spliced_out,
     spliced_total,
+    taken_total,
     total,
     uncopied_out,
     why_no_calls,
@@ -136,6 +138,11 @@ def overhead(raw: Measured) -> int:
     return sender.tls_records * sender.tls.record_overhead_bytes
 
 
+def taken(raw: Measured, key: str) -> int:
+    """What a relay says that it took, where the kernel counted it."""
+    return taken_total(counting(raw), key) or 0
+
+
 def sends_at_socket(raw: Measured) -> bool:
     """Of sendfile and splice the socket sees one for each pipe full of pages: both sides are without them."""
     spliced = spliced_total(counting(raw), "calls") or 0
@@ -185,6 +192,24 @@ ROWS: tuple[Balance, ...] = (
         lambda raw: received_by(counting(raw)),
         lambda raw: kernel(raw, "receiver", COPY_OUT_HOOK).bytes + uncopied_out(counting(raw)),
         applies=lambda raw: not encrypts(raw),
+    ),
+    Balance(
+        *("taken_bytes", "bytes taken by the relay = bytes out of its socket + spliced", "bytes"),
+        lambda raw: taken(raw, "bytes"),
+        lambda raw: kernel(raw, "sender", RECEIVE_HOOK).bytes + taken(raw, "spliced_bytes"),
+        applies=lambda raw: relays(raw.run),
+    ),
+    Balance(
+        *("taken_split", "bytes taken by the relay = copied to it + spliced", "bytes"),
+        lambda raw: taken(raw, "bytes"),
+        lambda raw: kernel(raw, "sender", COPY_OUT_HOOK).bytes + taken(raw, "spliced_bytes"),
+        applies=lambda raw: relays(raw.run),
+    ),
+    Balance(
+        *("relayed_bytes", "bytes taken by the relay = bytes into its other socket", "bytes"),
+        lambda raw: taken(raw, "bytes"),
+        lambda raw: sent(raw).bytes,
+        applies=lambda raw: relays(raw.run),
     ),
     Balance(
         *("acked_bytes", "bytes sent in the whole run = bytes acknowledged, by TCP's own count", "bytes"),

@@ -312,7 +312,10 @@ def copy_rows(raw: Measured, times: Mapping[str, SideTime], rows: Sequence[Accou
     unknown = _why_unknown(raw, times)
     if unknown:
         return unchecked(NAME, WHAT, "accounts", unknown)
-    moved = {row.account: row.bytes for row in rows if row.bytes is not None}
+    moved: dict[str, int] = {}
+    for row in rows:
+        if row.bytes is not None:
+            moved[row.account] = moved.get(row.account, 0) + row.bytes
     found = [*_without_time(raw, times, moved), *_without_bytes(raw, times, moved)]
     named = f" ({'; '.join(found)})" if found else ""
     return compare(NAME, WHAT + named, len(found), 0, "accounts")

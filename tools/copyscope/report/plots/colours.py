@@ -33,6 +33,8 @@ KNOWN = {
     "uring_send": Mark(SKY, "P", "--"),
     "uring_zc": Mark(BLACK, "h", ":"),
     "vmsplice": Mark(OLIVE, "X", "-."),
+    "relay_copy": Mark(INK, "*", "-"),
+    "relay_splice": Mark(INK, "H", "--"),
 }
 SPARE = (Mark(INK, "<", "-"), Mark(FAINT, ">", "--"), Mark(INK, "d", ":"), Mark(FAINT, "p", "-."))
 
