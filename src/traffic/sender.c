@@ -115,7 +115,8 @@ static void become_ready(struct sender *sender)
 			return;
 		event = control__event("connected");
 		report__set(event, "threads", sender->started);
-		json_object_set_new(event, "feeders", feeders_json(sender));
+		if (sender->options.strategy->relays)
+			json_object_set_new(event, "feeders", feeders_json(sender));
 		control__emit(event);
 		return;
 	}

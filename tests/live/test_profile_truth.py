@@ -26,6 +26,7 @@ class Way:
     accounts: tuple[str, ...]  # in which its bytes are, each of them once
     calls: tuple[tuple[str, int], ...]
     sampled: str | None = None  # the account that certainly takes time
+    to_relay: int | None = None  # of a relay, how often each byte is copied to it
 
 
 WAYS = {
@@ -35,6 +36,9 @@ WAYS = {
     "zero_copy": Way(("pin", "deferred"), (("sendmsg", 1),), "deferred"),
     "sendfile": Way(("pin",), (("sendfile", 1),)),
     "vmsplice": Way(("pin",), (("splice", 1), ("vmsplice", 1))),
+    # As many calls as there were pieces to take.
+    "relay_copy": Way(("copy_in",), (), "copy_in", to_relay=1),
+    "relay_splice": Way(("pin",), (), to_relay=0),
     "uring_send": Way(("copy_in",), (), "copy_in"),
     "uring_zc": Way(("pin", "deferred"), (), "deferred"),
     "sendfile --via splice": Way(("pin",), (("splice", 2),)),
@@ -76,6 +80,10 @@ def bytes_of(record: Record, account: str) -> int:
     return sum(row["bytes"] or 0 for row in rows(record, account))
 
 
+def bytes_at(record: Record, account: str, side: str) -> int:
+    return sum(row["bytes"] or 0 for row in rows(record, account) if row["side"] == side)
+
+
 def enough_for_samples(duration_s: float) -> str:
     """Where little is sent in a second, a stage that takes a tenth of the time gets its samples later."""
     return f"{duration_s * SLOW:g}"
@@ -103,7 +111,9 @@ def test_what_was_sent_is_counted_to_the_call_and_to_the_byte(words: str, path: 
     messages, total = SHARED_MESSAGES, SHARED_MESSAGES * SHARED_SIZE
     counted = {name: bytes_of(record, name) for name in COPIES - unsure(way) if bytes_of(record, name)}
     assert counted == dict.fromkeys(way.accounts, total)
-    assert hook(record, "receive_bytes")["bytes"] == bytes_of(record, "copy_out") == total
+    copied_out = {side: bytes_at(record, "copy_out", side) for side in ("sender", "receiver")}
+    assert copied_out == {"sender": total * (way.to_relay or 0), "receiver": total}
+    assert hook(record, "receive_bytes")["bytes"] == total
     of_tcp, lent = hook(record, "send_bytes"), "deferred" in way.accounts or "silent" in way.accounts
     if "uring" in words:
         # The socket may take a request in parts; its end is counted once, and says whether it was zero-copy.
@@ -122,6 +132,11 @@ def test_what_was_sent_is_counted_to_the_call_and_to_the_byte(words: str, path: 
         assert {name: timed[name] for name, _ in way.calls} == {
             name: messages * each for name, each in way.calls
         }
+    if way.to_relay is not None:
+        taken = record["traffic"]["sender"]["taken"]
+        assert (taken["bytes"], taken["spliced_bytes"]) == (total, total * (not way.to_relay))
+        at_relay = {row["hook"]: row["bytes"] for row in record["bytes"] if row["side"] == "sender"}
+        assert at_relay["receive_bytes"] == at_relay["copy_out_bytes"] == total * way.to_relay
     life = record["zerocopy"]
     if not lent:
         assert life is None

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from test_traffic_loopback import BY_PAGES, end, listening_port, start
+from test_traffic_loopback import BY_PAGES, RELAYS, end, listening_port, start
 
 KILLS = int(os.environ.get("COPYSCOPE_KILLS", "1"))
 # A side that waits for one that is gone is still there after this.
 ENDS_S = 10.0
 WAYS = (
     *("zero_copy", "one_copy --call writev", "per_field --batch 8", "sendfile --via splice", "vmsplice"),
+    *RELAYS,
     *("uring_send", "uring_send --issue async", "uring_send --issue sqpoll"),
     *("uring_zc", "uring_zc --registered --fields 1", "uring_zc --issue async", "uring_zc --issue sqpoll"),
 )
@@ -37,7 +38,7 @@ def wait_until_connected(port: str, connections: int) -> None:
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
 def test_a_side_that_is_killed_takes_nothing_with_it(way: str, victim: str) -> None:
     chosen = random.Random(f"{way} {victim}")
-    touch = [] if way.split(maxsplit=1)[0] in BY_PAGES else ["--touch"]
+    touch = [] if way.split(maxsplit=1)[0] in (*BY_PAGES, *RELAYS) else ["--touch"]
     both = ["--size", "100003", "--verify", *touch, "--threads", "2"]
     for _ in range(KILLS):
         with start("send", "--impl", *way.split(), "--duration", "60", *both) as sender:

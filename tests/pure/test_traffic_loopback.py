@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from copyscope.run.processes import cpu_ns
+from copyscope.run.processes import cpu_ns, is_alive
 
 OUTPUT = Path(os.environ.get("COPYSCOPE_OUTPUT", Path(__file__).resolve().parents[2] / ".output"))
 TRAFFIC = OUTPUT / "traffic"
@@ -24,7 +24,10 @@ DRILL = OUTPUT / "tests" / "traffic-drill"
 
 IN_RING = ["uring_send", "uring_zc"]
 BY_PAGES = ["sendfile", "vmsplice"]
-STRATEGIES = ["null", "per_field", "two_copy", "one_copy", "zero_copy", *BY_PAGES, *IN_RING]
+# What comes before them fills no whole messages: a call for each piece, and none of it is theirs to rewrite.
+RELAYS = ["relay_copy", "relay_splice"]
+PLAIN = ["null", "per_field", "two_copy", "one_copy", "zero_copy", *BY_PAGES, *IN_RING]
+STRATEGIES = [*PLAIN, *RELAYS]
 SENDING = STRATEGIES[1:]
 RECEIVERS = ["map", "multishot", "poll", "read", "recvmsg", "splice", "trunc"]
 BLIND = ["splice", "trunc"]
@@ -97,6 +100,13 @@ def await_work(process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+def is_over(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return true()
+
+
 def end(process: subprocess.Popen[str]) -> Ended:
     stdout, stderr = process.communicate(timeout=SECONDS_MAX)
     assert stdout.count("\n") == 1, stdout
@@ -126,7 +136,7 @@ def all_right(checked_bytes: int) -> Json:
 @pytest.mark.parametrize(("impl", "size"), in_turn(STRATEGIES, SIZES))
 def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     # pages must not be rewritten while they are on their way
-    touch = [] if impl in BY_PAGES else ["--touch"]
+    touch = [] if impl in (*BY_PAGES, *RELAYS) else ["--touch"]
     sent, received = reports_of(
         ["--impl", impl, "--messages", "23", "--size", str(size), "--verify", *touch],
         ["--size", str(size), "--verify", *touch],
@@ -135,8 +145,15 @@ def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     calls = {"null": 0, "per_field": 23 * 8}.get(impl, 23)
     assert sent["messages"] == 23
     assert sent["bytes"] == received["bytes"] == total
-    assert sent["calls"] == calls
-    if impl in IN_RING:  # a call may wait for notifications of earlier requests
+    assert sent["calls"] == calls if impl not in RELAYS else sent["calls"] >= calls
+    if impl in RELAYS:
+        by_pages = total if impl == "relay_splice" else 0
+        assert (sent["taken"]["bytes"], sent["taken"]["spliced_bytes"]) == (total, by_pages)
+        spliced = {"calls": sent["calls"], "bytes": total} if by_pages else None
+        assert sent["spliced"] == spliced
+        pairs = sent["taken"]["calls"] if by_pages else 0
+        assert sum(sent["send_syscalls"].values()) == sent["calls"] + pairs
+    elif impl in IN_RING:  # a call may wait for notifications of earlier requests
         assert sent["io_uring"]["requests"] == 23 <= sent["send_syscalls"]["io_uring"]
     else:
         # Of a pair of calls one goes to the pipe.
@@ -259,7 +276,7 @@ def test_the_same_bytes_by_another_call(words: str, size: str) -> None:
 def test_it_says_whether_a_call_passes_the_socket_once(words: str) -> None:
     command = [str(TRAFFIC), "send", "--impl", *words.split(), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    once = words in ("null", "per_field", "two_copy", "one_copy", "zero_copy")
+    once = words in ("null", "per_field", "two_copy", "one_copy", "zero_copy", "relay_copy")
     assert json.loads(done.stdout)["in_pieces"] is not once
 
 
@@ -270,6 +287,8 @@ def test_it_says_whether_a_call_passes_the_socket_once(words: str) -> None:
         ("send --impl zero_copy", ["zerocopy"]),
         ("send --impl sendfile", ["pages"]),
         ("send --impl vmsplice", ["pages"]),
+        ("send --impl relay_copy", []),
+        ("send --impl relay_splice", ["pages"]),
         ("recv --port 1", []),
         ("recv --port 1 --receiver map", ["map"]),
     ],
@@ -277,6 +296,36 @@ def test_it_says_whether_a_call_passes_the_socket_once(words: str) -> None:
 def test_it_says_how_its_bytes_move_beside_plain_copies(words: str, moves: list[str]) -> None:
     done = subprocess.run([str(TRAFFIC), *words.split(), "--check"], capture_output=True, check=True)
     assert json.loads(done.stdout)["moves"] == moves
+
+
+@pytest.mark.parametrize("impl", RELAYS)
+@pytest.mark.parametrize("how", ["it is killed", "its feeder is killed", "it ends"])
+def test_what_feeds_a_relay_ends_with_it_and_is_missed(impl: str, how: str) -> None:
+    """Each connection has a process of its own before it, which holds nothing of the relay's open."""
+    control = ["--control", "--threads", "2"]
+    with running("send", "--impl", impl, *control) as sender:
+        port = str(event(sender)["port"])
+        with running("recv", "--port", port, *control) as receiver:
+            event(receiver)
+            feeders = event(sender)["feeders"]
+            assert len(feeders) == 2 and all(map(is_alive, feeders))
+            tell(sender, "go")
+            event(sender)
+            if how == "it is killed":
+                sender.kill()
+            elif how == "its feeder is killed":
+                os.kill(feeders[0], signal.SIGKILL)
+                said = event(sender)
+                assert said["event"] == "error" and "that sends to the relay has ended" in said["message"]
+                # The relay has not waited for it yet: it is gone, but for its name.
+                tell(sender, "stop")
+            else:
+                tell(sender, "stop")
+            # End of file: nobody else holds its standard output.
+            sender.communicate(timeout=SECONDS_MAX)
+            assert sender.returncode == {"it is killed": -signal.SIGKILL, "it ends": 0}.get(how, 1)
+            assert is_over(lambda: not any(map(is_alive, feeders)))
+            receiver.kill()
 
 
 @pytest.mark.parametrize("words", ["vmsplice", "sendfile --via splice"])
@@ -353,7 +402,8 @@ def test_one_thread_sends_on_all_connections_in_turn(impl: str, size: int) -> No
     assert sorted(thread["bytes"] for thread in received["threads"]) == [each] * 4
     assert received["verify"] == all_right(4 * each)
     assert sent["bytes"] == 4 * each
-    assert sent["calls"] == {"null": 0, "per_field": 4 * 23 * 8}.get(impl, 4 * 23)
+    calls = {"null": 0, "per_field": 4 * 23 * 8}.get(impl, 4 * 23)
+    assert sent["calls"] == calls if impl not in RELAYS else sent["calls"] >= calls
     assert sum(count for _, count in sent["slices"]) == 4 * each
     assert sent["histograms"]["send_time_ns"]["count"] == 4 * 23
     for side in (threads, received["threads"]):
@@ -378,7 +428,7 @@ def test_a_connection_that_is_not_read_does_not_stop_the_others() -> None:
             sender.kill()
 
 
-@pytest.mark.parametrize("impl", SENDING)
+@pytest.mark.parametrize("impl", PLAIN[1:])
 def test_what_a_simulator_counts_comes_after_what_warms_it(impl: str) -> None:
     """The instructions that tell a simulator do nothing here; both parts are sent, with a rest after each."""
     began = time.monotonic()
@@ -537,7 +587,7 @@ def test_the_wrong_generation_is_seen() -> None:
     assert received.report["verify"]["first_wrong_offset"] // 4096 == 4
 
 
-@pytest.mark.parametrize("impl", SENDING)
+@pytest.mark.parametrize("impl", PLAIN[1:])
 def test_request_response(impl: str) -> None:
     sent, received = reports_of(
         ["--impl", impl, "--messages", "100", "--size", "10000", "--mode", "rr"],
@@ -569,7 +619,9 @@ def test_every_mark_is_exact_on_both_sides(impl: str, form: str) -> None:
         port = str(event(sender)["port"])
         with running("recv", "--port", port, *both, *FORMS[form][1]) as receiver:
             assert event(receiver)["event"] == "connected"
-            assert event(sender) == {"event": "connected", "threads": 2}
+            connected = event(sender)
+            assert len(connected.pop("feeders", [])) == (2 if impl in RELAYS else 0)
+            assert connected == {"event": "connected", "threads": 2}
             tell(sender, "go")
             before = event(sender)["t_ns"]
             last = 0
@@ -586,6 +638,7 @@ def test_every_mark_is_exact_on_both_sides(impl: str, form: str) -> None:
                 assert other.keys() >= TOTALS
                 assert mark["bytes"] == other["bytes"] == 20000 * mark["messages"] >= last
                 assert mark["messages"] == other["messages"]
+                assert impl not in RELAYS or mark["taken"]["bytes"] == mark["bytes"]
                 assert other["verify"] == all_right(mark["bytes"])
                 if mark["zerocopy"] is not None:
                     assert mark["zerocopy"]["in_flight"] == 0
@@ -797,6 +850,18 @@ WRONG = [
     (["send", "--impl", "uring_send", "--registered"], "use --impl uring_zc"),
     (["send", "--impl", "sendfile", "--touch"], "still on their way would change"),
     (["send", "--impl", "vmsplice", "--touch"], "nothing tells when it is free"),
+    (["send", "--impl", "relay_copy", "--touch"], "a relay passes on what comes to it"),
+    (["send", "--impl", "relay_copy", "--fields", "3"], "relay_copy passes on a stream, of no fields"),
+    (["send", "--impl", "relay_copy", "--header", "9"], "relay_copy passes on a stream, of no fields"),
+    (["send", "--impl", "relay_splice", "--align", "page"], "relay_splice has no fields"),
+    (["send", "--impl", "relay_splice", "--pages", "thp"], "relay_splice has no messages in memory"),
+    (["send", "--impl", "relay_splice", "--mode", "rr"], "in one direction, and no answers"),
+    (["send", "--impl", "relay_splice", "--tls", "1.3"], "what comes to it is plain"),
+    (
+        ["send", "--impl", "relay_copy", "--simulated", "5", "--messages", "5"],
+        "the process before it would be counted",
+    ),
+    (["send", "--impl", "relay_splice", "--via", "splice"], "relay_splice does not send from a file"),
     ([*SEND, "--batch", "8"], "one_copy sends a message in one piece"),
     (["send", "--impl", "per_field", "--batch", "65"], "out of range"),
     (["send", "--impl", "per_field", "--call", "writev"], "per_field does not send by it"),

@@ -44,7 +44,8 @@ ONE_RUN = "one run cannot show run-to-run noise: repeat, or measure it (compare 
 class Row:
     """One thing before and after. `change`, `low` and `high` are shares of what `base` says, 0.05 is 5 %.
 
-    `side`: of what is counted at one. Times are geometric means, so that they agree with the change.
+    `side`: of what is counted at one, and of the copy to a relay. Times are geometric means, so that they
+    agree with the change.
     """
 
     what: str
@@ -288,7 +289,7 @@ def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
         found = stats.difference_of(old, new, paired=how.paired, level=how.level)
         change = found.value / all_time
-        row = Row(key, None, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
+        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
         if found.ends is not None:
             low, high = (end / all_time for end in found.ends)
             row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
@@ -299,9 +300,11 @@ def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list
     return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what))
 
 
-def costs(run: Whole) -> dict[str, float]:
-    """Copy or other work -> ns per KiB, of all sides and contexts."""
-    sums: dict[str, float] = {}
-    for (what, _, _), price in row_costs(run).items():
-        sums[what] = sums.get(what, 0.0) + price
+def costs(run: Whole) -> dict[tuple[str, str | None], float]:
+    """Copy or other work -> ns per KiB, of all sides and contexts; but what a relay is copied is not the
+    receiver's."""
+    sums: dict[tuple[str, str | None], float] = {}
+    for (what, side, _), price in row_costs(run).items():
+        key = (what, side if (what, side) == ("copy_out", "sender") else None)
+        sums[key] = sums.get(key, 0.0) + price
     return sums

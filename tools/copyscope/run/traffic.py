@@ -75,7 +75,7 @@ class OwnTraffic(Subject):
         port = str(int(listening["port"]))
         receive = [argv, "recv", "--control", "--connect", address, "--port", port, *traffic.receive]
         connected = self._spawn("receiver", receive).expect("connected", START_S)
-        self._feeders = tuple(map(int, sender.expect("connected", START_S)["feeders"]))
+        self._feeders = tuple(map(int, sender.expect("connected", START_S).get("feeders", ())))
         self._pids = {"sender": int(listening["pid"]), "receiver": int(connected["pid"])}
 
     def _start_collector(self) -> Program:
