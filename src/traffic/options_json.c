@@ -56,6 +56,7 @@ static void add_send_options(json_t *object, const struct options *o)
 	report__set(object, "batch_sends", o->batch);
 	json_object_set_new(object, "wait", json_string(notices_names[o->wait]));
 	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena && o->strategy->registers));
+	json_object_set_new(object, "relays", json_boolean(o->strategy->relays));
 	/* A call may pass the socket several times, or in another than the four calls that a hook there knows (bpf/calls.bpf.c). */
 	json_object_set_new(object, "in_pieces",
 			    json_boolean(strategy__gives_pages(o->strategy) || o->strategy->in_ring ||

@@ -36,6 +36,7 @@ PAIRS = (
     ("one_copy", "uring_send"),
     ("one_copy", "uring_zc"),
     ("zero_copy", "uring_zc"),
+    ("relay_copy", "relay_splice"),
 )
 # The axes of a comparison; beside them, and what is compared, everything must be equal.
 AXES = frozenset(("size", "threads"))

@@ -121,6 +121,9 @@ def _measured(args: argparse.Namespace) -> list[job.Measured]:
         asked = {**vars(args), "impl": impl, "size": size, "messages": None}
         traffic = resolve_traffic(argparse.Namespace(**asked), pinned=False)
         said = traffic.resolved
+        if said["relays"]:
+            why = "the process that sends to a relay would be counted with it"
+            raise UsageError(f"--impl: {said['impl']}: not available in a simulated machine: {why}")
         send = [*traffic.send, *(["--congestion", args.congestion] if args.congestion else [])]
         warm, messages = job.counts(said["size_bytes"], args.messages)
         shape = (
