@@ -142,7 +142,8 @@ def _what(run: Whole) -> str:
     work = run.raw.asked
     size = units.format_bytes(work.size_bytes)
     threads = f", {work.threads} threads" if work.threads > 1 else ""
-    return f"{work.impl}: {size} in {work.fields} fields{threads}, over {run.raw.topology.kind}"
+    fields = units.counted(work.fields, "field")
+    return f"{work.impl}: {size} in {fields}{threads}, over {run.raw.topology.kind}"
 
 
 def _measured(run: Whole) -> str:

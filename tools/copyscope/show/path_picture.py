@@ -90,11 +90,13 @@ def _step(run: Whole, rows: Iterable[AccountRow], account: str) -> Iterable[str]
 
 def _box(run: Whole, rows: Iterable[AccountRow], account: str) -> Iterable[str]:
     caption = WORDS[account].caption
+    mine = [row for row in rows if row.account == account]
+    if account == "copy_out" and all(row.side == "sender" for row in mine):
+        caption = caption.replace("to the receiver", "to the sender")
     edge = "=" if caption.startswith("COPY") else "-"
     rim = f"{MARGIN}+{edge * (BOX_WIDTH - 2)}+"
     yield rim
     yield _inside(caption)
-    mine = [row for row in rows if row.account == account]
     for row in sorted(mine, key=lambda row: flow_order(account, row.side, row.context)):
         price = units.format_tenths(row.ns_per_kib) or units.NOT_AVAILABLE
         place = f"{row.side}, {row.context}"
