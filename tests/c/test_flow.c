@@ -10,6 +10,7 @@
 #include "pattern.h"
 #include "socket.h"
 #include "strategy.h"
+#include "upstream.h"
 
 #define SIZE_BYTES (300u << 10)
 #define FIELDS 5
@@ -55,6 +56,8 @@ static void *read_all(void *argument)
 /* Short sends and EAGAIN at every strategy: not a byte is lost, doubled or moved. */
 THREADS_TEST("flow: short sends are continued")
 {
+	static const struct options options = { .socket = { .nodelay = true } };
+
 	for (const struct strategy *const *item = strategies; *item; item++) {
 		const struct message_shape shape = {
 			.size_bytes = SIZE_BYTES, .fields = FIELDS, .slots = MESSAGES,
@@ -80,6 +83,9 @@ THREADS_TEST("flow: short sends are continued")
 			message__write_pattern(&ring.messages[i], FIELDS, i);
 		flow.fd = ends[0];
 		flow.file = ring.file;
+		flow.upstream = -1;
+		if (strategy->relays)
+			CHECK_EQUAL(upstream__open(&flow, &ring, &options), 0);
 		reader = (struct reader){ ends[1], &check };
 		pthread_create(&thread, NULL, read_all, &reader);
 		CHECK_EQUAL(strategy->open ? strategy->open(&flow) : 0, 0);
@@ -104,6 +110,7 @@ THREADS_TEST("flow: short sends are continued")
 			CHECK_EQUAL(ring.messages[i].pending, 0);
 		if (strategy->close)
 			strategy->close(&flow);
+		upstream__close(&flow);
 		ring__close(&ring);
 	}
 }
