@@ -8,7 +8,9 @@ from typing import Any
 import builders
 import pytest
 from builders.encrypted import with_tls
+from builders.relay import as_relay
 from copyscope.ledger.derive import derive
+from copyscope.ledger.flows import copied_to_relay
 from copyscope.record.measured import Measured
 from copyscope.record.segments import select, total, uncopied_out
 from copyscope.record.store import RecordError
@@ -23,6 +25,7 @@ IMPLS = ("one_copy", "two_copy", "zero_copy", "per_field", "sendfile", "uring_zc
 RAW = {impl: builders.raw_record(impl) for impl in IMPLS}
 RAW |= {how: builders.raw_record("zero_copy", receiver=how) for how in ("map", "splice")}
 RAW["tls"] = with_tls(RAW["one_copy"])
+RAW["relay"] = as_relay(RAW["one_copy"])
 FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
 
@@ -51,6 +54,7 @@ def first_segment(phase: str) -> int:
 
 LEDGER, CALLS, BYTES = (first_segment(phase) for phase in ("ledger", "calls", "bytes"))
 SEND, RECEIVE, COPY_OUT, REQUESTS = 0, 1, 2, 3  # rows of `bytes`
+TAKEN, TO_RELAY = 3, 4  # of a relay
 
 
 def segment(side: str, *keys: str, index: int = BYTES) -> Path:
@@ -107,6 +111,11 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("splice", segment("receiver", "spliced", "bytes"), -1, {"received_bytes", "received_split"}),
     ("splice", segment("receiver", "spliced", "calls"), 1, {"received_calls"}),
     ("splice", ("bytes", COPY_OUT, "bytes"), 1, {"received_split"}),
+    ("relay", segment("sender", "taken", "bytes"), 1, {"taken_bytes", "taken_split", "relayed_bytes"}),
+    ("relay", segment("sender", "taken", "spliced_bytes"), 1, {"taken_bytes", "taken_split"}),
+    ("relay", ("bytes", TAKEN, "bytes"), 1, {"taken_bytes"}),
+    ("relay", ("bytes", TO_RELAY, "bytes"), 1, {"taken_split"}),
+    ("relay", ("bytes", SEND, "bytes"), 1, {"relayed_bytes"}),
     ("tls", ("traffic", "sender", "tls_records"), 1, {"acked_bytes", "received_of_tcp"}),
     (
         "tls",
@@ -238,7 +247,8 @@ def test_the_rows_have_all_that_was_sent_and_received(impl: str) -> None:
         rows[row["account"]] += row["bytes"] or 0
     segments = select(convert(RAW[impl], Measured).run.segments, "ledger")
     assert rows["copy_in"] + rows["pin"] == total(segments, "sender", "bytes")
-    assert rows["copy_out"] == total(segments, "receiver", "bytes") - uncopied_out(segments)
+    received = total(segments, "receiver", "bytes") - uncopied_out(segments)
+    assert rows["copy_out"] == received + (copied_to_relay(segments) or 0)
     if FULL[impl]["zerocopy"]:
         never = FULL[impl]["zerocopy"]["bytes_zero_copy"]
         assert rows["pin"] == rows["deferred"] + rows["silent"] + never > 0
@@ -260,6 +270,18 @@ def test_no_changed_time_of_the_ledger_gets_past(path: Path, factor: float) -> N
     by = max(round(owner[key] * factor), 20_000_000)
     owner[key] += by
     assert any(i.holds is False for i in builders.checked_again(full))
+
+
+def test_what_is_copied_to_a_relay_is_a_row_of_its_own() -> None:
+    of = {row["side"]: row for row in FULL["relay"]["ledger"] if row["account"] == "copy_out"}
+    sent = sum(
+        s["sides"]["sender"]["bytes"] for s in RAW["relay"]["run"]["segments"] if s["phase"] == "ledger"
+    )
+    assert of.keys() == {"sender", "receiver"}
+    assert (of["sender"]["bytes"], of["sender"]["calls"]) == (sent, sent // 16_384)
+    assert of["receiver"]["bytes"] == sent
+    assert broken(RAW["relay"]) == set()
+    assert "out of one socket and into the other" in FULL["relay"]["verdict"]["sentence"]
 
 
 def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned() -> None:
