@@ -72,7 +72,18 @@ def ways(kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["fentry", in_all("kprobe.multi"), in_all("kprobe")])
-@pytest.mark.parametrize("impl", ["per_field", "two_copy", "one_copy", "zero_copy", "sendfile"])
+@pytest.mark.parametrize(
+    "impl",
+    [
+        "per_field",
+        "two_copy",
+        "one_copy",
+        "zero_copy",
+        "sendfile",
+        in_all("relay_copy"),
+        in_all("relay_splice"),
+    ],
+)
 def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
     reason = why_not(kind)
     if reason:
@@ -83,12 +94,12 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
     assert broken_identities(record) == []
     assert lost(record) == {}
     expected = MESSAGES * SIZE
-    referenced = expected if impl in ("zero_copy", "sendfile") else 0
+    referenced = expected if impl in ("zero_copy", "sendfile", "relay_splice") else 0
     assert cells(record, "copy_in", "bytes") == expected - referenced
     assert cells(record, "pin", "bytes") == referenced
     late = expected if impl == "zero_copy" else 0
     assert late <= cells(record, "deferred", "bytes") <= late + sent_again(record)
-    assert cells(record, "copy_out", "bytes") == expected
+    assert cells(record, "copy_out", "bytes") == expected * (1 + (impl == "relay_copy"))
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_copy_out"} <= names
     assert ("functions_deferred" in names) == (impl == "zero_copy")
