@@ -29,11 +29,11 @@ from copyscope.judge.difference import (
     GOODPUT,
     UNSURE,
     WORSE,
-    Difference,
     How,
     cost_rows,
     enough,
     metric_row,
+    verdict_of,
 )
 from copyscope.judge.estimates import row_costs
 
@@ -112,14 +112,14 @@ def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Cou
         drawn = chance.sample(blocks, LOOKS[-1])
         for look in LOOKS:
             before, after = zip(*drawn[:look], strict=True)
-            rows = (metric_row(before, after, name, how) for name in METRICS)
-            found = Difference(tuple(row for row in rows if row), ())
-            if found.verdict != UNSURE:
+            rows = [row for name in METRICS if (row := metric_row(before, after, name, how))]
+            verdict = verdict_of(rows)
+            if verdict != UNSURE:
                 break
         named = any(row.sure and row.verdict == WORSE for row in cost_rows(before, after, how))
-        said[f"{found.verdict}{', a row' * named}"] += 1
-        said["found"] += named or found.verdict == WORSE
-        asked.append(enough(found, (look, look), how) or look)
+        said[f"{verdict}{', a row' * named}"] += 1
+        said["found"] += named or verdict == WORSE
+        asked.append(enough(rows, (look, look), how) or look)
     print(f"{dict(said)} of {draws}; median of what they ask for: {sorted(asked)[draws // 2]} blocks")
     return said
 

@@ -18,6 +18,7 @@ from copyscope.stats import Estimate
 from copyscope.taxonomy.taxonomy import ACCOUNTS
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 
 SIZES = (256, 1024, 4096, 16_384, 65_536, 262_144)
 SENDER = "sender_cpu_ns_per_kib"
@@ -172,7 +173,7 @@ def test_measured_costs_are_there_for_every_strategy_and_size() -> None:
 
 def test_the_difference_is_split_into_what_makes_it() -> None:
     found = answer(runs(PRICES, noise=0.0), "system_cpu_ns_per_kib")
-    row = next(row for row in found.split if row["size_bytes"] == 65_536)
+    row = found.split[65_536]
     assert row["copies"] == pytest.approx(-(50 + 0.08 * 65_536) / 64, rel=0.01)
     assert row["pin"] == pytest.approx((200 + 60 * 8 * pages_touched(8192)) / 64, rel=0.01)
     assert row["completion"] == pytest.approx(200 / 64, rel=0.01)
@@ -223,9 +224,10 @@ def test_goodput_may_say_otherwise_than_the_senders_time() -> None:
     text = crossover_file.sentence([*of_four, *found], typed_runs(records))
     assert "zero-copy pays above 13.8 KiB" in text and text.endswith("In goodput: zero-copy never wins.")
     assert ", 1 thread, against one-copy)." in text
-    rows = crossover_file.document(typed_runs(records), crossovers(records), [])["crossovers"]
-    for at in (at for row in rows for at in row["measured"]):
-        assert at["low"] <= at["ratio"] <= at["high"]
+    made = crossover_file.document(typed_runs(records), crossovers(records), [])
+    for at in (at for row in made.crossovers for at in row.measured):
+        assert at.low is not None and at.ratio is not None and at.high is not None
+        assert at.low <= at.ratio <= at.high
 
 
 def test_always_better() -> None:
@@ -297,8 +299,9 @@ def test_same_records_same_answer_and_plain_json() -> None:
     found, again = crossovers(records), crossovers(list(reversed(records)))
     assert found == again
     made = crossover_file.document(typed_runs(records), found, crossover.costs_of(typed_runs(records)))
-    assert json.loads(json.dumps(made, allow_nan=False)) == made
-    assert made["runs"] == made["valid_runs"] == len(records)
+    text = json.dumps(to_builtins(made), allow_nan=False)
+    assert convert(json.loads(text), crossover_file.Document) == made
+    assert made.runs == made.valid_runs == len(records)
 
 
 def received(receiver: str, price: Prices, **others: Any) -> list[dict[str, Any]]:
@@ -325,7 +328,7 @@ def test_any_two_values_of_a_setting_are_a_pair() -> None:
     at = next(one for one in answers if one.quantity == "receiver_cpu_ns_per_kib")
     assert at.verdict == "crosses" and at.above == "map" and at.where == {"impl": "one_copy"}
     assert at.size_bytes == pytest.approx(900 / 0.04, rel=0.15)
-    split = next(row for row in at.split if row["size_bytes"] == 65_536)
+    split = at.split[65_536]
     assert split["mapped"] == pytest.approx((900 + 0.01 * 65_536) / 64, rel=0.02)
     assert split["copies"] == pytest.approx(-0.05 * 1024, rel=0.02)
     row = crossover_file.row_of(at)

@@ -14,10 +14,10 @@ import pytest
 from builders.sweep import one
 from builders.watched import watched_record
 from copyscope import paths, stats
-from copyscope.commands import diff
+from copyscope.commands import diff, documents
 from copyscope.errors import RunError
 from copyscope.judge import comparison, difference
-from copyscope.judge.comparison import noise, noise_of
+from copyscope.judge.comparison import Comparison, noise
 from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
 from copyscope.judge.metrics import delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
@@ -60,7 +60,7 @@ def runs(record: Record, goodputs: Sequence[float], cpu: float = 1.0) -> list[Re
 
 def document(
     before: list[Record], after: list[Record], how: How, across: frozenset[str] = frozenset()
-) -> Record:
+) -> Comparison:
     return comparison.document(typed_runs(before), typed_runs(after), how, across)
 
 
@@ -98,16 +98,16 @@ def test_repeated_runs_are_a_regression_beyond_two_per_cent(
 ) -> None:
     before = runs(base["one_copy"], STEADY)
     after = runs(base["one_copy"], [one * goodput for one in STEADY[::-1]], cpu)
-    assert document(before, after, How())["verdict"] == verdict
+    assert document(before, after, How()).verdict == verdict
 
 
 def test_less_than_the_noise_of_this_host_is_no_regression(base: dict[str, Record]) -> None:
     before = runs(base["one_copy"], STEADY)
     after = runs(base["one_copy"], [one * 0.95 for one in STEADY])
     loud = How(noise={"goodput_gbps": 0.20, "cpu_ns_per_kib": 0.20})
-    assert document(before, after, loud)["verdict"] != WORSE
+    assert document(before, after, loud).verdict != WORSE
     far = runs(base["one_copy"], [one * 0.7 for one in STEADY])
-    assert document(before, far, loud)["verdict"] == WORSE
+    assert document(before, far, loud).verdict == WORSE
 
 
 def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,21 +115,21 @@ def test_so_many_runs_as_it_asks_for_find_five_percent(monkeypatch: pytest.Monke
     chance = random.Random(1)
     monkeypatch.setattr(difference, "read_metric", lambda run, name: run[name])
 
-    def blocks(count: int) -> difference.Difference:
+    def blocks(count: int) -> difference.Row:
         sides: tuple[list[Any], list[Any]] = ([], [])
         for _ in range(count):
             for side, change in zip(sides, (0.0, math.log(1.05)), strict=True):
                 side.append({name: math.exp(chance.gauss(change, 0.1)) for name in (difference.CPU,)})
         row = difference.metric_row(*sides, difference.CPU, How(paired=True))
         assert row is not None
-        return difference.Difference((row,), ())
+        return row
 
-    asked = sorted(difference.enough(blocks(21), (21, 21), How(paired=True)) or 0 for _ in range(60))
+    asked = sorted(difference.enough([blocks(21)], (21, 21), How(paired=True)) or 0 for _ in range(60))
     # Each block differs by sqrt(2) times 10 %; (1.96 + 1.28)^2 (0.141 / 0.029)^2 = 250.
     count = asked[30]
     assert 200 <= count <= 300
     assert 0.8 <= sum(blocks(count).verdict == WORSE for _ in range(100)) / 100 <= 0.98
-    assert difference.enough(blocks(2), (1, 1), How()) is None
+    assert difference.enough([blocks(2)], (1, 1), How()) is None
 
 
 def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
@@ -159,21 +159,21 @@ def test_a_row_that_surely_changed_is_named_where_the_whole_leaves_it_open(
 def test_what_it_asks_for_is_on_the_screen(base: dict[str, Record]) -> None:
     wild = (100.0, 80.0, 120.0, 90.0, 110.0)
     made = document(runs(base["one_copy"], wild), runs(base["one_copy"], wild[::-1]), How())
-    assert made["verdict"] == UNSURE and made["enough_runs"] > 5
+    assert made.verdict == UNSURE and made.enough_runs and made.enough_runs > 5
     console = Console(file=io.StringIO(), width=100)
     render(made, verbose=False, console=console)
     shown = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert f"next: at this noise, a change of 5 % needs {made['enough_runs']} runs of each" in shown
+    assert f"next: at this noise, a change of 5 % needs {made.enough_runs} runs of each" in shown
     steady = document(runs(base["one_copy"], STEADY), runs(base["one_copy"], STEADY), How(paired=True))
-    assert steady["enough_runs"] is None
+    assert steady.enough_runs is None
 
 
 def test_one_run_each_says_nothing_of_times(base: dict[str, Record]) -> None:
     made = document(runs(base["one_copy"], [100]), runs(base["one_copy"], [80]), How())
-    assert made["verdict"] == UNSURE
-    assert "one run cannot show run-to-run noise" in made["points"][0]["rows"][0]["reason"]
+    assert made.verdict == UNSURE
+    assert "one run cannot show run-to-run noise" in str(made.points[0].rows[0].reason)
     known = How(noise={"goodput_gbps": 0.03, "cpu_ns_per_kib": 0.03})
-    assert document(runs(base["one_copy"], [100]), runs(base["one_copy"], [80]), known)["verdict"] == WORSE
+    assert document(runs(base["one_copy"], [100]), runs(base["one_copy"], [80]), known).verdict == WORSE
 
 
 def test_a_copy_that_appeared_is_a_regression_whatever_the_times_say(base: dict[str, Record]) -> None:
@@ -216,20 +216,20 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
             row["cpu_ns"] = known["sides"][side]["cpu_ns"] * cpu * moved
     how = How(paired=True, chosen=True)
     typed = typed_runs(before), typed_runs(after)
-    made = comparison.document(*typed, how, frozenset({"impl"}), ["A", "B"]) | {"kind": "compare"}
-    assert made["sentence"].startswith(word)
-    assert made["sentence"].endswith(
+    made = comparison.document(*typed, how, frozenset({"impl"}), ["A", "B"])
+    assert made.sentence.startswith(word)
+    assert made.sentence.endswith(
         "over veth the kernel copied anyway: 100 % of the bytes late, "
         "100 % of the sends were reported as copied"
     )
-    assert {one["copy"] for one in made["points"][0]["appeared"]} == {"deferred", "flagged"}
+    assert {one.copy for one in made.points[0].appeared} == {"deferred", "flagged"}
     console = Console(file=io.StringIO(), width=100, color_system=None)
     render(made, verbose=True, console=console)
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue() + markdown(made)
     assert "regression" not in shown.lower() and "APPEARED" not in shown and "5 runs of each" in shown
     # Said of one strategy before and after a change, the same is a regression.
-    assert document(before, after, How(paired=True), frozenset({"impl"}))["verdict"] == WORSE
+    assert document(before, after, How(paired=True), frozenset({"impl"})).verdict == WORSE
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_of_two_ways_none_is_a_regression_and_what_each_copies_is_no_fault(
     ],
 )
 def test_columns_are_called_by_what_differs(names: tuple[str, str], shown: tuple[str, str]) -> None:
-    assert titles({"names": names})[:2] == shown
+    assert titles(names)[:2] == shown
 
 
 def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record]) -> None:
@@ -250,12 +250,12 @@ def test_settings_apart_are_matched_and_judged_together(base: dict[str, Record])
     before = runs(base["one_copy"], STEADY) + runs(small, STEADY)
     after = runs(small, [one * 0.8 for one in STEADY]) + runs(base["one_copy"], STEADY)
     made = document(before, after, How())
-    assert [(one["setting"]["size"], one["verdict"]) for one in made["points"]] == [
+    assert [(one.setting["size"], one.verdict) for one in made.points] == [
         (65_536, SAME),
         (4096, WORSE),
     ]
-    assert made["sentence"].startswith("worse: of 2 settings 1 worse, 1 no difference; goodput -10.6 % (")
-    assert document(before, runs(small, STEADY), How())["only_in"][0][0]["size"] == 65_536
+    assert made.sentence.startswith("worse: of 2 settings 1 worse, 1 no difference; goodput -10.6 % (")
+    assert document(before, runs(small, STEADY), How()).only_in[0][0]["size"] == 65_536
 
 
 def test_what_no_setting_shows_alone_all_of_them_show_together(base: dict[str, Record]) -> None:
@@ -268,11 +268,11 @@ def test_what_no_setting_shows_alone_all_of_them_show_together(base: dict[str, R
                 run["workload"]["size_bytes"] = 1024 << at
                 runs_of_side.append(run)
     made = document(before, after, How())
-    assert {one["verdict"] for one in made["points"]} == {UNSURE}
-    assert made["verdict"] == WORSE
-    row = made["overall"][0]
-    assert (row["what"], round(row["change"], 3), row["verdict"]) == ("goodput", -0.05, WORSE)
-    assert document(before, before, How())["verdict"] == SAME
+    assert {one.verdict for one in made.points} == {UNSURE}
+    assert made.verdict == WORSE
+    row = made.overall[0]
+    assert (row.what, round(row.change or 0, 3), row.verdict) == ("goodput", -0.05, WORSE)
+    assert document(before, before, How()).verdict == SAME
 
 
 def test_exit_status_is_that_of_diff(
@@ -393,17 +393,18 @@ def test_on_a_small_terminal_the_answer_is_first_and_a_row_is_one_line(base: dic
 def test_a_program_that_is_watched_is_compared_too() -> None:
     before, after = (derive(watched_record(zerocopy=True, copied=copied)) for copied in (0, 100))
     made = document([before], [after], How())
-    assert [one["copy"] for one in made["points"][0]["appeared"]] == ["deferred", "flagged"]
-    assert made["verdict"] == WORSE
-    assert document([before], [before], How())["verdict"] == UNSURE
+    assert [one.copy for one in made.points[0].appeared] == ["deferred", "flagged"]
+    assert made.verdict == WORSE
+    assert document([before], [before], How()).verdict == UNSURE
 
 
-def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record]) -> None:
+def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record], tmp_path: Path) -> None:
     """One block in which they differ by a factor e^0.01: within t(1) times that, 19 times of 20."""
     pair = (runs(base["one_copy"], [goodput]) for goodput in (100.0, 100 * math.exp(0.01)))
     made = noise(*map(typed_runs, pair))
-    assert made["metrics"]["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)
-    assert noise_of(made, "x") == made["metrics"]
+    assert made.metrics["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)
+    documents.write_json(made, tmp_path / "noise.json")
+    assert diff.read_noise(tmp_path / "noise.json") == made.metrics
 
 
 def test_records_as_profile_writes_them_are_read(base: dict[str, Record], tmp_path: Path) -> None:

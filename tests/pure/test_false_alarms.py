@@ -11,7 +11,7 @@ from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands.compare import REPEATS
 from copyscope.judge import difference
-from copyscope.judge.difference import CPU, GOODPUT, WORSE, Difference, How, metric_row, read_metric
+from copyscope.judge.difference import CPU, GOODPUT, WORSE, How, metric_row, read_metric, verdict_of
 from copyscope.judge.metrics import typed_runs
 from copyscope.ledger.derive import whole
 
@@ -38,5 +38,5 @@ def test_two_of_forty_comparisons_of_equal_runs_are_called_a_regression_at_most(
         pairs = [chance.sample(block, 2) for block in chance.sample(blocks, REPEATS)]
         groups = [first for first, _ in pairs], [second for _, second in pairs]
         rows = (metric_row(*groups, name, How(paired=True)) for name in (GOODPUT, CPU))
-        found += Difference(tuple(row for row in rows if row), ()).verdict == WORSE
+        found += verdict_of([row for row in rows if row]) == WORSE
     assert found / DRAWS <= 2 / 40

@@ -37,6 +37,7 @@ from copyscope.sweep.experiment import combinations, describe
 from copyscope.sweep.experiment import load as load_experiment
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 
 BY_HAND = int(os.environ.get("COPYSCOPE_FUZZ", "0"))
 CASES = BY_HAND or 300
@@ -386,4 +387,4 @@ def read_all(directory: Path, odd: Path) -> None:
         judge_all(runs)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()
         table_files.as_csv(table_files.ledger_table(rows)).decode()
-        json.dumps(crossover_file.document(runs, [], []), allow_nan=False)
+        json.dumps(to_builtins(crossover_file.document(runs, [], [])), allow_nan=False)

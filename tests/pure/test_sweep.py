@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -415,12 +416,12 @@ def fail(_point: Point) -> dict[str, Any]:
 
 def test_outcome_in_words(directory: Path) -> None:
     outcome = sweep(directory, lambda p: invalid(p) if p.order == 1 else fail(p) if p.order == 2 else make(p))
-    lines = outcome_lines("tiny", RUNS, vars(outcome), verbose=False)
+    lines = outcome_lines("tiny", RUNS, outcome, verbose=False)
     assert lines[0].startswith(f"tiny: 7 of 8 runs are in {directory} (9 run now, ")
     assert "1 failed (all attempts: failures.jsonl)" in lines
     assert "1 invalid: kept, never averaged" in lines
     assert "noise: none of 2 points is noisy" in lines
-    many = vars(outcome) | {"noisy": [f"point {n}" for n in range(30)], "interrupted": True}
+    many = replace(outcome, noisy=[f"point {n}" for n in range(30)], interrupted=True)
     lines = outcome_lines("tiny", RUNS, many, verbose=False)
     assert "  and 27 more (-v shows them)" in lines and "point 3" not in "".join(lines)
     assert lines[-1] == "interrupted: run the same command again to go on"

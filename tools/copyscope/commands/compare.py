@@ -7,7 +7,6 @@ import secrets
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from copyscope import paths, stats
 from copyscope.arguments import UsageParser
@@ -16,7 +15,7 @@ from copyscope.commands.diff import add_form, answer, check_form, noise_here
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
 from copyscope.files.rescuing import rescue
-from copyscope.judge.comparison import NOISE_FILE, document, noise, ranking
+from copyscope.judge.comparison import NOISE_FILE, Comparison, Noise, Ranking, document, noise, ranking
 from copyscope.judge.difference import UNSURE, WORSE, How
 from copyscope.judge.metrics import settings, typed_runs
 from copyscope.plan.arguments import parser as profile_parser
@@ -120,6 +119,7 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     quiet = args.quiet or "-" in (args.json, args.markdown)
     level = LEVEL_OF_TWO if len(looks) > 1 else stats.LEVEL
     turns = Turns(sides, args.seed, out, quiet=quiet)
+    made: Comparison | Ranking
     for end in looks:
         status = turns.go_on(end)
         kept, reasons = valid_blocks(turns.ran)
@@ -130,8 +130,8 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
             made, equal = ranking(list(zip(names, runs, strict=True)), How(paired=True, chosen=True)), False
             break
         made = compared(runs[0], runs[1], args.noise, level, names)
-        equal = not made["across"]
-        if status or equal or made["verdict"] != UNSURE:
+        equal = not made.across
+        if status or equal or made.verdict != UNSURE:
             break
         if end != looks[-1] and not quiet:
             entry.say(f"{end} blocks, verdict not clear: running {looks[-1] - end} more")
@@ -140,12 +140,10 @@ def _compare(args: argparse.Namespace, argv: list[str]) -> int:
     if len(runs[0]) < 2:
         entry.say("fewer than two blocks are valid: see above")
         return status or entry.FAILED
-    if two:
-        made["kind"] = "compare"
     answer(made, args)
     if equal:
         _keep_noise(noise(runs[0], runs[1]), args)
-    failed = reasons or (args.fail_if == WORSE and made["verdict"] == WORSE)
+    failed = reasons or (args.fail_if == WORSE and made.verdict == WORSE)
     return status or (entry.FAILED if failed else 0)
 
 
@@ -164,8 +162,8 @@ def distinct(words: list[str]) -> list[str]:
 
 def compared(
     first: list[Whole], second: list[Whole], noise_from: str | None, level: float, names: list[str]
-) -> dict[str, Any]:
-    """The document of blocks; `across` are the settings in which the two differ, none for equal ones."""
+) -> Comparison:
+    """The answer of blocks; `across` are the settings in which the two differ, none for equal ones."""
     apart = {name for name, value in settings(first[0]).items() if settings(second[0])[name] != value}
     known = noise_here(noise_from, first[0]) if apart else None
     how = How(paired=True, chosen=True, noise=known, level=level)
@@ -252,11 +250,11 @@ def valid_blocks(ran: Groups) -> tuple[Groups, list[str]]:
     return kept, reasons
 
 
-def _keep_noise(made: dict[str, Any], args: argparse.Namespace) -> None:
+def _keep_noise(made: Noise, args: argparse.Namespace) -> None:
     """For `compare` and `diff` on this host."""
-    default = paths.host_results(made["hostname"], made["kernel"]) / NOISE_FILE
+    default = paths.host_results(made.hostname, made.kernel) / NOISE_FILE
     target = default if args.noise_out is None else Path(args.noise_out)
     saving.make_directory(target.parent)
     documents.write_json(made, target)
-    told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in made["metrics"].items())
+    told = ", ".join(f"{name} {100 * value:.1f} %" for name, value in made.metrics.items())
     entry.say(f"two equal runs differ by up to {told}: {target} is saved for compare and diff")

@@ -100,11 +100,10 @@ def _crosscheck(argv: list[str]) -> int:
         mine = ours(made)
         rows = [row for name, seen in session.seen.items() for row in compare(mine, name, seen, seed)]
         invalid = [] if made["verdict"]["valid"] else list(made["verdict"]["reasons"])
-        described = [vars(row) for row in rows]
-        found = {"title": title, "rows": described, "absent": absent, "invalid": invalid}
+        found = {"title": title, "rows": [vars(row) for row in rows], "absent": absent, "invalid": invalid}
         kept = args.json is None or keeping.write_json(found, args.json)
         if args.json != "-":
-            render_crosscheck(title, described, absent, invalid, make_console())
+            render_crosscheck(title, rows, absent, invalid, make_console())
     if raw.interrupted:
         return entry.INTERRUPTED
     return entry.FAILED if not kept or invalid or any(row.agrees is False for row in rows) else 0

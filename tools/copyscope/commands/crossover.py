@@ -64,13 +64,14 @@ def _crossover(arguments: argparse.Namespace) -> int:
     if arguments.pair is not None:
         by, asked = read_pair(arguments.pair, runs)
         pairs = [asked]
-    made = document(runs, crossovers_of(runs, pairs=pairs, by=by), costs_of(runs, by))
+    found = crossovers_of(runs, pairs=pairs, by=by)
+    made = document(runs, found, costs_of(runs, by))
     out = None if arguments.directory is None else arguments.out
     # What advice and reports read there holds the usual pairs.
     if arguments.pair is None or out is not None:
         reading.write_beside(made, "crossover.json", directory, out)
     if arguments.json != "-":
-        render(made, verbose=arguments.verbose, console=make_console())
+        render(made.sentence, found, verbose=arguments.verbose, console=make_console())
     documents.give_json(made, arguments.json)
     return status
 

@@ -1,17 +1,17 @@
 """copyscope diff: compare two records, or two directories of records: is the second worse?"""
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
+
+from msgspec import ValidationError, json
 
 from copyscope import paths, streams
 from copyscope.arguments import UsageParser, add
 from copyscope.commands import documents, entry, reading
 from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
-from copyscope.judge.comparison import ACROSS, NOISE_FILE, document, noise_of
+from copyscope.judge.comparison import ACROSS, NOISE_FILE, Comparison, Noise, Ranking, document
 from copyscope.judge.difference import UNSURE, WORSE, How
 from copyscope.ledger.derive import whole_run
 from copyscope.record import store
@@ -79,9 +79,9 @@ def _diff(arguments: argparse.Namespace) -> int:
     answer(made, arguments)
     if streams.incomplete(sys.stdout) is not None:  # streams.end() says why
         return EXIT_TROUBLE
-    if made["verdict"] == WORSE:
+    if made.verdict == WORSE:
         return EXIT_REGRESSION
-    return EXIT_INCONCLUSIVE if arguments.strict and made["verdict"] == UNSURE else 0
+    return EXIT_INCONCLUSIVE if arguments.strict and made.verdict == UNSURE else 0
 
 
 def runs_of(path: Path) -> list[Whole]:
@@ -120,7 +120,7 @@ def check_form(arguments: argparse.Namespace) -> None:
         read_noise(Path(arguments.noise))
 
 
-def noise_here(named: str | None, run: Whole) -> Any:
+def noise_here(named: str | None, run: Whole) -> dict[str, float] | None:
     """What two equal runs differ by, by metric; None: it was never measured here."""
     file = paths.host_results(run.raw.machine.hostname, run.raw.machine.kernel) / NOISE_FILE
     if named is None and not file.is_file():
@@ -128,10 +128,12 @@ def noise_here(named: str | None, run: Whole) -> Any:
     return read_noise(file if named is None else Path(named))
 
 
-def read_noise(source: Path) -> Any:
+def read_noise(source: Path) -> dict[str, float]:
     """What `compare A A` wrote of each metric. Raises UsageError."""
     try:
-        return noise_of(json.loads(regular_file.read(source)), str(source))
+        return json.decode(regular_file.read(source), type=Noise).metrics
+    except ValidationError as error:
+        raise UsageError(f"{source}: not what `compare A A` writes: give its {NOISE_FILE}") from error
     except ValueError as error:
         raise UsageError(f"{source}: not JSON: {error}") from error
     except OSError as error:
@@ -140,7 +142,7 @@ def read_noise(source: Path) -> Any:
         ) from error
 
 
-def answer(made: dict[str, Any], arguments: argparse.Namespace) -> None:
+def answer(made: Comparison | Ranking, arguments: argparse.Namespace) -> None:
     """In the forms that were asked for; on stdout one of them, and first: a file may find no room."""
     if "-" not in (arguments.json, arguments.markdown):
         render(made, verbose=arguments.verbose, console=make_console())

@@ -4,7 +4,6 @@ import argparse
 import json
 import platform
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 from copyscope.arguments import UsageParser, add
@@ -53,7 +52,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     if arguments.json != "-":
         console = make_console()
         print_lines(drill_lines(rows, kernel, report_width(console)), console)
-    documents.give_json({"kernel": kernel, "ways": [asdict(row) for row in rows]}, arguments.json)
+    documents.give_json({"kernel": kernel, "ways": rows}, arguments.json)
     changed = changes(rows, expected)
     for line in changed:
         entry.say(f"expect: {line}")

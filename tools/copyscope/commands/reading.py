@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from copyscope.commands import documents
 from copyscope.commands.entry import say
@@ -72,7 +71,7 @@ def check_whole(found: Record, name: str) -> None:
         raise RunError(f"{name}: not a whole record: {problems[0]}: measure again")
 
 
-def write_beside(what: dict[str, Any], name: str, directory: Path, out: str | None) -> None:
+def write_beside(what: object, name: str, directory: Path, out: str | None) -> None:
     """Into `out`, or into the sweep's directory where that is one's own: to read is not to rewrite."""
     if out is not None:
         saving.make_directory(Path(out))

@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from copyscope import paths
@@ -141,11 +141,10 @@ def _say_plan(experiment: Experiment, directory: Path, cannot: list[str], args: 
 
 def _say_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Namespace) -> None:
     """What it came to, and what was measured so far, of all runs that are there."""
-    shown = asdict(outcome)
     if args.json:
-        documents.print_json({"experiment": experiment.name, "complete": outcome.complete, **shown})
+        documents.print_json({"experiment": experiment.name, "complete": outcome.complete, **vars(outcome)})
         return
-    lines = outcome_lines(experiment.name, len(expand(experiment)), shown, args.verbose)
+    lines = outcome_lines(experiment.name, len(expand(experiment)), outcome, args.verbose)
     print("\n".join(map(visible, lines)))
     console, directory = make_console(), Path(outcome.directory)
     if experiment.simulated or not results.has_records(directory):

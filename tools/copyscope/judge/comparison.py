@@ -1,11 +1,13 @@
-"""Two sets of runs, setting by setting, as one document: what differs, and the verdict. Pure."""
+"""Two sets of runs, setting by setting: what differs, and the verdict. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import geometric_mean
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from copyscope import stats
 from copyscope.errors import UsageError
@@ -22,6 +24,7 @@ from copyscope.judge.difference import (
     WORSE,
     Difference,
     How,
+    Key,
     Row,
     compare,
     enough,
@@ -33,14 +36,13 @@ from copyscope.judge.metrics import SETTINGS, Scalar, settings
 from copyscope.record.check import Whole
 from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
 
-KIND, NOISE, RANKING = "diff", "noise", "ranking"
+BEFORE_AND_AFTER, TO_CHOOSE = "diff", "compare"
 NOISE_FILE = "noise.json"
 # No two equal runs differ a thousandfold.
 NOISE_MAX = 1000.0
 # What two sets of runs may differ in, if asked to.
 PROGRAM = "program"
 ACROSS = (*SAME_MACHINE, *SETTINGS, PROGRAM)
-Key = tuple[tuple[str, Scalar], ...]
 LABELS = {"goodput": GOODPUT, "CPU time": CPU}
 # Copies that nobody asked for: of two ways that somebody chooses between, and as the name of a row.
 COPIED = {
@@ -52,13 +54,46 @@ APPEARED = {"deferred": "late copies", "silent": "hidden copies", "flagged": "se
 BEFORE_AFTER = ("before", "after")
 
 
+class Comparison(Struct, frozen=True):
+    """What `diff` and `compare` of two find, and write as JSON (docs/reference/verdicts.md)."""
+
+    kind: str
+    across: list[str]
+    machine: list[dict[str, Any]]
+    # Settings of the machine that somebody has changed: named, and no reason not to compare.
+    also_differs: list[tuple[str, Any, Any]]
+    pmus: list[str] | None
+    noise: Mapping[str, float] | None
+    verdict: str
+    names: list[str]
+    sentence: str
+    enough_runs: int | None
+    overall: list[Row]
+    points: list[Difference]
+    only_in: list[list[dict[str, Scalar]]]
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether these are two ways to choose between, and not one before and after a change."""
+        return self.kind == TO_CHOOSE
+
+
+class Noise(Struct, frozen=True, tag_field="kind", tag="noise"):
+    """Of equal runs: for each metric the share that two of them stay within, 19 times of 20."""
+
+    hostname: str
+    kernel: str
+    blocks: int
+    metrics: dict[str, Annotated[float, Meta(ge=0, le=NOISE_MAX)]]
+
+
 def document(
     before: Sequence[Whole],
     after: Sequence[Whole],
     how: How,
     across: frozenset[str] = frozenset(),
     names: Sequence[str] = BEFORE_AFTER,
-) -> dict[str, Any]:
+) -> Comparison:
     """The differences of two sets of runs. Raises UsageError when they cannot be compared.
 
     Settings that only one of the two has are listed and left out. Of several settings each is judged at a
@@ -75,43 +110,30 @@ def document(
     for key in shared:
         old, new = groups[0][key], groups[1][key]
         pairs = how.paired and len(old) == len(new)
-        found = compare(old, new, replace(each, paired=pairs))
-        points.append((key, found, (len(old), len(new))))
-    overall = over_all([found for _, found, _ in points]) if len(points) > 1 else []
-    verdict = find_verdict([found for _, found, _ in points], overall)
+        points.append(compare(old, new, replace(each, paired=pairs), key))
+    overall = over_all(points) if len(points) > 1 else []
+    verdict = find_verdict(points, overall)
     lone = points[0] if len(points) == 1 and verdict == UNSURE else None
     machines = machine_of(before[0]), machine_of(after[0])
-    return {
-        "kind": KIND,
-        "across": sorted(across),
-        "machine": [{name: machine[name] for name in SAME_MACHINE} for machine in machines],
-        # Settings of the machine that somebody has changed: named, and no reason not to compare.
-        "also_differs": [
-            [name, old, new]
+    return Comparison(
+        kind=TO_CHOOSE if how.chosen else BEFORE_AND_AFTER,
+        across=sorted(across),
+        machine=[{name: machine[name] for name in SAME_MACHINE} for machine in machines],
+        also_differs=[
+            (name, old, new)
             for name in SAME_SETTINGS
             if (old := machines[0][name]) != (new := machines[1][name])
         ],
-        "pmus": apart(before[0], after[0]),
-        "noise": None if how.noise is None else dict(how.noise),
-        "verdict": verdict,
-        "names": list(names),
-        "sentence": sentence(verdict, points, overall, names),
-        "enough_runs": lone and enough(lone[1], lone[2], how),
-        "overall": [asdict(row) for row in overall],
-        "points": [
-            {
-                "setting": dict(key),
-                "runs": list(runs),
-                "verdict": found.verdict,
-                "appeared": [asdict(one) for one in found.appeared],
-                "rows": [asdict(row) for row in found.rows],
-            }
-            for key, found, runs in points
-        ],
-        "only_in": [
-            [dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])
-        ],
-    }
+        pmus=apart(before[0], after[0]),
+        noise=how.noise,
+        verdict=verdict,
+        names=list(names),
+        sentence=sentence(verdict, points, overall, names, chosen=how.chosen),
+        enough_runs=None if lone is None else enough(lone.rows, lone.runs, how),
+        overall=overall,
+        points=points,
+        only_in=[[dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])],
+    )
 
 
 def machine_of(run: Whole) -> dict[str, Any]:
@@ -185,23 +207,19 @@ def why_apart(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) ->
 
 
 def sentence(
-    verdict: str,
-    points: Sequence[tuple[Key, Difference, tuple[int, int]]],
-    overall: Sequence[Row],
-    names: Sequence[str],
+    verdict: str, points: Sequence[Difference], overall: Sequence[Row], names: Sequence[str], *, chosen: bool
 ) -> str:
     """The verdict for people; of one setting with what it rests on."""
     if len(points) > 1:
         tally = [
-            (sum(found.verdict == one for _, found, _ in points), one)
-            for one in (WORSE, BETTER, SAME, UNSURE)
+            (sum(point.verdict == one for point in points), one) for one in (WORSE, BETTER, SAME, UNSURE)
         ]
         counts = ", ".join(f"{count} {word}" for count, word in tally if count)
         means = "".join(f"; {said(row)}" for row in overall)
         return f"{verdict}: of {len(points)} settings {counts}{means} over all"
-    (key, found, _) = points[0]
-    if found.chosen:
-        return choice(found, str(dict(key).get("topology", "these paths")), names)
+    found = points[0]
+    if chosen:
+        return choice(found, names)
     parts = [
         f"{APPEARED[one.copy]} appeared: {percent(one.before)} before, {percent(one.after)} after"
         for one in found.appeared
@@ -220,7 +238,7 @@ def sentence(
     return f"{verdict} was found between before and after"
 
 
-def choice(found: Difference, path: str, names: Sequence[str]) -> str:
+def choice(found: Difference, names: Sequence[str]) -> str:
     """What the second of two ways comes to: what somebody gets and pays decides, not how it is copied."""
     rows = {row.what: row for row in found.rows if row.decides}
     first, second = names
@@ -231,6 +249,7 @@ def choice(found: Difference, path: str, names: Sequence[str]) -> str:
     if less is not None:
         text += f"; it copies {less.after:.2f} bytes for each byte instead of {less.before:.2f}"
     copied = [COPIED[one.copy].format(percent(one.after)) for one in found.appeared]
+    path = found.setting.get("topology", "these paths")
     return f"{text}; over {path} the kernel copied anyway: {', '.join(copied)}" if copied else text
 
 
@@ -281,8 +300,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def noise(before: Sequence[Whole], after: Sequence[Whole]) -> dict[str, Any]:
-    """Of blocks of two equal runs: for each metric the share that two of them stay within, 19 times of 20."""
+def noise(before: Sequence[Whole], after: Sequence[Whole]) -> Noise:
+    """What blocks of two equal runs differ by."""
     made = {}
     for name in (GOODPUT, CPU):
         blocks = [[read_metric(run, name) for run in block] for block in zip(before, after, strict=True)]
@@ -292,23 +311,7 @@ def noise(before: Sequence[Whole], after: Sequence[Whole]) -> dict[str, Any]:
             spread = math.sqrt(sum(one * one for one in logs) / len(logs))
             made[name] = math.expm1(spread * stats.student(stats.LEVEL, len(logs)))
     machine = before[0].raw.machine
-    return {
-        "kind": NOISE,
-        "hostname": machine.hostname,
-        "kernel": machine.kernel,
-        "blocks": len(before),
-        "metrics": made,
-    }
-
-
-def noise_of(document: object, source: str) -> Mapping[str, float]:
-    """The numbers of such a document. Raises UsageError for another one."""
-    found = document.get("metrics") if isinstance(document, dict) and document.get("kind") == NOISE else None
-    if not isinstance(found, dict) or not all(
-        isinstance(one, (int, float)) and 0 <= one <= NOISE_MAX for one in found.values()
-    ):
-        raise UsageError(f"{source}: not what `compare A A` writes: give its {NOISE_FILE}")
-    return found
+    return Noise(machine.hostname, machine.kernel, len(before), made)
 
 
 @dataclass(frozen=True)
@@ -330,8 +333,19 @@ class Ranked:
         return f"{self.name} {'n/a' if self.gbps is None else f'{self.gbps:.3g} Gb/s'}"
 
 
-def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> dict[str, Any]:
-    """More than two ways, the fastest first, each against the one above it; `judged`: against the first.
+class Ranking(Struct, frozen=True, tag_field="kind", tag="ranking"):
+    """More than two ways, the fastest first; `judged`: each of the others against the first named."""
+
+    names: list[str]
+    verdict: str
+    against: str
+    judged: dict[str, str]
+    ranking: list[Ranked]
+    sentence: str
+
+
+def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> Ranking:
+    """Each against the one above it.
 
     Each comparison is at a level that leaves one false alarm in twenty for all of them together.
     """
@@ -345,15 +359,14 @@ def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> dict[str
         rows.append(Ranked(name, speeds[name], mean_of(runs_of[name], CPU), above, goodput, cpu))
     (first, before), *others = groups
     judged = {name: compare(before, after, each).verdict for name, after in others}
-    return {
-        "kind": RANKING,
-        "names": [name for name, _ in groups],
-        "verdict": next((one for one in (WORSE, UNSURE, BETTER) if one in judged.values()), SAME),
-        "against": first,
-        "judged": judged,
-        "ranking": [asdict(row) for row in rows],
-        "sentence": f"{ranked_sentence(rows)}; against {first}: {_listed(judged)}",
-    }
+    return Ranking(
+        names=[name for name, _ in groups],
+        verdict=next((one for one in (WORSE, UNSURE, BETTER) if one in judged.values()), SAME),
+        against=first,
+        judged=judged,
+        ranking=rows,
+        sentence=f"{ranked_sentence(rows)}; against {first}: {_listed(judged)}",
+    )
 
 
 def mean_of(runs: Sequence[Whole], metric: str) -> float | None:

@@ -58,7 +58,7 @@ class Crossover:
 
     The pair is two values of the setting `by`. `size_bytes` is where the second overtakes the first (`above`
     names who is better above it); None without one. `low` and `high` are its 95 % interval; None where an
-    end lies outside of the measured sizes.
+    end lies outside of the measured sizes. `split`: size -> ns per KiB that the second costs more, by group.
     """
 
     pair: tuple[str, str]
@@ -73,7 +73,7 @@ class Crossover:
     level: float = 0.0
     where: Mapping[str, Scalar] = field(default_factory=dict)
     measured: tuple[Measured, ...] = ()
-    split: tuple[Mapping[str, float], ...] = ()
+    split: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     by: str = "impl"
 
 
@@ -160,8 +160,8 @@ def _answer(
     paired = {size: found for size, found in known.items() if not isinstance(found, Missing)}
     sides, more = SIDES[quantity], METRICS[quantity].more_is_better
     measured = tuple(_measured(size, found, pair, more_is_better=more) for size, found in paired.items())
-    split = [{"size_bytes": size, **estimates.split(*points[size], sides)} for size in paired if sides]
-    made = Crossover(pair, threads, quantity, where=where, measured=measured, split=tuple(split))
+    split = {size: estimates.split(*points[size], sides) for size in paired if sides}
+    made = Crossover(pair, threads, quantity, where=where, measured=measured, split=split)
     if len(paired) < 2:
         have = f"only at {_ratio_text(measured[0], pair)}" if measured else "at no size"
         evidence = f"undetermined: both were measured {have}: at least two sizes are needed"

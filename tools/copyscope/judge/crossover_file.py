@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, convert, to_builtins
+from msgspec import UNSET, Struct, UnsetType, convert
 
 from copyscope.judge.crossover import Costs, Crossover
 from copyscope.judge.metrics import Scalar
 from copyscope.ledger.attribution import tied
 from copyscope.record.check import Whole
 from copyscope.record.same_machine import SAME_MACHINE, where_else
-from copyscope.stats import Estimate, Missing
+from copyscope.stats import Missing
 from copyscope.units import counted, format_size, three_digits
 
 SCHEMA = 2
@@ -97,8 +97,13 @@ class Found(Row, kw_only=True, omit_defaults=True):
 
 
 class CostAt(Struct):
+    """Keys that older files do not have have a default."""
+
     size_bytes: int
     value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
 
 
 class CostRow(Struct):
@@ -109,6 +114,22 @@ class CostRow(Struct):
     quantity: str
     where: dict[str, Scalar]
     measured: list[CostAt]
+
+
+class Document(Struct):
+    """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
+
+    schema: int
+    kind: str
+    experiment: str | None
+    machine: dict[str, Any]
+    started: str | None
+    topology: str | None
+    runs: int
+    valid_runs: int
+    sentence: str
+    crossovers: list[Row]
+    costs: list[CostRow]
 
 
 def headline(found: Sequence[Crossover]) -> Crossover | None:
@@ -167,9 +188,10 @@ def _difference(at: Crossover) -> str:
     """The difference at a typical size, in the unit of the quantity."""
     if not at.split:
         return "it is slower" if at.verdict == "never" else "it is faster"
-    row = min(at.split, key=lambda row: abs(row["size_bytes"] - TYPICAL_BYTES))
-    word = "more" if row["sum"] > 0 else "less"
-    return f"it costs {three_digits(abs(row['sum']))} ns/KiB {word} at {format_size(row['size_bytes'])}"
+    size = min(at.split, key=lambda size: abs(size - TYPICAL_BYTES))
+    difference = at.split[size]["sum"]
+    word = "more" if difference > 0 else "less"
+    return f"it costs {three_digits(abs(difference))} ns/KiB {word} at {format_size(size)}"
 
 
 def why_copied(runs: Iterable[Whole]) -> str | None:
@@ -193,22 +215,22 @@ def why_copied(runs: Iterable[Whole]) -> str | None:
     return None
 
 
-def document(runs: Sequence[Whole], found: Sequence[Crossover], costs: Sequence[Costs]) -> dict[str, Any]:
-    """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
+def document(runs: Sequence[Whole], found: Sequence[Crossover], costs: Sequence[Costs]) -> Document:
+    """Of a sweep, as it stands in the file."""
     first = runs[0].raw if runs else None
-    return {
-        "schema": SCHEMA,
-        "kind": "crossover",
-        "experiment": first and first.run.experiment,
-        "machine": {key: getattr(first.machine, key) for key in SAME_MACHINE if first},
-        "started": max((run.raw.run.started for run in runs), default=None),
-        "topology": first and first.topology.kind,
-        "runs": len(runs),
-        "valid_runs": sum(run.derived.verdict.valid for run in runs),
-        "sentence": sentence(found, runs),
-        "crossovers": to_builtins([row_of(at) for at in found]),
-        "costs": [_costs_row(row) for row in costs],
-    }
+    return Document(
+        schema=SCHEMA,
+        kind="crossover",
+        experiment=first.run.experiment if first else None,
+        machine={key: getattr(first.machine, key) for key in SAME_MACHINE if first},
+        started=max((run.raw.run.started for run in runs), default=None),
+        topology=first.topology.kind if first else None,
+        runs=len(runs),
+        valid_runs=sum(run.derived.verdict.valid for run in runs),
+        sentence=sentence(found, runs),
+        crossovers=[row_of(at) for at in found],
+        costs=[_costs_row(row) for row in costs],
+    )
 
 
 def row_of(found: Crossover) -> Row:
@@ -230,20 +252,18 @@ def row_of(found: Crossover) -> Row:
             AtSize(at.size_bytes, at.ratio.value, at.ratio.low, at.ratio.high, at.better, None)
             for at in found.measured
         ],
-        split_ns_per_kib=[dict(row) for row in found.split],
+        split_ns_per_kib=[{"size_bytes": size, **parts} for size, parts in found.split.items()],
     )
 
 
-def _costs_row(costs: Costs) -> dict[str, Any]:
-    named = {"impl": costs.impl, "threads": costs.threads, "quantity": costs.quantity}
-    rows = [{"size_bytes": size, **_cost(one)} for size, one in costs.measured.items()]
-    return {**named, "where": dict(costs.where), "measured": rows}
-
-
-def _cost(found: Estimate | Missing) -> dict[str, Any]:
-    if isinstance(found, Missing):
-        return {**dict.fromkeys(("value", "low", "high")), "reason": found.reason}
-    return {"value": found.value, "low": found.low, "high": found.high, "reason": None}
+def _costs_row(costs: Costs) -> CostRow:
+    rows = [
+        CostAt(size, None, reason=one.reason)
+        if isinstance(one, Missing)
+        else CostAt(size, one.value, one.low, one.high)
+        for size, one in costs.measured.items()
+    ]
+    return CostRow(costs.impl, costs.threads, costs.quantity, dict(costs.where), rows)
 
 
 def _whole(size: float | None) -> int | None:

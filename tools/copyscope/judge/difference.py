@@ -13,7 +13,7 @@ from statistics import fmean, geometric_mean
 
 from copyscope import stats
 from copyscope.judge.estimates import row_costs
-from copyscope.judge.metrics import METRICS, Value, cpu_per_kib, delivered_bytes, read, spenders
+from copyscope.judge.metrics import METRICS, Scalar, Value, cpu_per_kib, delivered_bytes, read, spenders
 from copyscope.record import segments
 from copyscope.record.check import Whole
 from copyscope.record.segments import goodput_gbps, select
@@ -35,6 +35,7 @@ HIDDEN = ("deferred", "silent", "flagged")
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"
 BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
 ALL = "all copies"
+Key = tuple[tuple[str, Scalar], ...]
 Counted = dict[tuple[str, str, str], float]  # (account, side, unit) -> what was counted for the payload
 ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
 ONE_RUN = "one run cannot show run-to-run noise: repeat, or measure it (compare A A)"
@@ -95,21 +96,16 @@ class How:
 
 @dataclass(frozen=True)
 class Difference:
-    """All rows of one setting."""
+    """All rows of one setting, measured so often before and after."""
 
-    rows: tuple[Row, ...]
+    setting: dict[str, Scalar]
+    runs: tuple[int, int]
+    verdict: str
     appeared: tuple[Appeared, ...]
-    chosen: bool = False
-
-    @property
-    def verdict(self) -> str:
-        found = {UNSURE if row.verdict == UNKNOWN else row.verdict for row in self.rows if row.decides}
-        if self.appeared and not self.chosen:
-            return WORSE
-        return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
+    rows: tuple[Row, ...]
 
 
-def enough(found: Difference, runs: tuple[int, int], how: How) -> int | None:
+def enough(rows: Sequence[Row], runs: tuple[int, int], how: How) -> int | None:
     """So many runs of each find a change of WANTED in nine of ten comparisons, as far as runs lie apart here.
 
     By goodput or by CPU time: that one which does not tell yet, or needs fewer; None where it would tell with
@@ -118,7 +114,7 @@ def enough(found: Difference, runs: tuple[int, int], how: How) -> int | None:
     """
     quantile = stats.normal_quantile(how.level) + stats.normal_quantile(2 * POWER - 1)
     needed = []
-    for row in found.rows if min(runs) > 1 else ():
+    for row in rows if min(runs) > 1 else ():
         room = math.log1p(WANTED) - math.log1p(row.threshold)
         if row.what not in ("goodput", "CPU time") or row.verdict != UNSURE or room <= 0:
             continue
@@ -140,13 +136,21 @@ def judge(low: float, high: float, threshold: float, metric: str = CPU) -> str:
     return SAME if -threshold < low and high < threshold else UNSURE
 
 
-def compare(before: Sequence[Whole], after: Sequence[Whole], how: How) -> Difference:
+def compare(before: Sequence[Whole], after: Sequence[Whole], how: How, setting: Key = ()) -> Difference:
     """Valid runs of one setting, before and after; one or more of each."""
     rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
     tables = counted(before), counted(after)
     rows += exact_rows(*tables, chosen=how.chosen)
     rows += cost_rows(before, after, how)
-    return Difference(tuple(rows), tuple(find_appeared(*tables)), how.chosen)
+    appeared = tuple(find_appeared(*tables))
+    verdict = WORSE if appeared and not how.chosen else verdict_of(rows)
+    return Difference(dict(setting), (len(before), len(after)), verdict, appeared, tuple(rows))
+
+
+def verdict_of(rows: Sequence[Row]) -> str:
+    """Of those that decide: one that is worse is enough."""
+    found = {UNSURE if row.verdict == UNKNOWN else row.verdict for row in rows if row.decides}
+    return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
 
 
 def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: How) -> Row | None:

@@ -1,14 +1,12 @@
 """The table of a cross-check: quantity, ours, theirs, ratio with interval, agree or not."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 
+from copyscope.crosscheck.compare import Row
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.layout import Table, heading, wrap
-
-Row = Mapping[str, Any]
 
 
 def render_crosscheck(
@@ -20,15 +18,15 @@ def render_crosscheck(
     titles = ("ours", "theirs", "ratio", "interval", "agree")
     table = Table(("quantity", "by"), *titles, words=("agree",))
     for row in rows:
-        verdict = {True: "yes", False: "NO", None: None}[row["agrees"]]
-        interval = None if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-        ratio = None if row["ratio"] is None else f"{row['ratio']:.3f}"
-        label = f"{row['quantity']}, {row['unit']}"
-        table.add(label, row["peer"], _figure(row["ours"]), _figure(row["theirs"]), ratio, interval, verdict)
+        verdict = {True: "yes", False: "NO", None: None}[row.agrees]
+        interval = None if row.low is None else f"{row.low:.3f} to {row.high:.3f}"
+        ratio = None if row.ratio is None else f"{row.ratio:.3f}"
+        label = f"{row.quantity}, {row.unit}"
+        table.add(label, row.peer, _figure(row.ours), _figure(row.theirs), ratio, interval, verdict)
     lines += table.lines(width)
     for row in rows:
-        if row["reason"]:
-            lines += wrap(f"{row['peer']}, {row['quantity']}: {row['reason']}", width, indent=2, style="dim")
+        if row.reason:
+            lines += wrap(f"{row.peer}, {row.quantity}: {row.reason}", width, indent=2, style="dim")
     for name, reason in absent.items():
         lines += wrap(f"{name} could not be asked: {reason}", width, indent=2, style="dim")
     for reason in loss:

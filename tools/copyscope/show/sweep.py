@@ -1,10 +1,11 @@
 """A sweep for people: how far it is, on stderr while it runs, and what it came to."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from copyscope.show.progress import Steps
+from copyscope.sweep.sweep import Outcome
 from copyscope.units import format_minutes
 
 # Enough to see what they have in common; the rest is in the files, and with --verbose here.
@@ -60,25 +61,25 @@ def plan_lines(name: str, question: str, *, points: int, repeats: int, there: in
     return [question, line]
 
 
-def outcome_lines(name: str, planned: int, outcome: Mapping[str, Any], verbose: bool) -> list[str]:
-    """What a sweep came to; `outcome` has the keys of sweep.Outcome."""
-    extra = f" and {outcome['extra']} extra repeats" if outcome["extra"] else ""
+def outcome_lines(name: str, planned: int, outcome: Outcome, verbose: bool) -> list[str]:
+    """What a sweep came to."""
+    extra = f" and {outcome.extra} extra repeats" if outcome.extra else ""
     lines = [
-        f"{name}: {outcome['done'] - outcome['extra']} of {planned} runs{extra} are in {outcome['directory']}"
-        f" ({outcome['ran']} run now, {format_minutes(outcome['wall_s'])})"
+        f"{name}: {outcome.done - outcome.extra} of {planned} runs{extra} are in {outcome.directory}"
+        f" ({outcome.ran} run now, {format_minutes(outcome.wall_s)})"
     ]
-    lines += _listed("could not be read and run again", outcome["damaged"], verbose)
-    lines += _listed("failed (all attempts: failures.jsonl)", outcome["failed"], verbose)
-    lines += _listed("invalid: kept, never averaged", outcome["invalid"], verbose)
+    lines += _listed("could not be read and run again", outcome.damaged, verbose)
+    lines += _listed("failed (all attempts: failures.jsonl)", outcome.failed, verbose)
+    lines += _listed("invalid: kept, never averaged", outcome.invalid, verbose)
     noisy = "noisy (--budget TIME repeats them)"
-    lines += _listed(noisy, outcome["noisy"], verbose, MOST_NOISY)
-    if not outcome["noisy"]:
-        judged = outcome["judged"]
+    lines += _listed(noisy, outcome.noisy, verbose, MOST_NOISY)
+    if not outcome.noisy:
+        judged = outcome.judged
         steady = f"none of {judged} points is noisy" if judged else "no point has two valid runs to compare"
         lines.append(f"noise: {steady}")
-    if outcome["stopped"]:
-        lines.append(f"stopped: {outcome['stopped']}; then run the same command again")
-    elif outcome["interrupted"]:
+    if outcome.stopped:
+        lines.append(f"stopped: {outcome.stopped}; then run the same command again")
+    elif outcome.interrupted:
         lines.append("interrupted: run the same command again to go on")
     return lines
 
