@@ -251,7 +251,7 @@ def limited(
 def test_names_the_limit(shares: tuple[Any, ...], who: str, words: str) -> None:
     limit = limited(*shares)
     assert limit["who"] == who
-    assert words in limit["evidence"]
+    assert words in limit["decisive"] and limit["evidence"].endswith(limit["decisive"])
 
 
 @pytest.mark.parametrize(

@@ -28,48 +28,48 @@ def find_limit(raw: Measured, sides: Sides) -> Limit:
 def _of_own(raw: Measured) -> Limit:
     busy = {side: on_cpu_share(raw, side) for side in PROCESSES}
     shown = ", ".join(f"{side} {share * 100:.0f} %" for side, share in busy.items() if share is not None)
-    evidence = f"threads on CPU: {shown}"
-    if not shown:
-        evidence = "no segment with the ledger's instruments"
+    on_cpu = f"threads on CPU: {shown}" if shown else "no segment with the ledger's instruments"
     saturated = {side: share for side, share in busy.items() if share is not None and share >= SATURATED}
     if saturated:
-        return Limit(max(saturated, key=lambda side: saturated[side]), evidence)
+        return _limit(max(saturated, key=lambda side: saturated[side]), on_cpu)
     spent = {side: cpu_time(raw, side).ns for side in PROCESSES}
     all_ns = wall_ns(select(raw.run.segments, "ledger")) * raw.machine.cpus_online
     crowded = sum(spent.values()) / all_ns if all_ns > 0 and len(machines(raw)) == 1 else 0.0
     if crowded >= SATURATED:
         who = max(PROCESSES, key=lambda side: spent[side])
-        return Limit(
-            who,
-            f"{evidence}; all {raw.machine.cpus_online} CPUs were {crowded * 100:.0f} % busy "
-            f"with both sides, most of it the {who}",
-        )
+        share = f"all {raw.machine.cpus_online} CPUs were {crowded * 100:.0f} % busy with both sides"
+        return _limit(who, on_cpu, f"{share}, most of it the {who}")
     infos = [thread.tcp_info or {} for thread in raw.reports.sender.threads]
     spent_us = [[info.get(key) for info in infos] for key in TCP_TIMES]
     sums_us = [sum(us for us in of_all if us is not None) for of_all in spent_us]
     if None in chain(*spent_us) or not sums_us[0]:
-        return Limit("unknown", f"{evidence}; the sender's connections reported no busy time")
-    waited = waited_for(sums_us, "receiver")
-    none = ": no single cause for most of the time" if waited.who == "unknown" else ""
-    return Limit(waited.who, f"{evidence}; {waited.evidence}{none}")
+        return _limit("unknown", on_cpu, "the sender's connections reported no busy time")
+    who, waited = waited_for(sums_us, "receiver")
+    none = ": no single cause for most of the time" if who == "unknown" else ""
+    return _limit(who, on_cpu, f"{waited}{none}")
 
 
 def _of_target(raw: Measured, cpus_used: float | None) -> Limit:
-    evidence = "CPU time not known" if cpus_used is None else f"on CPU {cpus_used * 100:.0f} % of the time"
+    on_cpu = "CPU time not known" if cpus_used is None else f"on CPU {cpus_used * 100:.0f} % of the time"
     threads = max((s.target.threads for s in raw.run.segments), default=1)
     if cpus_used is not None and threads == 1 and cpus_used >= SATURATED:
-        return Limit("target", f"{evidence}, with one thread")
+        return _limit("target", f"{on_cpu}, with one thread")
     machine_cpus = raw.machine.cpus_online
     if cpus_used is not None and cpus_used >= SATURATED * machine_cpus:
-        return Limit("target", f"{evidence}, of {machine_cpus} CPUs")
+        return _limit("target", f"{on_cpu}, of {machine_cpus} CPUs")
     spent_ms = [added(raw.connections, f"{key}_ms") for key in ("busy", "rwnd_limited", "sndbuf_limited")]
     if not spent_ms[0]:
-        return Limit("unknown", f"{evidence}; no connection that lasted was busy sending")
-    waited = waited_for(spent_ms, "peer")
-    return Limit(waited.who, f"{evidence}; {waited.evidence}")
+        return _limit("unknown", on_cpu, "no connection that lasted was busy sending")
+    who, waited = waited_for(spent_ms, "peer")
+    return _limit(who, on_cpu, waited)
 
 
-def waited_for(spent: Sequence[int], other_end: str) -> Limit:
+def _limit(who: str, *evidence: str) -> Limit:
+    """What is said last decides."""
+    return Limit(who, "; ".join(evidence), evidence[-1])
+
+
+def waited_for(spent: Sequence[int], other_end: str) -> tuple[str, str]:
     """Whom connections waited for most of their busy time, of (busy, limited by window, by buffer)."""
     busy, window, buffer = spent
     evidence = (
@@ -77,7 +77,7 @@ def waited_for(spent: Sequence[int], other_end: str) -> Limit:
         f"{buffer / busy * 100:.0f} % for the send buffer"
     )
     by_buffer = "path" if buffer >= MOSTLY * busy else "unknown"
-    return Limit(other_end if window >= MOSTLY * busy else by_buffer, evidence)
+    return other_end if window >= MOSTLY * busy else by_buffer, evidence
 
 
 def on_cpu_share(raw: Measured, side: str) -> float | None:

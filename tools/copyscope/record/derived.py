@@ -352,10 +352,12 @@ class Limit(Section):
     """What kept goodput from being higher.
 
     who: `sender`, `receiver`, `path`, `target`, `peer` or `unknown`
+    decisive: the part of the evidence that it rests on; records of earlier versions have none
     """
 
     who: str
     evidence: str
+    decisive: str | None = None
 
 
 class Judged(Section):

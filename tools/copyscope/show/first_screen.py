@@ -126,7 +126,7 @@ def _facts(run: Whole, width: int) -> list[Text]:
         ]
         lines += wrap("; ".join(said), width, indent=2) if said else []
     if limit.who != "unknown":
-        lines += wrap(f"bottleneck: {limit.who} ({limit.evidence.rpartition('; ')[2]})", width, indent=2)
+        lines += wrap(f"bottleneck: {limit.who} ({limit.decisive or limit.evidence})", width, indent=2)
     return lines
 
 
