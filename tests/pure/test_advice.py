@@ -658,7 +658,8 @@ HERE = {"hostname": "vm", "kernel": "6.18", "cpu_model": "Xeon", "cpus_online": 
 def keep(file: Path, **document: Any) -> None:
     file.parent.mkdir(parents=True)
     rows = document.pop("crossovers", [{**CROSSOVER, "where": {}}])
-    file.write_text(json.dumps({"topology": "veth", "machine": HERE, "crossovers": rows, **document}))
+    made = {"schema": 2, "kind": "crossover", "experiment": "x", "runs": 1, "valid_runs": 1, "sentence": ""}
+    file.write_text(json.dumps({**made, "topology": "veth", "machine": HERE, "crossovers": rows, **document}))
 
 
 def test_the_newest_comes_first_and_a_broken_one_is_left_out(

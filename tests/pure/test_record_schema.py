@@ -184,7 +184,8 @@ def test_what_cannot_be_derived_names_the_key_and_what_was_expected() -> None:
     raw = builders.raw_record("one_copy")
     raw["machine"]["kernel"] = 6
     with pytest.raises(
-        store.RecordError, match=r"^record: Expected `str`, got `int` - at `\$\.machine\.kernel`: "
+        store.RecordError,
+        match=r"^not a whole record: Expected `str`, got `int` - at `\$\.machine\.kernel`: ",
     ):
         derive(raw)
 

@@ -29,7 +29,7 @@ from copyscope.commands import simulate as simulate_command
 from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
-from copyscope.record.check import typed_simulated
+from copyscope.record.check import typed_boot
 from copyscope.record.simulated import PerKib
 from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import (
@@ -451,7 +451,7 @@ def test_an_output_that_is_not_whole_is_not_used(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("width", [72, 100])
 def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
-    one = typed_simulated(simulated_record(seeds=(2,)))
+    one = typed_boot(simulated_record(seeds=(2,))).simulated
     lines = [line.plain for line in simulated_lines(one, width, explain=True)]
     text = " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= width
@@ -464,12 +464,12 @@ def test_the_table_says_what_it_is_and_what_it_is_not(width: int) -> None:
     assert lines[-1].strip() == "one_copy: 32.0 L1D misses per KiB, 100 % of them in its copies"
     several = simulated_record(seeds=(2,))
     several["simulated"]["measurements"] *= 2
-    beside = [line.plain.split() for line in simulated_lines(typed_simulated(several), 100)]
+    beside = [line.plain.split() for line in simulated_lines(typed_boot(several).simulated, 100)]
     # 14 + 10 instructions of the two sides (and those of others), 16 + 16 misses of L1D, all of copies.
     (first, *_) = [row for row in beside if row[:3] == ["one_copy", "1", "KiB"]]
     assert first[4:] == ["32.0", "0.0", "0.0", "32.0", "0.0", "0.0", "16.0", "0.0", "0.0"]
     broken = simulated_record(seeds=(2,), sent=5)
-    text = " ".join(line.plain for line in simulated_lines(typed_simulated(broken), width))
+    text = " ".join(line.plain for line in simulated_lines(typed_boot(broken).simulated, width))
     assert "DOES NOT HOLD: bytes of the sender" in text
 
 

@@ -9,7 +9,7 @@ from builders.simulated import command_output, command_record
 from copyscope.commands import simulate as simulate_command
 from copyscope.errors import UsageError
 from copyscope.record import store
-from copyscope.record.check import typed_simulated
+from copyscope.record.check import typed_boot
 from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import command, job
 
@@ -98,7 +98,7 @@ def test_rows_of_a_command_are_its_copies_and_its_own_memcpy() -> None:
     # 9 + 10 + 5 + 3 instructions; an idle CPU is not the command's.
     sides = {row["side"]: row["instructions_per_kib"] for row in one["sides"]}
     assert sides["command"] == 27 and sides["other"] == pytest.approx(9999 / 64, abs=1e-3)
-    text = " ".join(" ".join(line.plain for line in simulated_lines(typed_simulated(made), 100)).split())
+    text = " ".join(" ".join(line.plain for line in simulated_lines(typed_boot(made).simulated, 100)).split())
     assert "./talks 64 times, SIMULATED: loopback, 64 KiB copied out of sockets, Linux 6.12.107" in text
 
 

@@ -13,9 +13,8 @@ from copyscope.errors import UsageError
 from copyscope.files import regular_file, saving
 from copyscope.judge.comparison import ACROSS, NOISE_FILE, Comparison, Noise, Ranking, document
 from copyscope.judge.difference import UNSURE, WORSE, How
-from copyscope.ledger.derive import whole_run
-from copyscope.record import store
 from copyscope.record.check import Whole
+from copyscope.record.store import Record
 from copyscope.show.console import make_console
 from copyscope.show.difference import markdown, render
 from copyscope.sweep import results
@@ -90,7 +89,7 @@ def runs_of(path: Path) -> list[Whole]:
         found = list(reading.load(path).records)
     else:
         files = reading.record_paths(path) if path.is_dir() else [path]
-        found = [_typed(record, path) for file in files for record in reading.runs_of(file)]
+        found = [_measured(record, path) for file in files for record in reading.runs_of(file)]
     valid = {}
     for one in found:
         run, verdict = one.raw.run, one.derived.verdict
@@ -103,13 +102,11 @@ def runs_of(path: Path) -> list[Whole]:
     return list(valid.values())
 
 
-def _typed(record: store.Record, path: Path) -> Whole:
-    problems = store.validate(record, raw="verdict" not in record)
-    if problems:
-        raise UsageError(f"{path}: not a whole record: {problems[0]}: measure again")
-    if "simulated" in record:
+def _measured(record: Record, path: Path) -> Whole:
+    run = reading.typed(record, str(path))
+    if not isinstance(run, Whole):
         raise UsageError(f"{path}: modelled, not measured: diff needs measured runs")
-    return whole_run(record)
+    return run
 
 
 def check_form(arguments: argparse.Namespace) -> None:

@@ -10,9 +10,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.exports import lines_drawing
 from copyscope.exports.path_drawing import draw
 from copyscope.files import saving
-from copyscope.ledger.derive import whole_run
-from copyscope.record.check import Whole, typed_boot
-from copyscope.record.store import Record
+from copyscope.record.check import Whole
 from copyscope.sweep.experiment_file import size_bytes
 from copyscope.units import format_whole_size
 
@@ -49,9 +47,11 @@ def _draw(arguments: argparse.Namespace) -> int:
     runs = reading.runs_of(Path(arguments.record), arguments.run)
     if len(runs) != 1:
         raise UsageError(f"{arguments.record}: {len(runs)} runs: choose one with --run ID")
-    found = runs[0]
-    reading.check_whole(found, arguments.record)
-    drawn = _lines(arguments, found) if "simulated" in found else _path(arguments, whole_run(found))
+    run = reading.typed(runs[0], arguments.record)
+    if isinstance(run, Whole):
+        drawn = _path(arguments, run)
+    else:
+        drawn = lines_drawing.draw(run, _size(arguments, lines_drawing.sizes_of(run)))
     if arguments.out is None:
         sys.stdout.write(drawn)
     else:
@@ -67,9 +67,8 @@ def _path(arguments: argparse.Namespace, run: Whole) -> str:
     return draw(run)
 
 
-def _lines(arguments: argparse.Namespace, found: Record) -> str:
-    boot = typed_boot(found)
-    sizes = lines_drawing.sizes_of(boot)
+def _size(arguments: argparse.Namespace, sizes: set[int]) -> int:
+    """That which is asked for, of those that were counted."""
     if not sizes:
         raise RunError(
             f"{arguments.record}: a simulated command: the path of its bytes is not known: nothing to draw"
@@ -80,7 +79,7 @@ def _lines(arguments: argparse.Namespace, found: Record) -> str:
     if wanted not in sizes:
         known = ", ".join(format_whole_size(size) for size in sorted(sizes))
         raise UsageError(f"--size: {arguments.size}: not in this record: it has {known}")
-    return lines_drawing.draw(boot, wanted)
+    return wanted
 
 
 main = entry.command(parser, _draw)

@@ -7,11 +7,12 @@ from copyscope.commands import documents
 from copyscope.commands.entry import say
 from copyscope.errors import RunError, UsageError
 from copyscope.files import saving
+from copyscope.ledger.derive import any_run
 from copyscope.paths import is_reference
 from copyscope.record import records_file, store
 from copyscope.record.store import Record, RecordError
 from copyscope.sweep import results
-from copyscope.sweep.results import Results
+from copyscope.sweep.results import Results, Run
 from copyscope.units import counted
 
 SUFFIXES = (".json", ".json.gz", records_file.SUFFIX)
@@ -64,11 +65,12 @@ def runs_of(path: Path, run_id: str | None = None) -> list[Record]:
     return chosen
 
 
-def check_whole(found: Record, name: str) -> None:
-    """Raises RunError for what cannot be shown."""
-    problems = store.validate(found, raw="verdict" not in found)
-    if problems:
-        raise RunError(f"{name}: not a whole record: {problems[0]}: measure again")
+def typed(found: Record, name: str) -> Run:
+    """A record of a file, typed. Raises RunError that names the file."""
+    try:
+        return any_run(found)
+    except RecordError as error:
+        raise RunError(f"{name}: {error}") from error
 
 
 def write_beside(what: object, name: str, directory: Path, out: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from copyscope import exports
@@ -9,13 +10,12 @@ from copyscope.arguments import UsageParser, add
 from copyscope.commands import entry, outcome, reading
 from copyscope.errors import RunError, UsageError, what_to_add
 from copyscope.files import saving
-from copyscope.ledger.derive import whole_run
-from copyscope.record.check import typed_simulated
-from copyscope.record.store import Record
+from copyscope.record.check import Whole
 from copyscope.show import terminal, watch
 from copyscope.show.console import make_console, print_lines, report_width
 from copyscope.show.simulated import simulated_lines
 from copyscope.show.summary import render_summary
+from copyscope.sweep.results import Run
 
 EXAMPLES = """\
 examples:
@@ -55,31 +55,30 @@ def _show(arguments: argparse.Namespace) -> int:
     found = reading.runs_of(Path(arguments.record), arguments.run)
     if not found:
         raise RunError(f"record: {arguments.record}: an empty list: no record in it")
-    for one in found:
-        reading.check_whole(one, arguments.record)
+    runs = [reading.typed(one, arguments.record) for one in found]
     if arguments.out is not None and arguments.export is None:
         raise UsageError("--out: only with --export: the screen goes to stdout")
     if arguments.export is not None:
-        return _export(found, arguments)
+        return _export(runs, arguments)
     console = make_console()
-    for one in found:
-        if "simulated" in one:
-            lines = simulated_lines(typed_simulated(one), report_width(console), explain=arguments.explain)
-            print_lines(lines, console)
-    runs = [whole_run(one) for one in found if "simulated" not in one]
     for run in runs:
-        render = watch.render if run.raw.target else terminal.render
-        outcome.show(run, arguments, render, console)
-    if len(found) > 1 and not any("simulated" in one or "target" in one for one in found):
-        render_summary(runs, console)
+        if isinstance(run, Whole):
+            render = watch.render if run.raw.target else terminal.render
+            outcome.show(run, arguments, render, console)
+        else:
+            lines = simulated_lines(run.simulated, report_width(console), explain=arguments.explain)
+            print_lines(lines, console)
+    own = [run for run in runs if isinstance(run, Whole) and run.raw.target is None]
+    if len(own) == len(runs) > 1:
+        render_summary(own, console)
     return 0
 
 
-def _export(found: list[Record], arguments: argparse.Namespace) -> int:
-    if len(found) != 1 or "simulated" in found[0]:
-        what = "modelled" if len(found) == 1 else f"{len(found)} runs"
+def _export(runs: Sequence[Run], arguments: argparse.Namespace) -> int:
+    run, chosen = runs[0], exports.FORMATS[arguments.export]
+    if len(runs) != 1 or not isinstance(run, Whole):
+        what = "modelled" if len(runs) == 1 else f"{len(runs)} runs"
         raise UsageError(f"{arguments.record}: {what}: an export needs one measured run")
-    chosen, run = exports.FORMATS[arguments.export], whole_run(found[0])
     try:
         made = chosen.make(run)
     except ModuleNotFoundError as error:

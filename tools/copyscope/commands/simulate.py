@@ -12,7 +12,7 @@ from copyscope.commands import entry, keeping
 from copyscope.commands.watch_arguments import split
 from copyscope.errors import UsageError
 from copyscope.plan.arguments import of_run, parser
-from copyscope.record.check import typed_simulated
+from copyscope.record.check import typed_boot
 from copyscope.show.console import make_console, print_lines, report_width
 from copyscope.show.progress import Steps
 from copyscope.show.simulated import simulated_lines
@@ -47,7 +47,7 @@ def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
     kept = not args.json or keeping.write_json(made, args.json)
     if args.json != "-":
         console = make_console()
-        lines = simulated_lines(typed_simulated(made), report_width(console), explain=args.explain)
+        lines = simulated_lines(typed_boot(made).simulated, report_width(console), explain=args.explain)
         print_lines(lines, console)
     return 0 if made["verdict"]["valid"] and kept else entry.FAILED
 

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -13,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from msgspec import to_builtins
+from msgspec import json, to_builtins
 
 from copyscope import streams
 from copyscope.commands import entry, keeping, keys, outcome
@@ -318,11 +317,10 @@ def read_crossovers(hosts: Iterable[Path], here: Record) -> list[crossover_file.
     found: list[tuple[str, list[crossover_file.Found]]] = []
     for file in sorted(file for host in hosts for file in host.glob("*/crossover.json")):
         try:
-            document = json.loads(regular_file.read(file))
+            document = json.decode(regular_file.read(file), type=crossover_file.Document)
             # The time of a file is that of its checkout. Older files do not say when they were measured.
-            started = str(document.get("started") or "")
-            found.append((started, crossover_file.read(document, file, here)))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found.append((document.started or "", crossover_file.rows_of(document, file, here)))
+        except (OSError, ValueError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.
             why = f"left out, not a crossover file: {error!r}: run copyscope crossover {file.parent}"
             entry.say(f"--advise: {file}: {why}")

@@ -14,7 +14,7 @@ from typing import Any
 from copyscope.errors import RunError, what_to_add
 from copyscope.files import saving
 from copyscope.fleet.lines import COLUMNS, Line, lines
-from copyscope.ledger.derive import whole
+from copyscope.ledger.derive import whole_run
 from copyscope.record import store
 from copyscope.record.store import NoSchemaError, RecordError
 
@@ -45,11 +45,7 @@ def to_parquet(out: Path) -> Kept:
             found.records += 1
             continue
         try:
-            record = whole(store.read(path))
-            problems = store.validate(record)
-            if problems:
-                raise RecordError(f"record: {path}: not a whole record: {problems[0]}")
-            table = [_timed(line) for line in lines(record)]
+            table = [_timed(line) for line in lines(whole_run(store.read(path)))]
         except NoSchemaError:
             continue  # what a doctor or a drill says is kept there, too
         except RecordError as error:

@@ -4,11 +4,10 @@ Every line has the columns of the run; `kind` tells them apart. The type of each
 files of many hosts are one table, whatever is unknown in some of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from copyscope.fleet.answers import copied_share
-from copyscope.record.check import Whole, typed_whole
+from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow, StageRow
 from copyscope.record.segments import delivered_bytes, select
 
@@ -54,9 +53,8 @@ OF_ROW = {
 COLUMNS = {**OF_RUN, **OF_ROW}
 
 
-def lines(record: Mapping[str, Any]) -> Iterator[Line]:
-    """The lines of a whole record."""
-    whole = typed_whole(record)
+def lines(whole: Whole) -> Iterator[Line]:
+    """The lines of a record."""
     run = of_run(whole)
     yield {**run, **dict.fromkeys(OF_ROW), "kind": "run"}
     for row in whole.derived.ledger:

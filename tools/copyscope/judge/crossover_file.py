@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, convert
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from copyscope.judge.crossover import Costs, Crossover
 from copyscope.judge.metrics import Scalar
@@ -69,7 +69,7 @@ class Row(Struct, kw_only=True):
     by: str | UnsetType = UNSET
     threads: int
     quantity: str
-    where: dict[str, Any]
+    where: dict[str, Scalar]
     verdict: str
     size_bytes: int | None
     low_bytes: int | None
@@ -97,8 +97,6 @@ class Found(Row, kw_only=True, omit_defaults=True):
 
 
 class CostAt(Struct):
-    """Keys that older files do not have have a default."""
-
     size_bytes: int
     value: float | None
     low: float | None = None
@@ -116,20 +114,20 @@ class CostRow(Struct):
     measured: list[CostAt]
 
 
-class Document(Struct):
-    """crossover.json: this host's measured crossovers (docs/reference/verdicts.md explains each key)."""
+class Document(Struct, kw_only=True):
+    """crossover.json: this host's measured crossovers. Keys that older files do not have have a default."""
 
     schema: int
     kind: str
     experiment: str | None
     machine: dict[str, Any]
-    started: str | None
+    started: str | None = None
     topology: str | None
     runs: int
     valid_runs: int
     sentence: str
     crossovers: list[Row]
-    costs: list[CostRow]
+    costs: list[CostRow] = []
 
 
 def headline(found: Sequence[Crossover]) -> Crossover | None:
@@ -270,21 +268,21 @@ def _whole(size: float | None) -> int | None:
     return None if size is None else round(size)
 
 
-def read(document: Any, file: PurePath, here: Mapping[str, Any]) -> list[Found]:
-    """The rows of such a file, for the machine here. Raises what Python does for another document."""
-    known = {"file": str(PurePath(*file.parts[-4:])), "elsewhere": where_else(document["machine"], here)}
-    costs = convert(document.get("costs", []), list[CostRow])
-    rows = [
-        {**row, **known, "path": row["where"].get("topology", document["topology"])}
-        for row in document["crossovers"]
+def rows_of(document: Document, file: PurePath, here: Mapping[str, Any]) -> list[Found]:
+    """The rows of a file, for the machine here."""
+    return [
+        Found(
+            **structs.asdict(row),
+            file=str(PurePath(*file.parts[-4:])),
+            path=str(row.where.get("topology", document.topology)),
+            elsewhere=where_else(document.machine, here),
+            costs=_costs_of(row, document.costs),
+        )
+        for row in document.crossovers
     ]
-    found = convert(rows, list[Found])
-    for row in found:
-        row.costs = _costs_of(row, costs)
-    return found
 
 
-def _costs_of(row: Found, costs: Sequence[CostRow]) -> dict[int, float]:
+def _costs_of(row: Row, costs: Sequence[CostRow]) -> dict[int, float]:
     asked = (row.pair[0], row.threads, row.quantity, row.where)
     beside = (one.measured for one in costs if (one.impl, one.threads, one.quantity, one.where) == asked)
     return {at.size_bytes: at.value for at in next(beside, []) if at.value is not None}

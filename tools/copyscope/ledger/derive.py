@@ -31,8 +31,8 @@ from copyscope.ledger.rows import ledger_rows, silent_high_ns, stage_rows
 from copyscope.ledger.sends import sends_of
 from copyscope.ledger.verdict import find_verdict, losses
 from copyscope.ledger.zerocopy import zerocopy_of
-from copyscope.record.check import Whole, typed, typed_whole
-from copyscope.record.derived import Derived, Side, Sides, Throughput
+from copyscope.record.check import Whole, typed, typed_boot, typed_whole
+from copyscope.record.derived import Derived, Side, Sides, SimulatedRun, Throughput
 from copyscope.record.measured import Measured
 from copyscope.record.segments import (
     Record,
@@ -59,6 +59,11 @@ def whole_run(record: Record) -> Whole:
         return typed_whole(record)
     raw = typed(record)
     return Whole(raw, derived(raw))
+
+
+def any_run(record: Record) -> Whole | SimulatedRun:
+    """A record of either kind, typed. Raises RecordError, as typed_whole() does."""
+    return typed_boot(record) if "simulated" in record else whole_run(record)
 
 
 def derive(record: Record, *, effects: bool = True) -> Record:

@@ -10,7 +10,6 @@ from copyscope.record.derived import Derived, SimulatedRun
 from copyscope.record.measured import Measured
 from copyscope.record.portrait import Portrait
 from copyscope.record.sections import Section
-from copyscope.record.simulated import Simulated
 from copyscope.record.store import Record, RecordError
 
 Half = TypeVar("Half", bound=Section)
@@ -45,11 +44,6 @@ def typed_whole(record: Mapping[str, Any]) -> Whole:
     return Whole(typed(record), _half(record, Derived))
 
 
-def typed_simulated(record: Record) -> Simulated:
-    """What was counted in a simulated machine, of a record of one. Raises RecordError, as typed() does."""
-    return typed_boot(record).simulated
-
-
 def typed_boot(record: Record) -> SimulatedRun:
     """All of a record of a simulated machine. Raises RecordError, as typed() does."""
     return _half(record, SimulatedRun)
@@ -60,7 +54,7 @@ def _half(record: Mapping[str, Any], half: type[Half]) -> Half:
         return convert(record, half)
     # Half of a surrogate pair, which JSON can write, is no key.
     except (ValidationError, UnicodeEncodeError) as error:
-        raise RecordError(f"record: {one_line(str(error))}: measure again") from error
+        raise RecordError(f"not a whole record: {one_line(str(error))}: measure again") from error
 
 
 def find_problems(record: Mapping[str, Any], *, raw: bool) -> list[str]:

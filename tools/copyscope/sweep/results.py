@@ -18,9 +18,9 @@ from typing import Any
 
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
-from copyscope.ledger.derive import whole_run
+from copyscope.ledger.derive import any_run
 from copyscope.record import records_file, store
-from copyscope.record.check import Whole, typed_boot
+from copyscope.record.check import Whole
 from copyscope.record.derived import SimulatedRun
 from copyscope.record.measured import RunIdentity
 from copyscope.record.same_machine import SAME_MACHINE
@@ -128,7 +128,7 @@ def _of_line(line: records_file.Line) -> Run | LeftOut:
     if found is None:
         return LeftOut(line.name, line.problem)
     try:
-        return typed_boot(found) if "simulated" in found else whole_run(found)
+        return any_run(found)
     except RecordError:
         problems = store.validate(found, raw="verdict" not in found)
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
