@@ -73,7 +73,7 @@ def test_a_record_without_a_section_is_named_and_left_out(directory: Path) -> No
     del broken["ledger"]
     records_file.write(file_of(directory), [broken, *others])
     (entry,) = results.load(directory).left_out
-    assert entry.reason.startswith("damaged: Object missing required field `ledger`")
+    assert entry.reason.startswith("damaged: not a whole record: Object missing required field `ledger`")
 
 
 def test_the_same_run_twice_counts_once(directory: Path) -> None:

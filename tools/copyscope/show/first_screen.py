@@ -198,10 +198,10 @@ def watching_text(watching: Watching) -> str:
     """What watching cost a program, as one number."""
     if watching.ratio is None:
         return "what watching cost: n/a"
-    lost, _, interval = _lost(watching, 1).partition(" (")
+    lost = _lost(watching, 1, " of goodput")
     if _is_unclear(watching):
-        return f"what watching cost is unclear: {lost} of goodput ({interval}: watch longer"
-    return f"watching cost {lost} of goodput ({interval}"
+        return f"what watching cost is unclear: {lost}: watch longer"
+    return f"watching cost {lost}"
 
 
 def _in_short(name: str, cost: Ratio) -> str:
@@ -217,7 +217,7 @@ def _is_unclear(cost: Ratio) -> bool:
     return overhead.found(cost.low, cost.high) == overhead.NOISY
 
 
-def _lost(cost: Ratio, decimals: int) -> str:
+def _lost(cost: Ratio, decimals: int, of: str = "") -> str:
     """The loss of goodput in percent, and its interval where there is one."""
     low, ratio, high = (
         # A loss of -0.0 is none.
@@ -226,7 +226,7 @@ def _lost(cost: Ratio, decimals: int) -> str:
         else f"{round((1 - getattr(cost, key)) * 100, decimals) + 0.0:.{decimals}f}"
         for key in ("high", "ratio", "low")
     )
-    return f"{ratio} %" if low is None else f"{ratio} % ({low} to {high})"
+    return f"{ratio} %{of}" if low is None else f"{ratio} %{of} ({low} to {high})"
 
 
 def quiet(state: MachineState) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from copyscope.errors import UsageError
 from copyscope.files import regular_file
 from copyscope.ledger.derive import any_run
-from copyscope.record import records_file, store
+from copyscope.record import records_file
 from copyscope.record.check import Whole
 from copyscope.record.derived import SimulatedRun
 from copyscope.record.measured import RunIdentity
@@ -129,10 +129,8 @@ def _of_line(line: records_file.Line) -> Run | LeftOut:
         return LeftOut(line.name, line.problem)
     try:
         return any_run(found)
-    except RecordError:
-        problems = store.validate(found, raw="verdict" not in found)
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        return LeftOut(line.name, f"damaged: {problems[0]}{more}: run it again")
+    except RecordError as error:
+        return LeftOut(line.name, f"damaged: {error}")
 
 
 def _identity(one: Run) -> RunIdentity:
