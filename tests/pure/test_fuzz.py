@@ -122,7 +122,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "deep.json").write_text("[" * 100_000)
     (place / "file").write_text("")
     for name, value in (("inf", "1e999"), ("nan", "NaN"), ("long", "9" * 400)):
-        text = f'{{"kind": "noise", "metrics": {{"goodput_gbps": {value}}}}}'
+        text = (
+            f'{{"kind": "noise", "hostname": "h", "kernel": "6", "blocks": 2, "metrics": {{"x": {value}}}}}'
+        )
         (place / f"{name}.json").write_text(text)
     (place / "x.toml").write_text("= [[[")
     (place / "empty").mkdir()
