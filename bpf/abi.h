@@ -219,7 +219,7 @@ struct stack_cell {
 	__u32 depth;
 	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
 	__u32 owner;
-	/* Of a watched program in user mode (depth 0): its process, and in frames[] the address, and what may be a return address; else 0. */
+	/* Of a watched program in user mode (depth 0): its process, and in frames[] the address, and two that may be return addresses; else 0. */
 	__u32 user_pid;
 	__u32 pad;
 	__u64 frames[STACK_DEPTH];

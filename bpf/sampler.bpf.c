@@ -71,6 +71,15 @@ static __always_inline __u64 return_address(const struct bpf_perf_event_data *ct
 	return address;
 }
 
+/* The same of a function that has put a frame on the stack, of which a register knows: beside it stands where it goes back to. */
+static __always_inline __u64 framed_return_address(const struct bpf_perf_event_data *ctx)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (const void *)(PT_REGS_FP(&ctx->regs) + sizeof(address)));
+	return address;
+}
+
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
 	struct stack_cell *cell, *seen;
@@ -101,6 +110,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	if (cell->user_pid) {
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);
 		cell->frames[1] = return_address(ctx);
+		cell->frames[2] = framed_return_address(ctx);
 	}
 	cell->samples = 1;
 	cell->weight = period;

@@ -20,7 +20,7 @@ static inline __u64 hash_stack(const struct stack_cell *cell)
 	__u64 hash = mix(0x9e3779b97f4a7c15ULL, (__u64)cell->owner << 56 | (__u64)cell->side << 32 | cell->event);
 
 	if (cell->user_pid)
-		hash = mix(mix(mix(hash, cell->user_pid), cell->frames[0]), cell->frames[1]);
+		hash = mix(mix(mix(mix(hash, cell->user_pid), cell->frames[0]), cell->frames[1]), cell->frames[2]);
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
 		if (i >= cell->depth)
 			break;

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from copyscope import paths
-from copyscope.run.user_code import LIBC, File, parse_mapping
+from copyscope.run.code_file import LIBC, File, parse_mapping
 from profiling import SLOW, broken_identities, in_all, is_root
 from programs import SAMPLED, watch
 

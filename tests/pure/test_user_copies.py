@@ -16,8 +16,9 @@ from copyscope.judge import advice
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
+from copyscope.run.code_file import STATIC, parse_mapping
 from copyscope.run.elf import ElfFile
-from copyscope.run.user_code import GENERATED, GONE, STATIC, UserCode, parse_mapping
+from copyscope.run.user_code import GENERATED, GONE, UserCode
 from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -71,7 +72,7 @@ def address_of(function: str) -> int:
 def sample(pid: int, address: int, count: int = 1) -> Record:
     row: Record = {"side": "target", "event": "cpu-clock", "frames": [], "samples": count, "weight": count}
     row["weight_squared"] = float(count)
-    return row | {"pid": pid, "address": address, "back": 0}
+    return row | {"pid": pid, "address": address, "back": 0, "framed_back": 0}
 
 
 @NEEDS_ROOT
@@ -212,6 +213,20 @@ def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_bal
     assert "(program's own memcpy, of which only bounds are known, is in user)" in " ".join(shown.split())
 
 
+def test_the_first_screen_says_who_calls_and_where() -> None:
+    made = with_user_code(0)
+    row = {"event": "cpu-clock", "copy": "memmove", "file": "/bin/x", "reason": None}
+    made["user_callers"] = [
+        {**row, "caller": "http2.writeData", "source": "/go/src/h2_bundle.go:4711", "samples": 62},
+        {**row, "caller": "main.\x1b[2Jfill", "source": None, "samples": 33},
+        {**row, "caller": None, "source": None, "reason": "no return address", "samples": 5},
+    ]
+    shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
+    first_screen.render(typed_whole(derive(made)), shown)
+    said = "62 % by http2.writeData (h2_bundle.go:4711), 33 % by main.\u241b[2Jfill, 5 % by callers that are"
+    assert f"program's own memcpy: {said} not known" in " ".join(shown.export_text().split())
+
+
 def test_a_record_of_before_has_no_such_row() -> None:
     record = watched_record()
     record.pop("user_code", None)
@@ -301,7 +316,7 @@ def test_a_file_whose_symbols_cannot_be_read_names_no_caller(monkeypatch: pytest
     code, row = UserCode(), sample(os.getpid(), address_of("memmove"))
     row["back"] = address_of("qsort")
     monkeypatch.setattr("copyscope.run.user_code.is_call", lambda _: True)
-    monkeypatch.setattr("copyscope.run.user_code.File.function_at", broken)
+    monkeypatch.setattr("copyscope.run.code_file.File.function_at", broken)
     code.look([os.getpid()])
     code.name([row])
     assert row["copy"] is not None and row["caller"] is None and "a broken ELF file" in row["uncalled"]

@@ -77,18 +77,19 @@ class Asked:
         argv: Sequence[str],
         *,
         said: bytes = b"",
+        reads: int | None = None,
         limit_s: float = LIMIT_S,
         most_bytes: int = SAID_MAX_BYTES,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`said`: what it reads on standard input. Raises OSError where it cannot be started."""
+        """It reads what is `said`, or an open file (`reads`). Raises OSError where it cannot be started."""
         self._argv, self._left = argv, memoryview(said)
         self._limit_s, self._most_bytes = limit_s, most_bytes
         with held() as came:
             self._process = subprocess.Popen(
                 argv,
-                stdin=subprocess.PIPE if said else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if said else subprocess.DEVNULL if reads is None else reads,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
@@ -186,6 +187,7 @@ def ask(
     argv: Sequence[str],
     *,
     said: bytes = b"",
+    reads: int | None = None,
     limit_s: float = LIMIT_S,
     most_bytes: int = SAID_MAX_BYTES,
     environment: Mapping[str, str] | None = None,
@@ -193,7 +195,13 @@ def ask(
 ) -> Answer:
     """What a program answers. Raises OSError where it cannot be started, LimitError."""
     return Asked(
-        argv, said=said, limit_s=limit_s, most_bytes=most_bytes, environment=environment, directory=directory
+        argv,
+        said=said,
+        reads=reads,
+        limit_s=limit_s,
+        most_bytes=most_bytes,
+        environment=environment,
+        directory=directory,
     ).answer()
 
 

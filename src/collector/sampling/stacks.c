@@ -26,9 +26,10 @@ struct row {
 	/* Of these, told as news. */
 	struct tally told;
 	uint32_t *frames;
-	/* In user mode, of a watched program; else 0: where it was, and what may be where it goes back to. */
+	/* In user mode, of a watched program; else 0: where it was, and two that may be where it goes back to. */
 	uint64_t address;
 	uint64_t back;
+	uint64_t framed_back;
 	/* In the order in which rows are told. */
 	uint32_t key[KEYS];
 };
@@ -59,6 +60,8 @@ static int by_stack(const void *a, const void *b)
 		return x->address < y->address ? -1 : 1;
 	if (x->back != y->back)
 		return x->back < y->back ? -1 : 1;
+	if (x->framed_back != y->framed_back)
+		return x->framed_back < y->framed_back ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
@@ -119,6 +122,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * unit * unit },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .back = cell->user_pid ? cell->frames[1] : 0,
+			     .framed_back = cell->user_pid ? cell->frames[2] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
@@ -175,6 +179,7 @@ static json_t *row_json(const struct row *row, const struct tally *tally, double
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
 		json_object_set_new(made, "back", json_integer((json_int_t)row->back));
+		json_object_set_new(made, "framed_back", json_integer((json_int_t)row->framed_back));
 	}
 	return made;
 }

@@ -43,17 +43,20 @@ def why_unknown(raw: Measured) -> str | None:
     )
 
 
-def called_by(raw: Measured) -> list[tuple[str, float]]:
-    """Who calls its own copies: (name, part of their samples), the largest first; none of too few samples."""
+def called_by(raw: Measured) -> list[tuple[str, str, float]]:
+    """Who calls its own copies: (name, `FILE:LINE` if it is known, part of their samples), the largest first.
+
+    None of too few samples.
+    """
     names = time_event(raw.samples, raw.sampler.events) or ()
-    sums: Counter[str] = Counter()
+    sums: Counter[tuple[str, str]] = Counter()
     for row in raw.user_callers or []:
         if event_name(row.event) in names:
-            sums[row.caller or UNNAMED] += row.samples
+            sums[row.caller or UNNAMED, (row.source or "").rpartition("/")[2]] += row.samples
     everything = sums.total()
     if everything < CALLERS_LEAST:
         return []
-    return [(name, count / everything) for name, count in sums.most_common()]
+    return [(*who, count / everything) for who, count in sums.most_common()]
 
 
 def bounds(raw: Measured, time: SideTime) -> Share | None:

@@ -256,7 +256,9 @@ class UserCaller(Section):
 
     copy: that function, or `rep movs`
     caller: by its symbol, else `FILE+0xADDRESS`; null: not known, and `reason`
-    file: whose code the caller is
+    file: whose code the caller is; `memory`: JIT-compiled
+    source: `FILE:LINE` of the call, of JIT-compiled code of the function; null: not known there, or not among
+        the 16 places that call most
     """
 
     event: str
@@ -265,6 +267,7 @@ class UserCaller(Section):
     file: str | None
     reason: str | None
     samples: int
+    source: str | None = None
 
 
 # Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them

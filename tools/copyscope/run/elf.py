@@ -5,7 +5,7 @@ Own code: pyelftools makes an object of each symbol, which takes seconds for the
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -19,6 +19,8 @@ DT_NEEDED, DT_SONAME = 1, 14
 STT_FUNC, STT_GNU_IFUNC = 2, 10
 # What the dynamic linker writes into a slot: the address that the function at the addend chose. By e_machine.
 IRELATIVE = {62: 37, 183: 1032}
+# And what it writes where an address stands that moves with the file: the addend.
+RELATIVE = {62: 8, 183: 1027}
 NT_GNU_BUILD_ID = 3
 DATAREL_SDATA4, SDATA4 = 0x3B, 0x0B
 PIECE_MAX = 1 << 28
@@ -67,6 +69,8 @@ class ElfFile:
     def bytes_at(self, offset: int, count: int) -> bytes:
         if count > PIECE_MAX:
             raise RunError(f"a table of more than {PIECE_MAX >> 20} MiB")
+        if offset >= 1 << 63:
+            raise RunError("a broken ELF file: a table beyond its end")
         return self._read(offset, count)
 
     def _read_header(self) -> None:
@@ -140,10 +144,22 @@ class ElfFile:
 
     def chosen(self) -> Iterator[tuple[int, int]]:
         """(the function that chooses, the slot where the address that it chose stands) of this file."""
+        return self._relocated(IRELATIVE)
+
+    def _relocated(self, kinds: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """(addend, slot) of this kind, by e_machine."""
         for table in (one for one in self.sections if one.kind == SHT_RELA):
             for slot, info, addend in struct.iter_unpack("<QQq", self._rows(table, 24)):
-                if info & 0xFFFFFFFF == IRELATIVE.get(self.machine):
+                if info & 0xFFFFFFFF == kinds.get(self.machine):
                     yield addend, slot
+
+    def word_at(self, address: int) -> int | None:
+        """The eight bytes that stand there once the file is loaded, but for how far it is moved."""
+        for addend, slot in self._relocated(RELATIVE):
+            if slot == address:
+                return addend
+        offset = self.offset_of(address)
+        return None if offset is None else int(struct.unpack("<Q", self.bytes_at(offset, 8))[0])
 
     def function_around(self, address: int) -> tuple[int, int] | None:
         """Where the function around an address begins and ends, by its unwind table: that is never stripped.

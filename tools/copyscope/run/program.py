@@ -332,7 +332,9 @@ class WatchedProgram(Subject):
 
     def finish(self, *, failed: bool) -> None:
         raw, plan = self.setup.raw, self.setup.plan
-        self.code.name((raw.collector or {}).get("samples", []))
+        samples = (raw.collector or {}).get("samples", [])
+        self.code.name(samples)
+        self.code.find_lines(samples)
         if failed:
             self.stop.because("the measurement failed")
         raw.ended = self.stop.reason or raw.ended

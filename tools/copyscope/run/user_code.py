@@ -1,160 +1,48 @@
-"""Where a watched program was in user mode, by name: whether that is code that copies, or not known.
+"""Where a watched program was in user mode, by name: whether that is code that copies, and who called it.
 
 The kernel gives process and address. What is mapped there is looked up while the process lives: a file, which
-is kept open, and found by its build-id later, too. Its functions are those of .symtab or .dynsym. A libc
-without .symtab has no name for the variant of memmove() that it chose for this processor: the slot in its
-memory has its address, and the unwind table says where it ends.
+is kept open, and found by its build-id later, too; or code that was made as it ran, which a file of its own
+names.
 
 Tables of symbols are read when measuring is over: that takes 10 ms and more, for which a program on the same
 CPU would wait.
 """
 
-import contextlib
-import os
-import platform
-import re
-import struct
-import sys
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from io import FileIO
-from pathlib import Path
-from typing import Self
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
-from copyscope.errors import RunError
+from copyscope.grouping import gathered
 from copyscope.record.session_result import Record
-from copyscope.run.elf import DT_NEEDED, DT_SONAME, SHT_DYNSYM, SHT_SYMTAB, ElfFile
+from copyscope.run import perf_map
+from copyscope.run.code_file import UNREADABLE, File, Mapping, parse_mapping, why_unreadable
+from copyscope.run.perf_map import PerfMap
 from copyscope.run.processes import PROC, Seldom, read_file
-from copyscope.taxonomy.user_copies import REPEATED, copies, is_call, is_repeated_move
-
-# A file that anybody may have made, and the memory of a process that may be gone.
-UNREADABLE = (OSError, RunError, struct.error, IndexError)
+from copyscope.taxonomy.user_copies import REPEATED, V8_BUILTIN, copies, is_call
 
 # Of one CPU, what reading the mappings takes at most.
 LOOKS_SHARE = 0.001
 # Of the processes of a program so many are looked at: workers have the same files.
 PROCESSES_MAX = 64
 FILES_MAX = 256
-LIBC = re.compile(r"libc[.-]|ld-musl-")
-GO = (".gopclntab", ".go.buildinfo")
+# Of all places that call a copy, those that call most have their lines looked up, as far as that is quick.
+LINES_MAX = 16
+LINES_S = 5.0
 GONE = "its processes had ended before their mappings were read"
-GENERATED = "JIT-compiled code without symbols"
-STATIC = "static and stripped: without symbols its copies are not known"
+GENERATED = "JIT-compiled code, and no /tmp/perf-PID.map names it"
+STUBS = "stubs of Java, of which some copy"
 NOT_A_CALL = "what is on top of the stack is no return address"
-STRIPPED_GO = "Go, stripped: without symbols its copies are not known"
 
-
-@dataclass(frozen=True)
-class Mapping:
-    """A stretch of executable memory of a process (proc_pid_maps(5))."""
-
-    begin: int
-    end: int
-    offset: int
-    device: str
-    inode: int
-    path: str
-
-
-@dataclass
-class File:
-    """A file that holds code: where copies are, or why that is not known. Read when it is sampled."""
-
-    name: str
-    pid: int
-    mapping: Mapping
-    opened: FileIO | None = None
-    elf: ElfFile | None = None
-    why: str | None = None
-    is_read: bool = False
-    # (the function that chooses, the address that it chose) for each slot in the memory of the process.
-    chosen: list[tuple[int, int]] | None = None
-    begins: list[int] = field(default_factory=list)
-    copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
-    # (begin, end, name) of all its functions, in order. Read when the first of them calls a copy.
-    functions: list[tuple[int, int, str]] | None = None
-
-    @classmethod
-    def of(cls, pid: int, mapping: Mapping) -> Self:
-        """What a process has mapped, also in a container, also a file that was replaced. Kept open."""
-        made = cls(mapping.path.removesuffix(" (deleted)"), pid, mapping)
-        link = PROC / str(pid) / "map_files" / f"{mapping.begin:x}-{mapping.end:x}"
-        try:
-            made.opened = link.open("rb", buffering=0)
-        except OSError as error:
-            made.why, made.is_read = f"cannot be read: {error.strerror}", True
-        if not made.is_read and LIBC.match(Path(made.name).name):
-            # While the process lives. What goes wrong goes wrong in read() again, which says so.
-            with contextlib.suppress(*UNREADABLE):
-                made.choices()
-        return made
-
-    def read(self) -> None:
-        """Its functions, once."""
-        if self.is_read:
-            return
-        self.is_read = True
-        try:
-            self.why = find_copies(self)
-        except UNREADABLE as error:
-            self.why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-
-    def header(self) -> ElfFile:
-        """Its header and the places of its tables."""
-        if self.elf is None:
-            assert self.opened is not None  # else it is read already
-            descriptor = self.opened.fileno()
-            self.elf = ElfFile(lambda at, count: os.pread(descriptor, count, at))
-        return self.elf
-
-    def choices(self) -> list[tuple[int, int]]:
-        """`chosen`, read from the memory of the process once."""
-        if self.chosen is None:
-            self.chosen = list(read_choices(self.header(), self.pid, self.mapping))
-        return self.chosen
-
-    def add(self, found: Iterable[tuple[int, int, str]]) -> None:
-        """(begin, end, name) of functions that copy."""
-        rows = sorted(dict.fromkeys(found))
-        self.begins = [begin for begin, _, _ in rows]
-        self.copies = [(end, name) for _, end, name in rows]
-
-    def copy_at(self, offset: int) -> str | None:
-        """The function that copies at this place of the file."""
-        assert self.elf is not None
-        address = self.elf.address_of(offset)
-        place = bisect_right(self.begins, address) - 1 if address is not None else -1
-        if address is not None and place >= 0 and address < self.copies[place][0]:
-            return self.copies[place][1]
-        is_x86 = platform.machine() == "x86_64"
-        return REPEATED if is_x86 and is_repeated_move(self.elf.bytes_at(offset, 3)) else None
-
-    def function_at(self, offset: int) -> str:
-        """The function at this place of the file; where it has no name, the place, as perf writes it."""
-        assert self.elf is not None
-        address = self.elf.address_of(offset)
-        if address is None:
-            return f"{Path(self.name).name}+0x{offset:x}"
-        if self.functions is None:
-            self.functions = sorted(self._all_functions(self.elf))
-        place = bisect_right(self.functions, (address, sys.maxsize, "")) - 1
-        begin, end, name = self.functions[place] if place >= 0 else (0, 0, "")
-        return name if begin <= address < end else f"{Path(self.name).name}+0x{address:x}"
-
-    @staticmethod
-    def _all_functions(elf: ElfFile) -> Iterator[tuple[int, int, str]]:
-        for kind in (SHT_SYMTAB, SHT_DYNSYM):
-            for one in elf.functions(kind):
-                yield one.address, one.address + one.size, one.name.partition("@")[0]
+UNCALLED: Record = {"caller": None, "caller_file": None, "source": None, "site": None, "uncalled": None}
 
 
 class UserCode:
-    """look() while the processes live, then name()."""
+    """look() while the processes live, then name(), at last find_lines()."""
 
     def __init__(self) -> None:
         self._mapped: dict[int, list[Mapping]] = {}
         self._files: dict[tuple[str, int], File] = {}
+        self._maps: dict[int, PerfMap] = {}
         self._looks = Seldom(LOOKS_SHARE)
 
     def files(self) -> Iterable[File]:
@@ -180,9 +68,11 @@ class UserCode:
         if found:
             self._mapped[pid] = found
         for one in found:
-            key = one.device, one.inode
-            if one.inode and key not in self._files and len(self._files) < FILES_MAX:
-                self._files[key] = File.of(pid, one)
+            if one.inode and one.key not in self._files and len(self._files) < FILES_MAX:
+                self._files[one.key] = File.of(pid, one)
+        has_made = pid not in self._maps and any(one.is_made for one in found)
+        if has_made and (names := PerfMap.of(pid)) is not None:
+            self._maps[pid] = names
 
     def name(self, samples: Iterable[Record]) -> None:
         """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why.
@@ -193,36 +83,87 @@ class UserCode:
             if "pid" in row:
                 row.update(self._found(row["pid"], row["address"]))
                 if row["copy"] is not None:
-                    row.update(self._caller(row))
+                    row.update(UNCALLED | self._caller(row))
+
+    def find_lines(self, samples: Sequence[Record]) -> None:
+        """`source`, where it is written, of the callers that call most, and their names as that has them."""
+        sites: Counter[tuple[tuple[str, int], int]] = Counter()
+        for row in samples:
+            if row.get("site") is not None:
+                sites[row["site"]] += row["samples"]
+        most = gathered((key, address) for (key, address), _ in sites.most_common(LINES_MAX))
+        until_s = time.monotonic() + LINES_S
+        found = {
+            (key, address): told
+            for key, addresses in most.items()
+            for address, told in self._files[key].lines(addresses, until_s - time.monotonic()).items()
+        }
+        names: dict[tuple[str, str], str] = {}
+        called = [row for row in samples if row.get("site") is not None]
+        for row in called:
+            name, row["source"] = found.get(row["site"], (None, None))
+            if name is not None:
+                names[row["caller_file"], row["caller"]] = name
+        for row in called:
+            row["caller"] = names.get((row["caller_file"], row["caller"]), row["caller"])
 
     def _caller(self, row: Record) -> Record:
-        """By what is on top of the stack: a function that calls none and pushes nothing goes back there."""
-        inline = row["copy"] == REPEATED
-        address = row["address"] if inline else row["back"]
-        mapping, file = self._place(row["pid"], address)
+        """By what is on top of the stack: a function that calls none and pushes nothing goes back there.
+
+        One that has put a frame there goes back to what is beside that. Builtins of V8 all have a frame.
+        """
+        pid, inline = row["pid"], row["copy"] == REPEATED
+        address = row["address"] if inline else row["framed_back"] if row["framed"] else row["back"]
         try:
-            if mapping is not None and file is not None and file.elf is not None:
-                offset = address - mapping.begin + mapping.offset
-                # a call has two to seven bytes, or four
-                if inline or is_call(file.elf.bytes_at(offset - 7, 7)):
-                    name = file.function_at(offset if inline else offset - 1)
-                    return {"caller": name, "caller_file": file.name, "uncalled": None}
+            found = self._called_from(pid, address, inline=inline)
+            if not row["framed"] and (found.get("caller") or "").startswith(V8_BUILTIN):
+                found |= self._made(pid, row["framed_back"] - 1)
         except UNREADABLE as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            return {"caller": None, "caller_file": None, "uncalled": f"cannot be read: {why}"}
-        return {"caller": None, "caller_file": None, "uncalled": NOT_A_CALL}
+            return {"uncalled": why_unreadable(error)}
+        return found or {"uncalled": NOT_A_CALL}
+
+    def _called_from(self, pid: int, address: int, *, inline: bool) -> Record:
+        """Who is there, or called from there; empty where no call stands before it."""
+        mapping, file = self._place(pid, address)
+        if mapping is None or file is None or file.elf is None:
+            unnamed = {"uncalled": GENERATED} if mapping is not None and mapping.is_made else {}
+            return self._made(pid, address if inline else address - 1) or unnamed
+        offset = address - mapping.begin + mapping.offset
+        # a call has two to seven bytes, or four
+        if not inline and not is_call(file.elf.bytes_at(offset - 7, 7)):
+            return {}
+        place = file.elf.address_of(offset if inline else offset - 1)
+        if place is None:
+            return {}
+        return {
+            "caller": file.function_at(place),
+            "caller_file": file.name,
+            "site": (mapping.key, place),
+        }
+
+    def _made(self, pid: int, address: int) -> Record:
+        """The same of code that was made as the program ran."""
+        name = self._made_name(pid, address)
+        if name is None:
+            return {}
+        caller, source = perf_map.told(name)
+        return {"caller": caller, "caller_file": "memory", "source": source, "site": None}
+
+    def _made_name(self, pid: int, address: int) -> str | None:
+        names = self._maps.get(pid)
+        return None if names is None else names.name_at(address)
 
     def _place(self, pid: int, address: int) -> tuple[Mapping | None, File | None]:
         """What is mapped there, and its file, read."""
         mapped = self._mapped.get(pid, ())
         mapping = next((one for one in mapped if one.begin <= address < one.end), None)
-        file = None if mapping is None else self._files.get((mapping.device, mapping.inode))
+        file = None if mapping is None else self._files.get(mapping.key)
         if file is not None:
             file.read()
         return mapping, file
 
     def _found(self, pid: int, address: int) -> Record:
-        found: Record = {"copy": None, "code": "?", "build_id": None, "unknown": None}
+        found: Record = {"copy": None, "framed": False, "code": "?", "build_id": None, "unknown": None}
         if pid not in self._mapped:
             self._look_at(pid)
         if pid not in self._mapped:
@@ -232,62 +173,23 @@ class UserCode:
             # Read after code was loaded or thrown away.
             return found | {"unknown": "it was not mapped when the mappings were read"}
         if file is None:
-            own = mapping.path.startswith("[v")  # [vdso] reads clocks
-            return found | {"code": mapping.path or "memory", "unknown": None if own else GENERATED}
+            return found | {"code": mapping.path or "memory"} | self._found_made(pid, address, mapping)
         found |= {"code": file.name, "unknown": file.why}
         if file.elf is not None:
             found["build_id"] = file.elf.build_id
-            found["copy"] = file.copy_at(address - mapping.begin + mapping.offset)
+            try:
+                found["copy"], found["framed"] = file.copy_at(address - mapping.begin + mapping.offset)
+            except UNREADABLE as error:
+                found["unknown"] = why_unreadable(error)
         return found | ({"unknown": None} if found["copy"] else {})
 
-
-def parse_mapping(line: str) -> Mapping | None:
-    """One line of /proc/PID/maps; None for memory without code."""
-    where, rights, offset, device, inode, *path = line.split(maxsplit=5)
-    if "x" not in rights:
-        return None
-    begin, end = (int(word, 16) for word in where.split("-"))
-    return Mapping(begin, end, int(offset, 16), device, int(inode), path[0] if path else "")
-
-
-def find_copies(made: File) -> str | None:
-    """Fill in where its copies are; why that is not known, if so."""
-    elf = made.header()
-    found = [
-        (symbol.address, symbol.address + symbol.size, symbol.name)
-        for kind in (SHT_SYMTAB, SHT_DYNSYM)
-        for symbol in elf.functions(kind)
-        if symbol.size and not symbol.is_chosen and copies(symbol.name)
-    ]
-    made.add(found)
-    if any(True for _ in elf.functions(SHT_SYMTAB)):
-        return None
-    chosen = {
-        one.address: one.name for one in elf.functions(SHT_DYNSYM) if one.is_chosen and copies(one.name)
-    }
-    if chosen:
-        variants = [
-            (*around, chosen[chooser])
-            for chooser, address in made.choices()
-            if chooser in chosen and (around := elf.function_around(address)) is not None
-        ]
-        made.add([*found, *variants])
-        return None if variants else "stripped, and which variant of memmove() it chose was not found"
-    if any(elf.section(name) is not None for name in GO):
-        return STRIPPED_GO
-    # What is linked to others has its memcpy() from libc, and what is made for others is no program.
-    return None if elf.dynamic & {DT_NEEDED, DT_SONAME} else STATIC
-
-
-def read_choices(elf: ElfFile, pid: int, mapping: Mapping) -> Iterator[tuple[int, int]]:
-    """(the function that chooses, the address of the function that it chose) of each slot of a process."""
-    at = elf.address_of(mapping.offset)
-    if at is None:
-        return
-    moved = mapping.begin - at
-    memory = os.open(PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for chooser, slot in elf.chosen():
-            yield chooser, struct.unpack("<Q", os.pread(memory, 8, slot + moved))[0] - moved
-    finally:
-        os.close(memory)
+    def _found_made(self, pid: int, address: int, mapping: Mapping) -> Record:
+        """The same of code that is in no file. What Java makes to copy has a frame."""
+        if mapping.path.startswith("[v"):  # [vdso] reads clocks
+            return {}
+        name = self._made_name(pid, address)
+        if name is None:
+            return {"unknown": GENERATED}
+        if copies(name):
+            return {"copy": name, "framed": True}
+        return {"unknown": STUBS} if name.startswith(perf_map.STUBS) else {}

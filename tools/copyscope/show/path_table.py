@@ -133,9 +133,13 @@ def _per(run: Whole) -> str:
 
 def _callers(run: Whole) -> list[str]:
     """Who calls the copies that the program makes itself."""
-    found = [(name, part) for name, part in called_by(run.raw) if part >= CALLER_LEAST][:CALLERS_MAX]
-    told = ", ".join(f"{percent(part)} by {one_line(name, FUNCTIONS_MAX)}" for name, part in found)
-    return [f"{called('gather', watched=True)}: {told}"] if told else []
+    found = [
+        f"{percent(part)} by {one_line(name, FUNCTIONS_MAX)}"
+        + (f" ({one_line(source, FUNCTIONS_MAX)})" if source else "")
+        for name, source, part in called_by(run.raw)
+        if part >= CALLER_LEAST
+    ]
+    return [f"{called('gather', watched=True)}: {', '.join(found[:CALLERS_MAX])}"] if found else []
 
 
 def _elsewhere(run: Whole, total_ns: float) -> list[str]:

@@ -11,7 +11,7 @@ from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, s
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight, and the sum
 # of the squared weights; of the side `other` whose packet the CPU handled last (owner); of a watched program
 # in user mode what code that was (run/user_code.py): code, build_id, unknown and, if it copies, its
-# function as `copy`, and who called that: caller, caller_file, uncalled
+# function as `copy`, and who called that: caller, caller_file, source, uncalled
 Sample = Mapping[str, Any]
 # What is added up of samples that are alike in all else.
 SUMS = ("samples", "weight", "weight_squared")
@@ -99,22 +99,27 @@ def user_code(samples: Iterable[Sample]) -> list[dict[str, Any]]:
 
 def user_callers(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     """The record's `user_callers`: who called the functions that copy in the program's own memory."""
-    names = ("event", "copy", "caller", "caller_file", "uncalled")
+    names = ("event", "copy", "caller", "caller_file", "source", "uncalled")
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     for sample in samples:
         if sample.get("copy") is not None:
             sums[tuple(sample[name] or "" for name in names)] += int(sample["samples"])
     return [
-        {"event": event, "copy": copy, "caller": caller or None, "file": file or None, "reason": why or None}
-        | {"samples": count}
-        for (event, copy, caller, file, why), count in sorted(sums.items())
+        {"event": event, "copy": copy, "caller": caller or None, "file": file or None}
+        | {"source": source or None, "reason": why or None, "samples": count}
+        for (event, copy, caller, file, source, why), count in sorted(sums.items())
     ]
 
 
 def _folded(sample: Sample) -> str:
     """`root;...;leaf`."""
-    own = [USER_SYMBOL, *filter(None, [sample.get("caller"), sample.get("copy")])]
-    return ";".join(list(reversed(sample["frames"])) or own)
+    own = [frame_name(name) for name in (sample.get("caller"), sample.get("copy")) if name]
+    return ";".join(list(reversed(sample["frames"])) or [USER_SYMBOL, *own])
+
+
+def frame_name(name: str) -> str:
+    """A name of the program's own, as a frame: it may hold the mark that divides them, as types of Go do."""
+    return name.replace(";", ",")
 
 
 def tie_of(sample: Sample) -> str | None:
