@@ -24,7 +24,7 @@ from copyscope.exports.costs import costs
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
-from copyscope.taxonomy.samples import to_record, to_stacks
+from copyscope.taxonomy.samples import to_record, to_stacks, user_callers
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 Record = dict[str, Any]
@@ -148,6 +148,32 @@ def test_pprof_has_two_values_and_labels(record: Record) -> None:
     assert ("_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64", "sender") in stacks
     row = next(row for row in record["ledger"] if row["account"] == "copy_in")
     assert abs(sums["copy_in"][0] - row["cpu_ns"]) <= 2 and sums["copy_in"][1] == row["bytes"]
+
+
+def test_pprof_knows_where_the_caller_of_a_copy_is_written() -> None:
+    made = watched_record()
+    row = {"side": "target", "event": "cpu-clock", "frames": [], "copy": "memmove", "samples": 30}
+    row |= {"weight": 30 * 250_000, "weight_squared": 30 * 250_000.0**2}
+    row |= {
+        "caller": "main.F[struct { a; b }]",
+        "caller_file": "/bin/x",
+        "source": "/src/a.go:7",
+        "uncalled": "",
+    }
+    less = row | {"source": "/src/a.go:9", "samples": 3}
+    taxonomy = Taxonomy.load()
+    made |= {"samples": to_record([row], taxonomy), "stacks": to_stacks([row], taxonomy)}
+    made["user_callers"] = user_callers([row, less])
+    run = typed_whole(derive(made))
+    assert b"target;[user];main.F[struct { a, b }];memmove " in FORMATS["folded"].make(run)
+    found = list(fields(gzip.decompress(FORMATS["pprof"].make(run))))
+    strings = [value.decode() for field, value in found if field == 6]
+    functions = [dict(fields(value)) for field, value in found if field == 5]
+    (caller,) = (one for one in functions if strings[one[2]].startswith("main.F"))
+    (place,) = (
+        dict(fields(value)) for field, value in found if field == 4 and dict(fields(value))[1] == caller[1]
+    )
+    assert strings[caller[4]] == "/src/a.go" and dict(fields(place[4]))[2] == 7
 
 
 @pytest.mark.skipif(PPROF is None, reason="no pprof here: go build -o pprof cmd/pprof, and name it in PPROF")

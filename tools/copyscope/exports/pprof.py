@@ -11,6 +11,7 @@ from datetime import datetime
 
 from copyscope.exports.costs import costs
 from copyscope.record.check import Whole
+from copyscope.taxonomy.samples import frame_name
 
 
 class Strings:
@@ -62,9 +63,12 @@ def write(run: Whole) -> bytes:
     kinds = [("cpu", "nanoseconds"), ("payload", "bytes")]
     whole = b"".join(block(1, number(1, strings[kind]) + number(2, strings[unit])) for kind, unit in kinds)
     whole += b"".join(block(2, one) for one in samples)
+    written = _sources(run)
     for name, place in functions.items():
-        whole += block(4, number(1, place) + block(4, number(1, place)))
-        whole += block(5, number(1, place) + number(2, strings[name]) + number(3, strings[name]))
+        path, line = written.get(name, ("", 0))
+        whole += block(4, number(1, place) + block(4, number(1, place) + number(2, line)))
+        called = number(2, strings[name]) + number(3, strings[name]) + number(4, strings[path])
+        whole += block(5, number(1, place) + called)
     began = datetime.fromisoformat(run.raw.run.started).timestamp()
     comment, default = strings[f"copyscope {run.raw.run.id}"], strings["cpu"]
     whole += b"".join(block(6, text.encode(errors="replace")) for text in strings.places)
@@ -74,3 +78,13 @@ def write(run: Whole) -> bytes:
     with gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as out:
         out.write(whole)
     return stream.getvalue()
+
+
+def _sources(run: Whole) -> dict[str, tuple[str, int]]:
+    """Where who calls the program's own copies is written: of several lines the one that calls most."""
+    found: dict[str, tuple[str, int]] = {}
+    for row in sorted(run.raw.user_callers or [], key=lambda row: row.samples):
+        path, _, line = (row.source or "").rpartition(":")
+        if row.caller is not None and line.isdecimal():
+            found[frame_name(row.caller)] = (path, int(line))
+    return found
