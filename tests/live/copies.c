@@ -4,8 +4,10 @@
  *
  * copies HOW SECONDS REPORT
  *
- * HOW: memcpy (libc's), rep (an instruction in a function of its own), none (it calculates all the time). It sends a datagram
- * now and then, which nobody reads. Writes {"copy_ns": ..., "other_ns": ...}, CPU time of its thread, to the file REPORT.
+ * HOW: memcpy (libc's), two (libc's, called from two places), own (a memcpy() of its own), rep (an instruction in a function of
+ * its own), none (it calculates all the time). It sends a datagram now and then, which nobody reads. Writes {"copy_ns": ...,
+ * "seldom_ns": ..., "other_ns": ...}, CPU time of its thread, to the file REPORT: seldom_ns is that part of copy_ns that is
+ * copied from the second place.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -21,7 +23,7 @@
 #define TURN_NS_MOST 1000000
 #define DATAGRAM_BYTES 1200
 
-static char from[BLOCK_BYTES], to[BLOCK_BYTES];
+static char __attribute__((aligned(64))) from[BLOCK_BYTES], to[BLOCK_BYTES];
 static volatile size_t block_bytes = BLOCK_BYTES;
 static volatile uint64_t sum;
 
@@ -37,6 +39,25 @@ static __attribute__((noinline)) void copy_by_libc(void)
 {
 	memcpy(to, from, block_bytes);
 	/* Else the compiler jumps to memcpy(), which goes back to our caller. */
+	asm volatile("" : : : "memory");
+}
+
+static __attribute__((noinline)) void copy_seldom(void)
+{
+	memcpy(from, to, block_bytes);
+	asm volatile("" : : : "memory");
+}
+
+/* With or without a frame on the stack, as the compiler is told. */
+static __attribute__((noinline)) void memcpy_own(volatile uint64_t *into, volatile uint64_t *out_of, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		into[i] = out_of[i];
+}
+
+static __attribute__((noinline)) void copy_by_own(void)
+{
+	memcpy_own((void *)to, (void *)from, block_bytes / sizeof(uint64_t));
 	asm volatile("" : : : "memory");
 }
 
@@ -78,18 +99,22 @@ static long long take_turn(void (*work)(void), long long turn_ns)
 int main(int argc, char **argv)
 {
 	struct sockaddr_in there = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	long long until, copy_ns = 0, other_ns = 0;
+	long long until, copy_ns = 0, seldom_ns = 0, other_ns = 0;
 	socklen_t length = sizeof(there);
-	void (*copy)(void) = calculate;
+	void (*copy)(void) = calculate, (*seldom)(void) = NULL;
 	int sink, sock;
 	FILE *report;
 
 	if (argc != 4)
-		errx(2, "usage: copies memcpy|rep|none SECONDS REPORT");
-	if (!strcmp(argv[1], "memcpy"))
+		errx(2, "usage: copies memcpy|two|own|rep|none SECONDS REPORT");
+	if (!strcmp(argv[1], "memcpy") || !strcmp(argv[1], "two"))
 		copy = copy_by_libc;
+	else if (!strcmp(argv[1], "own"))
+		copy = copy_by_own;
 	else if (!strcmp(argv[1], "rep"))
 		copy = copy_by_instruction;
+	if (!strcmp(argv[1], "two"))
+		seldom = copy_seldom;
 	memset(from, 'c', sizeof(from));
 	sink = socket(AF_INET, SOCK_DGRAM, 0);
 	sock = socket(AF_INET, SOCK_DGRAM, 0);
@@ -101,6 +126,8 @@ int main(int argc, char **argv)
 		long long turn_ns = random() % TURN_NS_MOST;
 
 		copy_ns += take_turn(copy, turn_ns);
+		if (seldom)
+			seldom_ns += take_turn(seldom, turn_ns / 3);
 		other_ns += take_turn(calculate, turn_ns);
 		if (send(sock, from, DATAGRAM_BYTES, 0) < 0)
 			err(1, "send");
@@ -109,9 +136,10 @@ int main(int argc, char **argv)
 		other_ns += copy_ns;
 		copy_ns = 0;
 	}
+	copy_ns += seldom_ns;
 	report = fopen(argv[3], "w");
 	if (!report)
 		err(1, "%s", argv[3]);
-	fprintf(report, "{\"copy_ns\": %lld, \"other_ns\": %lld}\n", copy_ns, other_ns);
+	fprintf(report, "{\"copy_ns\": %lld, \"seldom_ns\": %lld, \"other_ns\": %lld}\n", copy_ns, seldom_ns, other_ns);
 	return fclose(report) ? 1 : 0;
 }
