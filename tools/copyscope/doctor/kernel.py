@@ -19,6 +19,7 @@ TOOLS = {
     "unshare": ("making namespaces", "util-linux", True),
     "setpriv": ("running the traffic without privileges", "util-linux", True),
     "perf": ("counters", "linux-perf (Ubuntu: linux-tools-$(uname -r))", False),
+    "addr2line": ("lines of the callers of a program's own copies", "binutils", False),
     "clang": ("building the BPF programs", "clang", False),
     "bpftool": ("building the BPF programs", "bpftool (Ubuntu: linux-tools-common)", False),
 }
