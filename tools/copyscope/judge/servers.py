@@ -126,8 +126,8 @@ UNKNOWN = Server(
     fewer="`sendmsg(2)` of several buffers",
 )
 GO = next(one for one in SERVERS if one.name == "Go")
-# So begins why code of Go without symbols has no names (run/user_code.py).
-STRIPPED_GO = "Go, "
+# So begins why code of Go has no names (run/code_file.py, go_table.py).
+NAMELESS_GO = "Go"
 
 
 def server_of(raw: Measured) -> Server:
@@ -139,8 +139,8 @@ def server_of(raw: Measured) -> Server:
     code |= {row.symbol for row in raw.samples if row.side == "target" and row.category == "gather"}
     by_name = (one for one in SERVERS if any(map(one.is_called, comms)))
     by_code = (one for one in SERVERS if any(re.fullmatch(one.code, name) for name in code))
-    stripped = GO if any((row.reason or "").startswith(STRIPPED_GO) for row in rows) else UNKNOWN
-    return next(by_name, None) or next(by_code, stripped)
+    nameless = GO if any((row.reason or "").startswith(NAMELESS_GO) for row in rows) else UNKNOWN
+    return next(by_name, None) or next(by_code, nameless)
 
 
 # Libraries that change what a program sends: then no file goes out as it is.

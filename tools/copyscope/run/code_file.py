@@ -30,9 +30,7 @@ from copyscope.taxonomy.user_copies import REPEATED, copies, is_framed, is_repea
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
 
 LIBC = re.compile(r"libc[.-]|ld-musl-")
-GO = ".go.buildinfo"
 STATIC = "static and stripped: without symbols its copies are not known"
-STRIPPED_GO = "Go, stripped: without symbols its copies are not known"
 GO_AND_C = "Go and C, static and stripped: without symbols the copies of C are not known"
 
 
@@ -206,8 +204,6 @@ def find_copies(made: File) -> str | None:
         ]
         made.add([*found, *variants])
         return None if variants else "stripped, and which variant of memmove() it chose was not found"
-    if elf.section(GO) is not None:
-        return STRIPPED_GO
     # What is linked to others has its memcpy() from libc, and what is made for others is no program.
     return None if elf.dynamic & {DT_NEEDED, DT_SONAME} else STATIC
 
