@@ -168,7 +168,7 @@ fuzz: artifacts .venv/.ready-test .venv/.ready-report ## 100,000 odd command lin
 	$(Q)COPYSCOPE_FUZZ=$(FUZZ) $(PYTEST) --timeout 0 -q tests/pure/test_fuzz.py # each case has a limit of its own
 
 # What live tests start, here and in guests.
-LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves faults acks copies copies-static copies-stripped refusing.so) \
+LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves faults acks copies encrypts threads copies-static copies-stripped refusing.so) \
 	$(if $(filter x86_64,$(shell uname -m)),$(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64)
 
 # Other programs of the machine disturb a live test now and then. What fails runs a second time: if it passes then, it is named
@@ -262,10 +262,11 @@ $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
-$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/faults $(OUTPUT)/tests/acks $(OUTPUT)/tests/copies: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
-	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $<
+$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/faults $(OUTPUT)/tests/acks $(OUTPUT)/tests/copies $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< -ldl
 
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
+$(OUTPUT)/tests/copies $(OUTPUT)/tests/copies-static $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: tests/live/turns.h
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults: tests/live/ring.h
 $(OUTPUT)/tests/moves $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults $(OUTPUT)/tests/cabled: tests/live/checked.h
 

@@ -222,9 +222,11 @@ struct stack_cell {
 	/* Of a watched program in user mode (depth 0): its process, and in frames[] the address, and two that may be return addresses; else 0. */
 	__u32 user_pid;
 	__u32 pad;
+	/* Of a watched program: the name of the thread (comm), which ends with a 0; else empty. */
+	__u64 thread[2];
 	__u64 frames[STACK_DEPTH];
 };
-_Static_assert(sizeof(struct stack_cell) == 48 + 8 * STACK_DEPTH, "stack_cell");
+_Static_assert(sizeof(struct stack_cell) == 64 + 8 * STACK_DEPTH, "stack_cell");
 
 #include "abi_functions.h"
 #include "abi_watch.h"

@@ -55,6 +55,14 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 	return bpf_get_current_pid_tgid() >> 32;
 }
 
+static __always_inline void name_thread(struct stack_cell *cell)
+{
+	cell->thread[0] = 0;
+	cell->thread[1] = 0;
+	if (watch_mode != WATCH_NOBODY && cell->side != SIDE_OTHER)
+		bpf_get_current_comm(cell->thread, sizeof(cell->thread));
+}
+
 /*
  * Where the function that runs goes back to, if it calls none and has put nothing on the stack, as memcpy() of all libraries: user
  * space knows whether it is so (user_code.py). On arm64 the link register has it.
@@ -112,6 +120,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 		cell->frames[1] = return_address(ctx);
 		cell->frames[2] = framed_return_address(ctx);
 	}
+	name_thread(cell);
 	cell->samples = 1;
 	cell->weight = period;
 	cell->weight_squared = units * units;

@@ -1,6 +1,11 @@
-"""A program that says for how long it copied in its own memory (copies.c): the row `gather` says the same."""
+"""A program that says for how long it copied in its own memory (copies.c): the row `gather` says the same.
+
+One that encrypts there (encrypts.c): the row `user_encrypt`.
+"""
 
 import json
+import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -25,14 +30,18 @@ pytestmark = [
 
 
 def gather_of(program: str, how: str, directory: Path) -> tuple[Record, Record, float]:
-    """The record, its row `gather`, and the part of its time that the program says it copied."""
+    return row_of("gather", program, how, directory)
+
+
+def row_of(account: str, program: str, how: str, directory: Path) -> tuple[Record, Record, float]:
+    """The record, its row of this account, and the part of its time that the program says it copied."""
     report = directory / how
     how_often = (*SAMPLED, "--whole", "--frequency", "997")
     record = watch(*how_often, "--", str(PROGRAMS / program), how, SECONDS, str(report), check=None)
     if record["target"]["status"] == CANNOT:
         pytest.skip(f"this processor cannot do {how}")
     assert broken_identities(record) == []
-    (row,) = (row for row in record["ledger"] if row["account"] == "gather")
+    (row,) = (row for row in record["ledger"] if row["account"] == account)
     truth = json.loads(report.read_text())
     return record, row, truth["copy_ns"] / (truth["copy_ns"] + truth["other_ns"])
 
@@ -55,6 +64,43 @@ def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> 
     callers = {one["caller"]: one["samples"] for one in record["user_callers"]}
     copier = "copy_by_libc" if how == "memcpy" else "copy_by_instruction"
     assert callers[copier] > 0.95 * sum(callers.values())
+
+
+@pytest.mark.quiet
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="elsewhere ChaCha20 has no instructions of its own"
+)
+@pytest.mark.parametrize("how", ["EVP_aes_128_gcm", in_all("EVP_chacha20_poly1305"), in_all("EVP_sha256")])
+def test_half_of_its_time_is_a_cipher(how: str, tmp_path: Path) -> None:
+    """Of a libcrypto without symbols; what is no cipher there may be one, and is not said to be."""
+    record, row, truth = row_of("user_encrypt", "encrypts", how, tmp_path)
+    assert 0.4 < truth < 0.6
+    user = sum(stage["share"] for stage in record["stages"] if stage["stage"] == "user")
+    samples = sum(one["samples"] for one in record["user_code"])
+    near = max(0.04, 2 / samples**0.5)
+    if how == "EVP_sha256":
+        low, high = (row["ci"][end] / record["sides"]["target"]["cpu_ns"] for end in ("low_ns", "high_ns"))
+        assert row["share"] is None and low == 0 and high == pytest.approx(truth * user, abs=near)
+        assert "libcrypto.so.3 as a whole: stripped" in row["reasons"]["share"]
+        return
+    assert row["share"] / (row["share"] + user) == pytest.approx(truth, abs=near)
+    found = {one["symbol"]: one["samples"] for one in record["samples"] if one["category"] == "user_encrypt"}
+    name = "AES" if "aes" in how else "ChaCha20"
+    most = max(found, key=lambda symbol: found[symbol])
+    assert most in (f"{name} in libcrypto.so.3", "aesni_gcm_encrypt", "ChaCha20_8x"), found
+
+
+@pytest.mark.all
+@pytest.mark.quiet
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+def test_ciphers_of_go_are_known_by_their_names(tmp_path: Path) -> None:
+    program = tmp_path / "encrypts-go"
+    argv = ["go", "build", "-o", str(program), str(Path(__file__).parent / "encrypts.go")]
+    subprocess.run(argv, cwd=tmp_path, check=True, timeout=60 * SLOW)
+    record, row, truth = row_of("user_encrypt", str(program), "gcm", tmp_path)
+    user = sum(stage["share"] for stage in record["stages"] if stage["stage"] == "user")
+    samples = sum(one["samples"] for one in record["user_code"])
+    assert row["share"] / (row["share"] + user) == pytest.approx(truth, abs=max(0.04, 2 / samples**0.5))
 
 
 @pytest.mark.all

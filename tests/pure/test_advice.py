@@ -539,15 +539,14 @@ def test_what_goes_by_reference_has_no_larger_sends() -> None:
 
 def test_a_name_says_what_it_is_only_where_it_is_that_name() -> None:
     """`mongod` has `go` in it, and may be in C++."""
-    go = served("mongod", reason="Go's table of functions is broken")
+    go = served("mongod", made_with="Go")
     assert advised(go)["answer"].startswith("mongod (Go): `http.ServeContent()` or `io.Copy(conn, file)` may")
     assert advised(served("apache2"))["answer"].startswith("apache2: `EnableSendfile On` may save")
 
 
 def test_a_program_in_go_is_known_by_its_code() -> None:
-    """With names by its memmove(), which copied; without by the reason why nothing of it has a name."""
-    stripped = served("any", reason="Go's table of functions is broken")
-    assert "`io.Copy(conn, file)` saves both" in remedies(stripped)["sendfile"]["why"]
+    """Its file says so; in older records its memmove(), which copied."""
+    assert "`io.Copy(conn, file)` saves both" in remedies(served("any", made_with="Go"))["sendfile"]["why"]
     named = served("any")
     (row,) = (one for one in named["samples"] if one["context"] == "user")
     row |= {"category": "gather", "kind": "account", "symbol": "runtime.memmove"}

@@ -29,6 +29,7 @@ struct row {
 	/* In user mode, of a watched program; else 0: where it was, and two that may be where it goes back to. */
 	uint64_t address;
 	uint64_t back;
+	uint64_t thread[2];
 	uint64_t framed_back;
 	/* In the order in which rows are told. */
 	uint32_t key[KEYS];
@@ -60,6 +61,9 @@ static int by_stack(const void *a, const void *b)
 		return x->address < y->address ? -1 : 1;
 	if (x->back != y->back)
 		return x->back < y->back ? -1 : 1;
+	for (int i = 0; i < 2; i++)
+		if (x->thread[i] != y->thread[i])
+			return x->thread[i] < y->thread[i] ? -1 : 1;
 	if (x->framed_back != y->framed_back)
 		return x->framed_back < y->framed_back ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
@@ -122,6 +126,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	*row = (struct row){ .taken = { cell->samples, cell->weight, (double)cell->weight_squared * unit * unit },
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .back = cell->user_pid ? cell->frames[1] : 0,
+			     .thread = { cell->thread[0], cell->thread[1] },
 			     .framed_back = cell->user_pid ? cell->frames[2] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
@@ -162,6 +167,19 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return 0;
 }
 
+/* Anybody names a thread, and JSON is UTF-8. */
+static json_t *thread_json(const struct row *row)
+{
+	char name[sizeof(row->thread)];
+
+	memcpy(name, row->thread, sizeof(name));
+	name[sizeof(name) - 1] = 0;
+	for (char *c = name; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return json_string(name);
+}
+
 static json_t *row_json(const struct row *row, const struct tally *tally, double unit, const struct ksyms *ksyms)
 {
 	json_t *frames = json_array(), *made;
@@ -175,6 +193,8 @@ static json_t *row_json(const struct row *row, const struct tally *tally, double
 			 "samples", (json_int_t)tally->samples,
 			 "weight", (json_int_t)(tally->weight * unit),
 			 "weight_squared", tally->weight_squared * unit * unit);
+	if (made && row->thread[0])
+		json_object_set_new(made, "thread", thread_json(row));
 	if (made && row->key[USER_PID]) {
 		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(made, "address", json_integer((json_int_t)row->address));

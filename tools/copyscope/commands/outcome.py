@@ -88,7 +88,8 @@ def report(
 def show(run: Whole, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
     """The report: what fits one screen, all tables with -v, everything with -vv."""
     if args.verbose == 0:
-        first_screen.render(run, console, explain=args.explain)
+        by_thread = getattr(args, "by", None) == "thread" and run.raw.target is not None
+        first_screen.render(run, console, explain=args.explain, by_thread=by_thread)
     else:
         render(run, verbose=args.verbose > 1, explain=args.explain, console=console)
 

@@ -33,6 +33,7 @@ OPTIONS = """
 --out FILE              write the export to FILE instead of stdout
 --run ID                which run, if FILE has several
 --explain               say what each line means
+--by thread             of a watched program: a line for each name of its threads
 -v --verbose            all tables and findings; -vv: also exact bytes, hooks, checks, unattributed symbols
 """
 
@@ -47,7 +48,13 @@ def parser() -> UsageParser:
     made.add_argument("record", metavar="FILE", help="RUN.json, RUN.json.gz or RUNS.jsonl.gz")
     verbose = {"action": "count", "default": 0}
     formats = "; ".join(f"{name}: {one.what}" for name, one in exports.FORMATS.items())
-    add(made, OPTIONS.format(formats=formats), export={"choices": tuple(exports.FORMATS)}, verbose=verbose)
+    add(
+        made,
+        OPTIONS.format(formats=formats),
+        export={"choices": tuple(exports.FORMATS)},
+        verbose=verbose,
+        by={"choices": ("thread",)},
+    )
     return made
 
 

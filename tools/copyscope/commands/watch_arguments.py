@@ -71,6 +71,7 @@ OUTPUT_OPTIONS = """
 --why                   say why zero-copy does not make it faster
 --crossover             if the advice depends on a crossover, measure one afterwards: 99 short runs, two
                         minutes on an idle machine
+--by thread             a line for each name of its threads: CPU time and copies
 -i --interval S         print a summary line every S seconds, instead of a screen
 """
 
@@ -103,7 +104,7 @@ def parser() -> UsageParser:
     return _parser(
         "watch",
         "Watch what a program sends and receives; print its copies and what they cost.",
-        ("--live", "--interval"),
+        ("--live", "--interval", "--by"),
         EXAMPLES,
     )
 
@@ -156,7 +157,7 @@ def _parser(
     gate = "default 16; 1 with --whole"
     tool = add_instruments(made, gate, frequency_hz)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
-    add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds})
+    add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds}, by={"choices": ("thread",)})
     return made
 
 
@@ -193,6 +194,8 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     _check_exact(args, check_instruments(args))
     if args.interval is not None and not 1 <= args.interval <= 3600:
         raise UsageError(f"--interval: {args.interval:g}: not between 1 and 3600 s")
+    if args.by and (args.live or args.advise or args.why):
+        raise UsageError("--by thread: another screen than --live, --advise and --why have: choose one")
     if args.live and args.interval:
         raise UsageError("--live and --interval: one is a screen, the other is lines: choose one")
     if args.interval and args.whole:

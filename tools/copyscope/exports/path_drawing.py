@@ -24,6 +24,8 @@ BOX_WIDTH, BOX_HEIGHT = 180, 56
 ROOM = 150  # between a box and the one below it: an arrow with lines of text beside it
 BORDER = 34  # of it above the border between programs and kernel
 LINE = 17
+# What happens before the send call, in the program.
+BEFORE = ("file_read", "gather", "user_encrypt", TO_RELAY)
 OWNERS = {"sender": "the sender's", "receiver": "the receiver's", "target": "the program's"}
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
@@ -53,9 +55,9 @@ def draw(run: Whole) -> str:
     """The whole drawing. Foreign text in it (names of programs and devices) is escaped."""
     steps = _steps(run)
     top = 64
-    user = top + (
-        BOX_HEIGHT + ROOM if {"gather", "file_read", TO_RELAY} & set(steps) else 0
-    )  # where the buffer that is sent lies
+    above = len(set(BEFORE) & set(steps))
+    # where the buffer that is sent lies: below two steps of three lines each, or more
+    user = top + (BOX_HEIGHT + ROOM + max(0, above - 2) * 3 * LINE if above else 0)
     kernel = user + BOX_HEIGHT + ROOM
     below = kernel + BOX_HEIGHT + 28
     hops = _hops(run, steps)
@@ -157,7 +159,7 @@ def _measured(run: Whole) -> str:
 def _sending(run: Whole, steps: Mapping[str, Step], top: float, user: float, kernel: float) -> list[str]:
     program, what = _memory(run)
     parts = _border(user + BOX_HEIGHT + BORDER)
-    above = [steps[name] for name in ("file_read", "gather", TO_RELAY) if name in steps]
+    above = [steps[name] for name in BEFORE if name in steps]
     if above:
         before = ("a file", "page cache") if "file_read" in steps else (program, what)
         before = ("socket buffer (skb)", "of the relay's first socket") if TO_RELAY in steps else before

@@ -14,15 +14,12 @@ from msgspec import to_builtins
 
 from copyscope.judge import threshold
 from copyscope.judge.crossover_file import Found, Question, Strategy, answer, nearest
+from copyscope.judge.obstacles import MOSTLY, in_the_program, of_pages, of_zerocopy
 from copyscope.judge.remedies import (
     COPIES,
-    MOSTLY,
     WORTH_TRYING,
     Remedy,
     Sends,
-    in_the_program,
-    of_pages,
-    of_zerocopy,
     relay_of,
     remedies,
     sends_of,
@@ -38,6 +35,7 @@ STRATEGIES = {"MSG_ZEROCOPY": "zero_copy", "sendfile": "sendfile"}
 SAVED = {
     "MSG_ZEROCOPY": "the copy into the kernel:",
     "sendfile": "both copies:",
+    "kTLS": "all copies but the cipher:",
     "splice": "both copies:",
     "larger sends": "system calls:",
 }
@@ -45,6 +43,7 @@ SAVED = {
 CONDITIONS = {
     "MSG_ZEROCOPY": "; a crossover would tell",
     "sendfile": ", if files are sent unchanged",
+    "kTLS": ", if the kernel has its tls module and OpenSSL was built for it",
     "splice": ", if it passes on what it receives as it is",
     "io_uring": ", and no copy",
     "larger sends": ", and work for each packet",
@@ -79,7 +78,7 @@ def advise(record: Mapping[str, Any], crossovers: Sequence[Found] | None) -> dic
         sentences.append(_no_crossover(run, crossovers))
     used, zerocopy = sends.by_zerocopy or sends.by_reference, run.derived.zerocopy
     # Where sends were copied, the cause has been said.
-    possible = used or sends.server.zerocopy is not None
+    possible = used or sends.could_zerocopy
     if stoppers and possible and not (used and zerocopy and zerocopy.cause):
         what = "What takes the gain away" if used else "What would stop zero-copy"
         sentences.append(f"{what}: {'; '.join(stoppers)}.")
@@ -130,6 +129,8 @@ def _questions(sends: Sends) -> list[Question]:
     size_bytes = sends.size_bytes
     if sends.by_zerocopy:
         return [Question("zero_copy", size_bytes, True)]
+    if sends.tls is not None:
+        return []
     if sends.by_reference:
         # Of other pages than those of files there is no crossover.
         return [Question("sendfile", size_bytes, True)] if sends.sent.page_share >= MOSTLY else []
@@ -165,9 +166,8 @@ def _of_its_copies(sends: Sends) -> list[str]:
     if sends.by_zerocopy:
         sentences.append(_price_of_zerocopy(run, most))
     elif sends.few is None:
-        possible = sends.server.zerocopy is not None
-        left = _left_to_save(most, rest=sends.by_reference, possible=possible)
-        sentences += [*_relays(sends), left, *_files(sends)]
+        left = _left_to_save(most, rest=sends.by_reference, possible=sends.could_zerocopy)
+        sentences += [*_fallback(sends), *_relays(sends), left, *_files(sends)]
     return sentences
 
 
@@ -210,9 +210,15 @@ def _files(sends: Sends) -> list[str]:
     if share is None or share.low < WORTH_SAYING:
         return []
     text = f"Another {share.spoken()} is reading files"
-    if sends.server.sendfile is None:
+    if sends.server.sendfile is None or sends.fallback is not None:
         return [f"{text}."]
     return [f"{text}; if they are sent unchanged, sendfile avoids both copies, at some cost of its own."]
+
+
+def _fallback(sends: Sends) -> list[str]:
+    """Why sendfile is not in use."""
+    why = sends.fallback
+    return [] if why is None else [f"{why.text[0].upper()}{why.text[1:]}."]
 
 
 def _relays(sends: Sends) -> list[str]:

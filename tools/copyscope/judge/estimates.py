@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "pin": ("pin",),
     "completion": ("completion",),
     "mapped": ("mapped",),
-    "cipher": ("encrypt", "decrypt"),
+    "cipher": ("user_encrypt", "encrypt", "decrypt"),
     "packets": ("skb_alloc", "tcp_ip", "device", "softirq"),
 }
 REST = "rest"

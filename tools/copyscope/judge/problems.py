@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from copyscope.judge.crossover_file import Found
-from copyscope.judge.remedies import (
+from copyscope.judge.obstacles import (
     OVER_A_NETWORK,
     PACKET_REFERENCES,
-    PRICE_OF_ZEROCOPY,
     SMALL_BYTES,
     WITHOUT_ZEROCOPY,
     in_its_protocol,
 )
+from copyscope.judge.remedies import PRICE_OF_ZEROCOPY
 from copyscope.judge.threshold import said_gain
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.functions import at_most

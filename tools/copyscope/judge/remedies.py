@@ -5,12 +5,20 @@ where something on the path or in the program takes the gain away, where there i
 save, or where a crossover of this machine says so; only where none of these decides is a crossover asked for.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from copyscope.judge.crossover_file import Found, Question, Strategy, pays
+from copyscope.judge.fallbacks import Fallback, of_files, tls_of
+from copyscope.judge.obstacles import (
+    MOSTLY,
+    Obstacle,
+    in_its_protocol,
+    in_small_calls,
+    of_pages,
+    of_zerocopy,
+)
 from copyscope.judge.servers import Server, changed_by, server_of
 from copyscope.ledger.attribution import SideTime, side_times
 from copyscope.ledger.headline import share_of_accounts
@@ -23,13 +31,6 @@ from copyscope.ledger.share import (
     share_of_all,
     too_few_for_advice,
 )
-from copyscope.ledger.zerocopy import (
-    ENCRYPTS,
-    device_that_encrypts,
-    device_without_offload,
-    is_tap,
-    what_it_lacks,
-)
 from copyscope.record.check import Whole
 from copyscope.record.portrait import Direction
 from copyscope.record.watched import Relays, added, volume
@@ -39,27 +40,15 @@ from copyscope.units import counted, format_bytes, format_size
 WORTH_TRYING = 0.05
 # From here on the price of a call is spread over so many bytes that larger ones save next to nothing.
 LARGE_BYTES = 65_536
-# The part of the bytes from which on something is said of the program.
-MOSTLY = 0.5
-PAGE_SHIFT = 12
-# "MSG_ZEROCOPY is generally only effective at writes over around 10 KB" (networking/msg_zerocopy.rst)
-SMALL_BYTES = 10_240
-# References to memory that one packet holds: MAX_SKB_FRAGS, include/linux/skbuff.h
-PACKET_REFERENCES = 17
-# Which of them, what they are called, what is the matter with them.
-Protocols = tuple[tuple[str, ...], str, str]
-WITHOUT_ZEROCOPY: tuple[Protocols, ...] = (
-    (("mptcp",), "MPTCP", "where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)"),
-    (("unix_stream", "unix_dgram"), "UNIX sockets", "where the kernel refuses SO_ZEROCOPY"),
-    (("sockmap",), "a sockmap", "whose sockets copy what they redirect (sk_msg) and ignore MSG_ZEROCOPY"),
-)
-OTHER_PROTOCOLS = ((("udp",), "UDP", "of which copyscope has no crossover"), *WITHOUT_ZEROCOPY)
+# Of plaintext in a record of TLS, at most (RFC 8446, 5.1).
+RECORD_BYTES = 16_384
 # What splice(2) does without.
 COPIES = ("copy_in", "copy_out")
 BY_REFERENCE = "its bytes go by reference already"
 BOTH_COPIES = "both copies,"
+IN_TLS = "TLS in the program: what it sends is its cipher's"
+TLS_MODULE = "it needs the kernel's tls module, and an OpenSSL that was built for it"
 IF_THE_SAME = "if it passes on what it receives as it is"
-OVER_A_NETWORK = "copyscope compare one_copy zero_copy --receiver-at HOST"
 # What stands for the saved copy when a program sends with MSG_ZEROCOPY.
 PRICE_OF_ZEROCOPY = ("pin", "deferred", "silent", "completion")
 
@@ -78,14 +67,6 @@ class Remedy:
     most: Share | None = None
     open: bool = False
     how: str | None = None
-
-
-@dataclass(frozen=True)
-class Obstacle:
-    """`short` fits a line beside the name of what it stops."""
-
-    short: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -123,6 +104,23 @@ class Sends:
         return None if self.few else self.share(("file_read",))
 
     @property
+    def tls(self) -> Share | None:
+        """Of its CPU time, that in ciphers, where most of what it sends is encrypted in the program."""
+        return None if self.few else tls_of(self.share(("user_encrypt",)), self.share(("copy_in",)))
+
+    @property
+    def could_zerocopy(self) -> bool:
+        """Whether it has that call; what a library encrypts is in memory of that library."""
+        return self.server.zerocopy is not None and self.tls is None
+
+    @property
+    def fallback(self) -> Fallback | None:
+        """Why it reads files and sends by calls that copy; None where it does not, or nothing says why."""
+        if self.by_reference or self.by_zerocopy or self.reads is None or self.reads.low < WORTH_SAYING:
+            return None
+        return of_files(self.run.raw, self.server, self.tls)
+
+    @property
     def answers(self) -> bool:
         """Whether a call is an answer, which no larger buffer makes longer. A relay sends pieces."""
         received = self.run.portrait.receive
@@ -153,6 +151,7 @@ def remedies(sends: Sends, rows: Mapping[Strategy, Found | None]) -> list[Remedy
     found = [
         _sendfile(sends, rows.get("sendfile")),
         _zerocopy(sends, rows.get("zero_copy")),
+        *_ktls(sends),
         *_splice(sends),
         _io_uring(sends),
         _larger(sends),
@@ -168,6 +167,8 @@ def _zerocopy(sends: Sends, row: Found | None) -> Remedy:
         return _zerocopy_in_use(sends, row, asked)
     if how is None or sends.by_reference:
         return Remedy(name, "no", BY_REFERENCE if sends.by_reference else sends.server.cannot())
+    if sends.tls is not None:
+        return Remedy(name, "no", IN_TLS, most)
     stoppers = of_zerocopy(sends.run) + in_its_protocol(sends.run) + in_small_calls(sends.size_bytes)
     found = None if row is None else pays(row, asked, sends.run)
     decided = _decided(sends, name, most, stoppers, pays_here=found)
@@ -196,7 +197,7 @@ def _zerocopy_in_use(sends: Sends, row: Found | None, asked: Question) -> Remedy
 
 def _sendfile(sends: Sends, row: Found | None) -> Remedy:
     """It saves both copies of a file; whether that is more than it costs itself only a crossover says."""
-    name, how, reads = "sendfile", sends.server.sendfile, sends.reads
+    name, how = "sendfile", sends.server.sendfile
     asked = Question("sendfile", sends.size_bytes, sends.sent.page_share >= MOSTLY)
     if asked.used:
         return Remedy(name, "yes", f"in use: {percent(sends.sent.page_share)} of its bytes go by reference")
@@ -204,9 +205,9 @@ def _sendfile(sends: Sends, row: Found | None) -> Remedy:
         return Remedy(name, "no", sends.server.cannot())
     if (why := _no_files(sends)) is not None:
         return Remedy(name, "no", why)
-    most = sends.most
-    if most is not None and reads is not None:
-        most = share_of_all(sends.time, (most.share or 0.0) * sends.from_files + (reads.share or 0.0))
+    most = _both_copies(sends)
+    if sends.fallback is not None and sends.fallback.stops:
+        return Remedy(name, "no", sends.fallback.short, most)
     found = None if row is None else pays(row, asked, sends.run)
     decided = _decided(sends, name, most, of_pages(sends.run), pays_here=found)
     if decided is not None:
@@ -215,6 +216,28 @@ def _sendfile(sends: Sends, row: Found | None) -> Remedy:
     sure = sends.server.serves_files and library is None and found
     but = "" if library is None else f", but not of what {library} changes"
     return Remedy(name, "yes" if sure else "maybe", f"{saves}{but}", most, how=how)
+
+
+def _both_copies(sends: Sends) -> Share | None:
+    """Of what it reads in files, that copy and the one into the kernel."""
+    most, reads = sends.most, sends.reads
+    if most is None or reads is None:
+        return most
+    return share_of_all(sends.time, (most.share or 0.0) * sends.from_files + (reads.share or 0.0))
+
+
+def _ktls(sends: Sends) -> list[Remedy]:
+    """Only of a program that encrypts: the cipher stays, and is the only copy."""
+    name, how = "kTLS", sends.server.ktls
+    if sends.tls is None:
+        return []
+    if how is None:
+        return [Remedy(name, "no", sends.server.cannot())]
+    most = _both_copies(sends)
+    copies = BOTH_COPIES if sends.fallback is not None else "the copy,"
+    unknown = Remedy(name, "maybe", f"{how}; what the copies cost was not sampled", how=how)
+    saves = f"{_saves(how, most, copies)}: the cipher is the only copy then; {TLS_MODULE}"
+    return [_priced(sends, unknown, most, saves, "the copies beside its cipher take")]
 
 
 def _no_files(sends: Sends) -> str | None:
@@ -236,6 +259,8 @@ def _splice(sends: Sends) -> list[Remedy]:
     relay, how = relay_of(sends.run), sends.server.splice
     if relay is None or relay.share < MOSTLY:
         return []
+    if sends.tls is not None:
+        return [Remedy(name, "no", IN_TLS)]
     if how is None:
         return [Remedy(name, "no", sends.server.cannot())]
     most = sends.share(COPIES)
@@ -298,6 +323,8 @@ def _larger(sends: Sends) -> Remedy:
     if sends.size_bytes >= LARGE_BYTES:
         size = format_size(sends.size_bytes)
         return Remedy(name, "no", f"half of its bytes go in calls of {size} or more")
+    if sends.tls is not None and sends.size_bytes >= RECORD_BYTES // 2:
+        return Remedy(name, "no", "a record of TLS has 16 KiB at most, and is a send")
     if how is None:
         answers = "it sends no more often than it receives: a message is a call"
         return Remedy(name, "no", answers if sends.answers else sends.server.cannot())
@@ -339,134 +366,6 @@ def _entering(sends: Sends) -> Share | None:
     if not time.weights.all_samples or any(row.share is None for row in rows):
         return None
     return share_of_all(time, sum(row.share or 0.0 for row in rows))
-
-
-def of_zerocopy(run: Whole) -> list[Obstacle]:
-    """What on the path makes a zero-copy send a copy."""
-    found = []
-    path, local = run.raw.topology, run.portrait.local_share
-    veths = [device.name for device in path.devices if device.driver == "veth"]
-    if _goes_by_reference(run):
-        return of_pages(run)
-    if local is not None and local > MOSTLY:
-        # All of them, as far as they are known to be.
-        here = sum(bool(peer.local) for peer in path.peers)
-        every = here == len(path.peers)
-        who = "peers" if every else f"{here} of its {len(path.peers)} peers"
-        whose = "its peers" if every else who
-        text = (
-            f"{whose} are on this machine ({path.kind}): a zero-copy send is copied there after all "
-            f"(sendfile is not); whether it pays over a network: {OVER_A_NETWORK}"
-        )
-        found.append(Obstacle(f"{who} are on this machine, the kernel copies anyway", text))
-    elif veths and _copies_what_it_forwards(run.raw.machine.kernel):
-        veth = veths[0]
-        text = (
-            f"its packets pass {veth}, a veth: before 6.17 the kernel copies a zero-copy send where a device "
-            "of its own receives it, also to forward it"
-        )
-        found.append(Obstacle(f"{veth} is a veth: before 6.17 a copy", text))
-    for device in (device for device in path.devices if device.driver == "tun"):
-        text = f"a program or a virtual machine takes the packets from {device.name}, as a copy"
-        found.append(Obstacle(f"{device.name}: a program takes the packets, a copy", text))
-    for tap in (socket for socket in path.packet_sockets if is_tap(socket, path)):
-        owner = f"{tap.comm}[{tap.pid}]" if tap.pid is not None else "another program"
-        text = f"{owner} has an ETH_P_ALL socket on {tap.device}: every packet is copied for it"
-        found.append(Obstacle(f"{owner} listens on {tap.device}: a copy for it", text))
-    return found + of_pages(run)
-
-
-def _goes_by_reference(run: Whole) -> bool:
-    """Whether it uses zero-copy here, and most of that was not copied after all."""
-    seen = run.derived.zerocopy
-    return seen is not None and (seen.copied or 0) < (1 - MOSTLY) * (seen.completions or 0)
-
-
-def _copies_what_it_forwards(kernel: str) -> bool:
-    """Since 6.17 it is the delivery to a socket that copies (ip_local_deliver_finish())."""
-    numbers = re.match(r"(\d+)\.(\d+)", kernel)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) < (6, 17)
-
-
-def of_pages(run: Whole) -> list[Obstacle]:
-    """What makes pages that go by reference a copy, those of files as well."""
-    found = []
-    device = device_without_offload(run.raw.topology)
-    if device is not None:
-        text = f"{device.name} {what_it_lacks(device)}: the kernel copies packets before they leave"
-        found.append(Obstacle(f"{device.name} {what_it_lacks(device)}: a copy", text))
-    if (cipher := device_that_encrypts(run.raw.topology)) is not None:
-        found.append(Obstacle(f"{cipher.name} encrypts: a copy", f"{cipher.name} {ENCRYPTS}"))
-    xdp = run.raw.topology.xdp
-    where = f"XDP ({xdp}) on its device"
-    return found + ([Obstacle(f"{where}: a copy", where)] if xdp else [])
-
-
-def in_the_program(run: Whole, typical_bytes: int) -> list[str]:
-    """What in the way it sends now would have to change for zero-copy."""
-    found = [one.text for one in in_small_calls(typical_bytes)] + _in_its_buffers(run)
-    memlock_bytes = run.raw.machine.limits["memlock_bytes"]
-    pages = (typical_bytes >> PAGE_SHIFT) + 2
-    if memlock_bytes is not None and memlock_bytes < 16 * (pages << PAGE_SHIFT):
-        found.append(
-            f"its memlock limit of {memlock_bytes >> 10} KiB holds "
-            f"{memlock_bytes // (pages << PAGE_SHIFT)} sends of {pages} pages in flight"
-        )
-    return found + [one.text for one in in_its_protocol(run)]
-
-
-def in_small_calls(typical_bytes: int) -> list[Obstacle]:
-    if typical_bytes >= SMALL_BYTES:
-        return []
-    size = format_size(2 * typical_bytes)
-    text = (
-        f"its writes are small: half of its bytes go out in calls of {size} or less, and the kernel's "
-        "documentation has zero-copy pay above 10 KB"
-    )
-    return [Obstacle(f"half of its bytes go in calls of {size} or less", text)]
-
-
-def in_its_protocol(run: Whole, among: Sequence[Protocols] = OTHER_PROTOCOLS) -> list[Obstacle]:
-    found = []
-    for protocols, name, why in among:
-        rows = [row for row in run.raw.volume if row.direction == "send" and row.protocol in protocols]
-        if sum(row.bytes for row in rows) > MOSTLY * run.derived.tx_bytes:
-            found.append(Obstacle(f"most of it is {name}", f"most of it is {name}, {why}"))
-    return found
-
-
-def _in_its_buffers(run: Whole) -> list[str]:
-    """Each kind of call counts by the bytes that it sends: headers are many, and too small to be pinned."""
-    shapes = {(row.protocol, row.syscall): row for row in run.raw.shapes or [] if row.messages > 0}
-    sent = run.portrait.send
-    if sent is None:
-        return []
-    repeated = small = 0.0
-    like = (0.0, 0.0, 0.0)
-    for call in sent.by_call:
-        shape = shapes.get((call.protocol, call.syscall))
-        if shape is None:
-            continue
-        share = call.bytes / sent.bytes
-        repeated += share * shape.repeated / shape.messages
-        buffers = shape.buffers / shape.messages
-        one_bytes = call.bytes / call.calls / max(1.0, buffers)
-        if buffers >= 2 and one_bytes < 1 << PAGE_SHIFT:
-            small += share
-            like = max(like, (share, buffers, one_bytes))
-    found = []
-    if repeated > MOSTLY:
-        found.append(
-            f"{repeated * 100:.0f} % of its bytes are in messages that begin at the address of the message "
-            "before: it would have to wait for each completion before it fills that buffer again, or take "
-            "turns with several"
-        )
-    if small > MOSTLY:
-        found.append(
-            f"its messages are {like[1]:.0f} buffers of {format_size(like[2])}: zero-copy takes a page "
-            f"reference for each, and a packet has {PACKET_REFERENCES}, so packets would be small"
-        )
-    return found
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ class Server:
     code: names of files with its code, or of its functions that copy, a regular expression
     together: several answers in one call, where each is one
     serves_files: with `sendfile` it sends files unchanged, unless it encrypts or compresses them
+    over_tls: what it does with a file over TLS
+    hidden: why it may send files without sendfile although it can
     """
 
     name: str
@@ -28,7 +30,10 @@ class Server:
     larger: str | None = None
     together: str | None = None
     fewer: str | None = None
+    ktls: str | None = None
     serves_files: bool = False
+    over_tls: str | None = None
+    hidden: str | None = None
 
     def is_called(self, name: str) -> bool:
         return re.fullmatch(self.processes, name) is not None
@@ -44,7 +49,10 @@ SERVERS = (
         code=r"nginx",
         sendfile="`sendfile on;`",
         larger="`output_buffers 2 256k;`",
+        ktls="`ssl_conf_command Options KTLS;`",
         serves_files=True,
+        over_tls="without kTLS nginx reads files that it sends over TLS",
+        hidden="it may be off, or a filter that changes what is sent (gzip, sub) may want the bytes",
     ),
     Server(
         "HAProxy",
@@ -80,6 +88,8 @@ SERVERS = (
         code=r"libjvm\.so",
         sendfile="`FileChannel.transferTo()`",
         splice="Netty's `spliceTo()`",
+        over_tls="Netty's `SslHandler` wants `ChunkedFile` instead of `FileRegion`",
+        hidden="it may read into buffers (`InputStream.transferTo()`, `ChunkedFile`)",
         io_uring="Netty's `IoUringIoHandler`",
         larger="a larger `ByteBuffer`",
         fewer="`ByteBuffer.allocateDirect()`",
@@ -101,6 +111,8 @@ SERVERS = (
         splice="`os.splice()`",
         larger="larger blocks for `sendall()`",
         fewer="`sock.sendmsg([...])`",
+        over_tls="`loop.sendfile()` and `SSLSocket.sendfile()` fall back to reads and writes there",
+        hidden="it may use `read()` or `shutil.copyfileobj()`, which know of no socket",
     ),
     # Programs in Go have any name.
     Server(
@@ -112,6 +124,9 @@ SERVERS = (
         splice="`io.Copy(conn, conn)`",
         larger="`bufio.NewWriterSize()`",
         fewer="`net.Buffers`",
+        over_tls="`io.Copy()` to a `tls.Conn` reads and writes",
+        hidden="a wrapper around the file or the connection (`bufio`, a struct of an `io.Writer`) may hide "
+        "it from `io.Copy()`",
     ),
 )
 UNKNOWN = Server(
@@ -124,10 +139,9 @@ UNKNOWN = Server(
     io_uring="`io_uring`",
     larger="larger buffers for `send(2)`",
     fewer="`sendmsg(2)` of several buffers",
+    ktls="`SSL_OP_ENABLE_KTLS` and `SSL_sendfile()`",
 )
 GO = next(one for one in SERVERS if one.name == "Go")
-# So begins why code of Go has no names (run/code_file.py, go_table.py).
-NAMELESS_GO = "Go"
 
 
 def server_of(raw: Measured) -> Server:
@@ -139,8 +153,8 @@ def server_of(raw: Measured) -> Server:
     code |= {row.symbol for row in raw.samples if row.side == "target" and row.category == "gather"}
     by_name = (one for one in SERVERS if any(map(one.is_called, comms)))
     by_code = (one for one in SERVERS if any(re.fullmatch(one.code, name) for name in code))
-    nameless = GO if any((row.reason or "").startswith(NAMELESS_GO) for row in rows) else UNKNOWN
-    return next(by_name, None) or next(by_code, nameless)
+    made = GO if any(row.made_with == GO.name for row in rows) else UNKNOWN
+    return next(by_name, None) or next(by_code, made)
 
 
 # Libraries that change what a program sends: then no file goes out as it is.

@@ -24,7 +24,7 @@ from copyscope.record.segments import (
     why_no_calls,
     why_no_ledger,
 )
-from copyscope.record.watched import SOCKMAP, TAKEN, Volume, added, volume
+from copyscope.record.watched import SOCKMAP, TAKEN, UserCode, Volume, added, volume
 
 # No core copies faster than this (first-level cache bandwidth of current CPUs, bytes per ns). Samples of a
 # silent copy that would need more speed belong to headers and strays, not to the payload.
@@ -71,7 +71,8 @@ def unknown(reason: str) -> Flow:
 
 
 def flows(raw: Measured, silent_high_ns: float) -> dict[str, Flow]:
-    """Bytes and calls of the accounts: `mapped` where somebody may map, `gather` where it can be seen.
+    """Bytes and calls of the accounts: `mapped` where somebody may map, what code of the program's own does
+    where that can be seen.
 
     Of a relay also TO_RELAY.
 
@@ -111,7 +112,7 @@ def gathers(raw: Measured) -> bool | None:
 
 def _gather(raw: Measured, absent: str | None) -> dict[str, Flow]:
     if raw.target is not None:
-        return {} if raw.user_code is None else {"gather": unknown(ITS_OWN)}
+        return _of_user_code(raw.user_code)
     copies = gathers(raw)
     if copies is False:
         return {"gather": NOTHING}
@@ -119,6 +120,15 @@ def _gather(raw: Measured, absent: str | None) -> dict[str, Flow]:
         return {"gather": unknown(absent or NO_CLAIM)}
     messages = total(select(raw.run.segments, "ledger"), "sender", "messages")
     return {"gather": Flow(messages * raw.asked.size_bytes, "exact", messages)}
+
+
+def _of_user_code(rows: Sequence[UserCode] | None) -> dict[str, Flow]:
+    """A watched program's own copies and ciphers: only their time is known. Older records have no ciphers."""
+    looked = {
+        "gather": rows is not None,
+        "user_encrypt": any(row.cipher_samples is not None for row in rows or []),
+    }
+    return {account: unknown(ITS_OWN) for account, seen in looked.items() if seen}
 
 
 def _copy_in(raw: Measured, sent: Sends, copied: int) -> Flow:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from copyscope.grouping import gathered, grouped
-from copyscope.ledger import overhead
+from copyscope.ledger import overhead, user_copies
 from copyscope.ledger.attribution import SideTime, clocked, cpu_time, tied
 from copyscope.ledger.checks.own_traffic import sends
 from copyscope.ledger.checks.time import missed_at_ends_ns
@@ -296,6 +296,7 @@ MUCH_MORE = 1.1
 WORDS = {
     "file_read": "the copy from the page cache takes",
     "gather": "its own memcpy takes",
+    "user_encrypt": "its own cipher takes",
     "copy_in": "the copy into the kernel takes",
     "pin": "page pinning takes",
     "encrypt": "encrypting (kTLS) takes",
@@ -335,7 +336,7 @@ def what_copies_cost(raw: Measured, rows: Sequence[AccountRow | StageRow], time:
     few = too_few(raw, time)
     accounts = [row for row in rows if isinstance(row, AccountRow)]
     shares = {} if few else account_shares(accounts, time)
-    if not shares.keys() - {"gather"}:
+    if not shares.keys() - set(user_copies.OWN):
         why = few.sentence() if few else why_unpriced(rows)
         return f"what its copies cost is not known: {why}"
     return f"{', '.join(told(shares)) or none_above(shares)} of its CPU time"

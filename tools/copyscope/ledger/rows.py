@@ -118,6 +118,7 @@ CONTEXTS = ("user", "process", "softirq")
 HOME: dict[str, tuple[str, str]] = {
     "file_read": ("sender", "process"),
     "gather": ("sender", "user"),
+    "user_encrypt": ("sender", "user"),
     "copy_in": ("sender", "process"),
     "pin": ("sender", "process"),
     "encrypt": ("sender", "process"),

@@ -10,7 +10,7 @@ from copyscope.record.moved import Past, moved, taken, target_totals, volume_row
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.record.session_result import MeasuredSegment, Raw
 from copyscope.record.store import SCHEMA
-from copyscope.taxonomy.samples import to_record, user_callers, user_code
+from copyscope.taxonomy.samples import thread_names, to_record, user_callers, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 Row = dict[str, Any]
@@ -238,6 +238,7 @@ def watched_sections(raw: Raw, target: Row) -> Row:
         "connections": raw.connections.rows(),
         "user_code": user_code((raw.collector or {}).get("samples", [])),
         "user_callers": user_callers((raw.collector or {}).get("samples", [])),
+        "threads": thread_names((raw.collector or {}).get("samples", []), Taxonomy.load()),
     }
 
 

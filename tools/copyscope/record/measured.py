@@ -27,6 +27,7 @@ from copyscope.record.watched import (
     Relays,
     SendError,
     Target,
+    ThreadName,
     UserCaller,
     UserCode,
     Volume,
@@ -409,6 +410,7 @@ class Measured(Section):
     connections: list[Connection] = []  # noqa: RUF012
     user_code: list[UserCode] | None = None
     user_callers: list[UserCaller] | None = None
+    threads: list[ThreadName] | None = None
     send_errors: list[SendError] = []  # noqa: RUF012
     buffers: list[Buffers] = []  # noqa: RUF012
     relays: Relays | None = None

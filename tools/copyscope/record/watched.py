@@ -241,6 +241,8 @@ class UserCode(Section):
     file: whose code ran; `[vdso]` and the like without a file
     reason: why nobody knows whether it copies
     copy_samples: in functions that copy, or in `rep movs`
+    made_with: `Go`, of a program in that language
+    cipher_samples: in functions that encrypt or decrypt; null: nobody looked
     """
 
     event: str
@@ -249,6 +251,21 @@ class UserCode(Section):
     reason: str | None
     samples: int
     copy_samples: int
+    cipher_samples: int | None = None
+    made_with: str | None = None
+
+
+class ThreadName(Section):
+    """What the threads of one name did in the program's own time.
+
+    thread: its name (`/proc/PID/task/TID/comm`); empty: all others, of more names than are kept
+    weights: by account or stage, in the event's unit
+    """
+
+    event: str
+    thread: str
+    samples: int
+    weights: dict[str, int]
 
 
 class UserCaller(Section):

@@ -24,12 +24,14 @@ from copyscope.run import source_lines
 from copyscope.run.elf import DT_NEEDED, DT_SONAME, SHT_DYNSYM, SHT_SYMTAB, ElfFile
 from copyscope.run.go_table import GoTable
 from copyscope.run.processes import PROC
+from copyscope.taxonomy import ciphers
 from copyscope.taxonomy.user_copies import REPEATED, copies, is_framed, is_repeated_move
 
 # A file that anybody may have made, and the memory of a process that may be gone.
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
 
 LIBC = re.compile(r"libc[.-]|ld-musl-")
+GO = (".gopclntab", ".go.buildinfo")
 STATIC = "static and stripped: without symbols its copies are not known"
 GO_AND_C = "Go and C, static and stripped: without symbols the copies of C are not known"
 
@@ -71,6 +73,8 @@ class File:
     chosen: list[tuple[int, int]] | None = None
     begins: list[int] = field(default_factory=list)
     copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
+    # Of functions without a name, by where they are: what they encrypt with.
+    nameless: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pid: int, mapping: Mapping) -> Self:
@@ -128,6 +132,23 @@ class File:
         is_x86 = platform.machine() == "x86_64"
         return (REPEATED if is_x86 and is_repeated_move(elf.bytes_at(offset, 3)) else None), False
 
+    def cipher_at(self, offset: int) -> str | None:
+        """The function that encrypts at this place of the file; of one without a name what it can be."""
+        elf = self.header()
+        address, file = elf.address_of(offset), Path(self.name).name
+        if address is None:
+            return None
+        name, around = self.function_at(address), elf.function_around(address)
+        if ciphers.encrypts(name):
+            return name
+        if around is None or not name.startswith(f"{file}+0x"):
+            return None
+        if around not in self.nameless:
+            code = elf.bytes_at(offset - (address - around[0]), around[1] - around[0])
+            is_x86 = platform.machine() == "x86_64"
+            self.nameless[around] = ciphers.of_nameless(file, code, x86=is_x86)
+        return self.nameless[around]
+
     def function_at(self, address: int) -> str:
         """The function there; where it has no name, the place, as perf writes it."""
         place = bisect_right(self._functions, (address, sys.maxsize, "")) - 1
@@ -146,6 +167,12 @@ class File:
             if self.go is not None:
                 found += self.go.functions()
         return sorted(found)
+
+    @property
+    def made_with(self) -> str | None:
+        """The language, where the file says so."""
+        is_go = self.elf is not None and any(map(self.elf.section, GO))
+        return "Go" if is_go else None
 
     @cached_property
     def go(self) -> GoTable | None:

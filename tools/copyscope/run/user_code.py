@@ -1,4 +1,4 @@
-"""Where a watched program was in user mode, by name: whether that is code that copies, and who called it.
+"""Where a watched program was in user mode, by name: whether that code copies, who called it, or encrypts.
 
 The kernel gives process and address. What is mapped there is looked up while the process lives: a file, which
 is kept open, and found by its build-id later, too; or code that was made as it ran, which a file of its own
@@ -18,6 +18,7 @@ from copyscope.run import perf_map
 from copyscope.run.code_file import UNREADABLE, File, Mapping, parse_mapping, why_unreadable
 from copyscope.run.perf_map import PerfMap
 from copyscope.run.processes import PROC, Seldom, read_file
+from copyscope.taxonomy import ciphers
 from copyscope.taxonomy.user_copies import REPEATED, V8_BUILTIN, copies, is_call
 
 # Of one CPU, what reading the mappings takes at most.
@@ -75,7 +76,7 @@ class UserCode:
             self._maps[pid] = names
 
     def name(self, samples: Iterable[Record]) -> None:
-        """To each row in user mode: `code`, its file; `copy`, the function if it copies; `unknown`: why.
+        """To each row in user mode: `code`, its file; `copy` or `cipher`, the function; `unknown`: why.
 
         To each that copies: `caller`, who called that function, or why it is not known as `uncalled`.
         """
@@ -163,7 +164,8 @@ class UserCode:
         return mapping, file
 
     def _found(self, pid: int, address: int) -> Record:
-        found: Record = {"copy": None, "framed": False, "code": "?", "build_id": None, "unknown": None}
+        found: Record = {"copy": None, "framed": False, "cipher": None}
+        found |= {"code": "?", "build_id": None, "unknown": None}
         if pid not in self._mapped:
             self._look_at(pid)
         if pid not in self._mapped:
@@ -174,14 +176,16 @@ class UserCode:
             return found | {"unknown": "it was not mapped when the mappings were read"}
         if file is None:
             return found | {"code": mapping.path or "memory"} | self._found_made(pid, address, mapping)
-        found |= {"code": file.name, "unknown": file.why}
+        found |= {"code": file.name, "unknown": file.why, "made_with": file.made_with}
         if file.elf is not None:
             found["build_id"] = file.elf.build_id
+            offset = address - mapping.begin + mapping.offset
             try:
-                found["copy"], found["framed"] = file.copy_at(address - mapping.begin + mapping.offset)
+                found["copy"], found["framed"] = file.copy_at(offset)
+                found["cipher"] = None if found["copy"] else file.cipher_at(offset)
             except UNREADABLE as error:
                 found["unknown"] = why_unreadable(error)
-        return found | ({"unknown": None} if found["copy"] else {})
+        return found | ({"unknown": None} if found["copy"] or found["cipher"] else {})
 
     def _found_made(self, pid: int, address: int, mapping: Mapping) -> Record:
         """The same of code that is in no file. What Java makes to copy has a frame."""
@@ -192,4 +196,6 @@ class UserCode:
             return {"unknown": GENERATED}
         if copies(name):
             return {"copy": name, "framed": True}
+        if ciphers.encrypts(name):
+            return {"cipher": name}
         return {"unknown": STUBS} if name.startswith(perf_map.STUBS) else {}

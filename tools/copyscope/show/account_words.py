@@ -34,6 +34,15 @@ WORDS = {
         meaning="The program itself copies the fields of a message into one buffer before it sends. Copy "
         "number one of a two-copy send; the kernel knows nothing of it. The program times it.",
     ),
+    "user_encrypt": Words(
+        step="cipher in the program",
+        arrow="copy",
+        caption="COPY  cipher in the program: plaintext <-> ciphertext",
+        in_a_line="the cipher is a copy: it reads every byte and writes it again",
+        meaning="The program or its library (OpenSSL, GnuTLS, Go's crypto/tls) encrypts what it sends and "
+        "decrypts what it receives. The cipher is a copy: it reads every byte and writes it again, so that "
+        "no page of a file can leave as it is. With kTLS the kernel's cipher does it, and sendfile works.",
+    ),
     "copy_in": Words(
         step="copy into the kernel",
         arrow="copy",

@@ -10,6 +10,7 @@ from copyscope.show.layout import heading, wrap
 MEANING = {
     "sendfile": "The kernel sends pages of the file itself. By samples in reading files.",
     "MSG_ZEROCOPY": "The kernel sends the program's own pages. By samples in that copy, by path.",
+    "kTLS": "The kernel encrypts, also pages of files. By samples in its cipher and copies.",
     "splice": "Received packets are sent on as they are. By bytes in and out of each thread.",
     "io_uring": "Many sends in one system call; each still copies. By samples in system calls.",
     "larger sends": "Fewer calls for as many bytes. By sizes of calls, and samples in them.",

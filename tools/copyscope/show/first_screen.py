@@ -21,6 +21,7 @@ from copyscope.show.evidence import in_order
 from copyscope.show.layout import wrap
 from copyscope.show.path_table import SMALL_SHARE, path_lines
 from copyscope.show.processors import processor_lines
+from copyscope.show.threads import thread_lines
 from copyscope.show.why import why_lines
 
 # What a terminal that says nothing is thought to have.
@@ -47,8 +48,8 @@ WORDS_MEAN = (
 )
 
 
-def render(run: Whole, console: Console, *, explain: bool = False) -> None:
-    """Print it, or fewer rows, each with what it means.
+def render(run: Whole, console: Console, *, explain: bool = False, by_thread: bool = False) -> None:
+    """Print it, or fewer rows, each with what it means; or a line for each name of its threads.
 
     The last line is the verdict's: above it a long screen may have scrolled away.
     """
@@ -64,7 +65,9 @@ def render(run: Whole, console: Console, *, explain: bool = False) -> None:
     end += wrap(MORE_EXPLAINED if explain else f"{MORE}{_next(run)}", width, indent=2, style="dim")
     end += _verdict(run, width)
     room = height - len(title) - len(facts) - len(end)
-    if run.derived.why and not run.derived.advice:
+    if by_thread:
+        between = thread_lines(run, width, room)
+    elif run.derived.why and not run.derived.advice:
         between = why_lines(run.derived.why, width, room, explain=explain)
     elif run.derived.advice:
         # What was asked for is the answer: where the time goes is behind -v then.

@@ -70,7 +70,8 @@ def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     for column in MISSES:
         if any(getattr(row, column) is not None for row in rows):
             lines += wrap(in_full(run.raw.machine, column), width, indent=2, style="dim")
-    absent = [COPIES[name] for name in ACCOUNTS if name not in {"tun", *(row.account for row in rows)}]
+    seen = {"tun", "user_encrypt", *(row.account for row in rows)}
+    absent = [COPIES[name] for name in ACCOUNTS if name not in seen]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines

@@ -15,6 +15,7 @@ from copyscope.show.explain import explain_lines, explain_program_lines
 from copyscope.show.layout import labelled
 from copyscope.show.portrait import portrait_lines
 from copyscope.show.terminal import judged_lines, table_lines, unprobed_text
+from copyscope.show.threads import thread_lines
 from copyscope.show.why import why_lines
 
 
@@ -23,6 +24,7 @@ def render(run: Whole, *, verbose: bool, console: Console, explain: bool = False
     width = report_width(console)
     lines = headline_lines(run, width)
     lines += table_lines(run, width, verbose=verbose)
+    lines += thread_lines(run, width) if len({row.thread for row in run.raw.threads or []}) > 1 else []
     lines += portrait_lines(run, width)
     lines.append(Text())
     lines += zerocopy_lines(run, width) + buffer_lines(run, width) + send_error_lines(run, width)

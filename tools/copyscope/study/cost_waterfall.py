@@ -22,6 +22,7 @@ from copyscope.study.table import Row, setting_of
 PARTS: dict[str, tuple[str, ...]] = {
     "copy from the page cache": ("file_read",),
     "program's own memcpy": ("gather",),
+    "cipher in the program": ("user_encrypt",),
     "copy into the kernel": ("copy_in",),
     "page pinning": ("pin",),
     "encryption": ("encrypt", "decrypt"),

@@ -1,18 +1,21 @@
 """The collector's stacks as rows of the record, and as text for flame graphs. Pure."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from copyscope.taxonomy.callers import late_copy
+from copyscope.taxonomy.ciphers import is_whole
 from copyscope.taxonomy.events import event_name, time_names
 from copyscope.taxonomy.taxonomy import USER_SYMBOL, Classification, Taxonomy, strip_suffix
 
 # one row of the collector: side, event, frames (leaf first, empty in user mode), samples, weight, and the sum
 # of the squared weights; of the side `other` whose packet the CPU handled last (owner); of a watched program
 # in user mode what code that was (run/user_code.py): code, build_id, unknown and, if it copies, its
-# function as `copy`, and who called that: caller, caller_file, source, uncalled
+# function as `copy`, and who called that: caller, caller_file, source, uncalled; if it encrypts: cipher
 Sample = Mapping[str, Any]
+# Names of threads; a program that gives each of its threads one of its own has thousands.
+THREADS_MAX = 256
 # What is added up of samples that are alike in all else.
 SUMS = ("samples", "weight", "weight_squared")
 
@@ -59,7 +62,7 @@ def _added(
     """Samples and weights of what is alike in all keys, of which the last are given; none is empty."""
     sums: dict[tuple[str, ...], list[float]] = defaultdict(lambda: [0, 0, 0.0])
     for sample in samples:
-        found = user_copy(sample) or taxonomy.classify(sample["frames"])
+        found = of_user_code(sample) or taxonomy.classify(sample["frames"])
         if sample["side"] == "other" and found.context != "softirq":
             continue
         decided = (found.kind, found.category, *told(sample, found))
@@ -75,25 +78,33 @@ def _added(
     ]
 
 
-def user_copy(sample: Sample) -> Classification | None:
-    """The account of a sample in a function of the program's own that copies; None of any other."""
-    if sample.get("copy") is None:
-        return None
-    return Classification("account", "gather", sample["copy"], "user")
+def of_user_code(sample: Sample) -> Classification | None:
+    """Of a sample in a function of the program's own that copies or encrypts, or may encrypt; else None."""
+    copy, cipher = sample.get("copy"), sample.get("cipher")
+    if copy is not None:
+        return Classification("account", "gather", copy, "user")
+    if cipher is not None and is_whole(cipher):
+        return Classification("stage", "user", cipher, "user")
+    return None if cipher is None else Classification("account", "user_encrypt", cipher, "user")
 
 
 def user_code(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     """The record's `user_code`: what a program ran in user mode, by file, and where that has no names."""
-    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    sums: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
     for sample in samples:
         if "code" in sample:
-            row = sums[sample["event"], sample["code"], sample["build_id"] or "", sample["unknown"] or ""]
+            found = of_user_code(sample)
+            category = found and found.category
+            why, made_with = sample["unknown"] or "", sample.get("made_with") or ""
+            row = sums[sample["event"], sample["code"], sample["build_id"] or "", why, made_with]
             row[0] += int(sample["samples"])
-            row[1] += int(sample["samples"]) * (sample["copy"] is not None)
+            row[1] += int(sample["samples"]) * (category == "gather")
+            row[2] += int(sample["samples"]) * (category == "user_encrypt")
     return [
         {"event": event, "file": file, "build_id": build_id or None, "reason": reason or None}
-        | {"samples": count, "copy_samples": copies}
-        for (event, file, build_id, reason), (count, copies) in sorted(sums.items())
+        | {"made_with": made_with or None}
+        | {"samples": count, "copy_samples": copies, "cipher_samples": ciphers}
+        for (event, file, build_id, reason, made_with), (count, copies, ciphers) in sorted(sums.items())
     ]
 
 
@@ -111,10 +122,35 @@ def user_callers(samples: Iterable[Sample]) -> list[dict[str, Any]]:
     ]
 
 
+def thread_names(samples: Iterable[Sample], taxonomy: Taxonomy) -> list[dict[str, Any]]:
+    """The record's `threads`: what the threads of each name did, those that did most."""
+    counts: Counter[tuple[str, str]] = Counter()
+    weights: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    own = [sample for sample in samples if "thread" in sample]
+    most = Counter[str]()
+    for sample in own:
+        most[sample["thread"]] += sample["samples"]
+    kept = {name for name, _ in most.most_common(THREADS_MAX)}
+    for sample in own:
+        found = of_user_code(sample) or taxonomy.classify(sample["frames"])
+        key = sample["event"], sample["thread"] if sample["thread"] in kept else ""
+        counts[key] += sample["samples"]
+        weights[key][found.category] += sample["weight"]
+    return [
+        {
+            "event": event,
+            "thread": name,
+            "samples": count,
+            "weights": dict(sorted(weights[event, name].items())),
+        }
+        for (event, name), count in sorted(counts.items())
+    ]
+
+
 def _folded(sample: Sample) -> str:
     """`root;...;leaf`."""
-    own = [frame_name(name) for name in (sample.get("caller"), sample.get("copy")) if name]
-    return ";".join(list(reversed(sample["frames"])) or [USER_SYMBOL, *own])
+    names = filter(None, map(sample.get, ("caller", "copy", "cipher")))
+    return ";".join(list(reversed(sample["frames"])) or [USER_SYMBOL, *map(frame_name, names)])
 
 
 def frame_name(name: str) -> str:

@@ -20,8 +20,8 @@ Context = Literal["process", "softirq", "user"]
 FILE = Path(__file__).with_name("taxonomy.tsv")
 # in the order in which they are printed
 ACCOUNTS = (
-    *("file_read", "gather", "copy_in", "pin", "encrypt", "deferred", "silent", "completion"),
-    *("decrypt", "copy_out", "mapped", "tun"),
+    *("file_read", "gather", "user_encrypt", "copy_in", "pin", "encrypt", "deferred", "silent"),
+    *("completion", "decrypt", "copy_out", "mapped", "tun"),
 )
 STAGES = (
     "syscall",

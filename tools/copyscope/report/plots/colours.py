@@ -57,6 +57,7 @@ class Fill:
 FILLS = {
     "file_read": Fill(GREEN, ".."),
     "gather": Fill(PURPLE, "//"),
+    "user_encrypt": Fill(ORANGE, "//"),
     "copy_in": Fill(BLUE, ""),
     "pin": Fill(YELLOW, "xx"),
     "encrypt": Fill(YELLOW, ".."),

@@ -1,0 +1,117 @@
+"""Programs that read a file and send it: asyncio over TLS, io.Copy() in Go. Why is it not sendfile?"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from profiling import SLOW, broken_identities, is_root
+from programs import SAMPLED, free_port, missing, running, wait_for_port, watch
+
+HERE = Path(__file__).parent
+Record = dict[str, Any]
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.all,
+    pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
+    pytest.mark.skipif(missing("openssl") is not None, reason="needs openssl, which makes the certificate"),
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("files")
+    (directory / "big").write_bytes(bytes(16 << 20))
+    argv = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-days",
+        "1",
+    ]
+    argv += ["-keyout", "key", "-out", "certificate"]
+    subprocess.run(argv, cwd=directory, check=True, capture_output=True, timeout=60 * SLOW)
+    both = [(directory / name).read_bytes() for name in ("key", "certificate")]
+    (directory / "both.pem").write_bytes(b"".join(both))
+    return directory
+
+
+@contextmanager
+def fetching(port: int, *, tls: bool) -> Iterator[None]:
+    """What arrives is thrown away, until the test is over."""
+    argv = [sys.executable, "-c", FETCH, str(port), "tls" if tls else "plain"]
+    with running(argv):
+        yield
+
+
+FETCH = """
+import socket, ssl, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+if sys.argv[2] == "tls":
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    sock = context.wrap_socket(sock)
+buffer = bytearray(1 << 18)
+while sock.recv_into(buffer):
+    pass
+"""
+
+
+def advised(argv: list[str], port: int, *, tls: bool) -> tuple[Record, dict[str, Record]]:
+    """The record of a server at work, and its remedies."""
+    with running(argv) as server:
+        wait_for_port(port)
+        with fetching(port, tls=tls):
+            for_s = str(3 if SLOW == 1 else 3 * SLOW)
+            options = ("--duration", for_s, "--frequency", "997", "--advise")
+            record = watch(*SAMPLED, *options, "--pid", str(server.pid))
+    assert broken_identities(record) == []
+    return record, {one["name"]: one for one in record["advice"]["remedies"]}
+
+
+def test_asyncio_over_tls(files: Path) -> None:
+    port = free_port()
+    program = [sys.executable, str(HERE / "files_over_tls.py"), str(port), str(files / "big")]
+    record, found = advised([*program, str(files / "both.pem")], port, tls=True)
+    ciphers = {row["symbol"] for row in record["samples"] if row["category"] == "user_encrypt"}
+    assert any("libcrypto" in name or "aes" in name.lower() for name in ciphers), ciphers
+    assert found["sendfile"]["why"].startswith("TLS in the program: its cipher takes ")
+    assert found["kTLS"]["why"] == "Python cannot do this"
+    assert "`loop.sendfile()` and `SSLSocket.sendfile()` fall back" in record["advice"]["text"]
+
+
+def test_asyncio_without_tls_uses_sendfile(files: Path) -> None:
+    port = free_port()
+    program = [sys.executable, str(HERE / "files_over_tls.py"), str(port), str(files / "big"), "-"]
+    record, found = advised(program, port, tls=False)
+    assert found["sendfile"]["answer"] == "yes" and "not in use" not in record["advice"]["text"]
+    assert not any(row["category"] == "user_encrypt" for row in record["samples"])
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
+def test_go_over_tls_and_behind_a_wrapper(files: Path) -> None:
+    program = files / "files-go"
+    subprocess.run(
+        ["go", "build", "-o", program, HERE / "files.go"], cwd=files, check=True, timeout=90 * SLOW
+    )
+    ways = {}
+    for how in ("wrapped", "plain", str(files / "both.pem")):
+        port = free_port()
+        tls = how.startswith("/")
+        argv = [str(program), str(port), str(files / "big"), how]
+        ways["tls" if tls else how] = advised(argv, port, tls=tls)
+    assert ways["plain"][1]["sendfile"]["answer"] == "yes"
+    assert ways["wrapped"][1]["sendfile"]["answer"] == "maybe"
+    assert "may hide it from `io.Copy()`" in ways["wrapped"][0]["advice"]["text"]
+    assert ways["tls"][1]["sendfile"]["why"].startswith("TLS in the program: its cipher takes ")
+    assert "`io.Copy()` to a `tls.Conn` reads and writes" in ways["tls"][0]["advice"]["text"]
