@@ -12,7 +12,7 @@ from copyscope.errors import RunError, why_not_executed, why_not_started
 from copyscope.record.session_result import Totals
 from copyscope.run import processes
 from copyscope.run.child import Child
-from copyscope.run.program import Followed
+from copyscope.run.followed import Followed
 from copyscope.topology.shell import Command, describe_failure
 
 MTU = "choose an MTU of 68 to 65535 bytes"

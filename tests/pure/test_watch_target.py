@@ -19,7 +19,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan.schedule import watched_segments
 from copyscope.record.assemble import zerocopy_limits
 from copyscope.run import connections, processes, target
-from copyscope.run.program import Followed
+from copyscope.run.followed import Followed
 
 
 def stat(pid: int, comm: str, *, parent: int = 1, flags: int = 4194560, start: int = 0) -> str:

@@ -165,6 +165,14 @@ def cpu_ns(pid: int) -> int | None:
         return None
 
 
+def resident_bytes(pid: int) -> int:
+    """Its memory; 0 of one that is gone (proc_pid_statm(5))."""
+    try:
+        return int(read_file(f"{PROC}/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def signal_all(number: int, find: Callable[[], Iterable[int]]) -> None:
     """Send it to those that are found, and to nobody who has got the number of one that ended meanwhile.
 

@@ -18,17 +18,14 @@ from copyscope.record.moved import forget
 from copyscope.record.session_result import Mark, Totals
 from copyscope.record.two_hosts import Message
 from copyscope.run import path, processes
-from copyscope.run.child import Program
 from copyscope.run.command import Command, Output, Stop
 from copyscope.run.connections import Connection, Snapshots, other_ends
 from copyscope.run.counters import COUNTED_S, CPU_LEAST_NS, EVENTS, CountedPart, all_unsupported
-from copyscope.run.perf_stat import PerfStat
+from copyscope.run.followed import ASK_S, Followed
 from copyscope.run.session import Setup, Subject
 from copyscope.run.target import Target
 from copyscope.run.user_code import UserCode
 
-# Attaching waits for every CPU; on a machine that is emulated, or overloaded, that takes its time.
-ASK_S = 60.0
 # Of a program that ends, at most so much of its CPU time is missed where perf does not count it to its end.
 # More often would cost more: each look interrupts the program, or whoever it talks to, and both wait. Twenty
 # a second took 3 % of the requests of an nginx that shares two CPUs with its client.
@@ -36,12 +33,8 @@ LOOK_EVERY_S = 0.1
 LOOK_SELDOM_S = 1.0
 # Of one CPU, what looks at all connections take at most.
 LOOKS_SHARE = 0.005
-PERF_TRIES = 5
-# A process may take the name that is looked for at any moment (prctl(2)).
-LOOK_FOR_NAMES_EVERY_S = 0.5
-
-# Births, exits, and of each process whether the hooks saw it being forked.
-Population = tuple[int, int, list[list[int]]]
+# The same of a program that is watched for ever; and what looks for its name take.
+FRUGAL_SHARE = 0.001
 
 
 class WatchedProgram(Subject):
@@ -57,7 +50,9 @@ class WatchedProgram(Subject):
         *,
         output: Output = "own",
         begun: Callable[[bool], None] = lambda _: None,
+        frugal: bool = False,
     ) -> None:
+        """`frugal`: for a watch without an end: it is looked at where a segment ends, its code not at all."""
         self.command: Command | None = None
         self._target = target
         self._duration_s = duration_s
@@ -67,7 +62,8 @@ class WatchedProgram(Subject):
         self.stop = Stop()
         self._exit = ExitStack()
         self._snapshots = Snapshots()
-        self._looks = processes.Seldom(LOOKS_SHARE)
+        self._frugal = frugal
+        self._looks = processes.Seldom(FRUGAL_SHARE if frugal else LOOKS_SHARE)
         self.code = UserCode()
         self._counts = CountedPart()
         # What had been used when perf began to count in this segment.
@@ -79,6 +75,8 @@ class WatchedProgram(Subject):
         self._began_s = 0.0
         self._reading: Totals
         self._at_begin: Totals
+        # Of one without a report: when all segments are over.
+        self.last: Totals | None = None
         self._followed: Followed
 
     @property
@@ -112,6 +110,8 @@ class WatchedProgram(Subject):
         setup.collector.send("symbols", "symbols")
         perfs = setup.perfs if setup.plan.counters and target.follow else None
         self._followed = Followed(target, setup.raw.pids, setup.collector, setup.until, perfs)
+        if self._frugal:
+            self._followed.searches = processes.Seldom(FRUGAL_SHARE)
         setup.raw.machine = fingerprint.describe(self._namespace())
 
     def start(self) -> None:
@@ -161,6 +161,9 @@ class WatchedProgram(Subject):
             if self.stop.reason is not None or self.has_ended():
                 break
         self._look_at_connections()
+        if self._frugal:
+            # It may have ended after the last segment had.
+            self.last = _timed(self._volume(), self._followed.cpu.used())
 
     def _learn(self, segment: Segment) -> None:
         """What the program used in the segment that was measured last, and how long its hooks took."""
@@ -211,7 +214,8 @@ class WatchedProgram(Subject):
         self._followed.look_at_new(reading)
         self._reading = _timed(reading, self._followed.cpu.used())
         self._reading["threads"] = self._followed.threads(reading)
-        self.code.look(self._followed.pids)
+        if not self._frugal:
+            self.code.look(self._followed.pids)
         return {"target": self._reading}
 
     def _let_pass(self, length_s: float) -> None:
@@ -248,6 +252,9 @@ class WatchedProgram(Subject):
             self._counts.keep(perf.finish(), used)
 
     def _wait(self, seconds: float) -> None:
+        if self._frugal:
+            self.stop.sleep(seconds, self._awaited())
+            return
         until = time.monotonic() + seconds
         awaited = self._awaited()
         perf = self.setup.perfs.get("target")
@@ -288,6 +295,9 @@ class WatchedProgram(Subject):
             return False
         self.stop.because("the program ended")
         return True
+
+    def forget_ended(self) -> None:
+        self._followed.forget_ended()
 
     def pids(self) -> Iterable[int]:
         return self._followed.pids
@@ -364,121 +374,3 @@ def _timed(reading: Totals, used: processes.Use) -> Totals:
         "voluntary_switches": used.voluntary,
         "involuntary_switches": used.involuntary,
     }
-
-
-class Followed:
-    """The processes of the target; `pids` is what find() saw last."""
-
-    def __init__(
-        self,
-        target: Target,
-        names: dict[int, str],
-        collector: Program,
-        until: ExitStack,
-        perfs: dict[str, PerfStat] | None,
-    ) -> None:
-        """`names` gets everybody's; `perfs` the one that counts their events, None: they are not counted."""
-        self.pids = target.find_processes(set())
-        self.cpu = processes.CpuTimes()
-        self.perf_misses: str | None = None
-        self._target = target
-        self._perfs = perfs
-        self._names = names
-        self._collector = collector
-        self._until = until
-        self._told: set[int] = set()
-        self._looked_s = 0.0
-        self._threads = 0
-        self._settled: Population | None = None
-
-    def find(self, volume: Totals, *, search: bool = False) -> bool:
-        """Tell the collector of processes that it cannot have seen coming, and note everybody's name.
-
-        /proc is searched only when a process may have come or gone: that takes CPU time from whoever is
-        watched. Returns whether it was.
-        """
-        search = search or self._may_have_changed(volume)
-        told = len(self._told)
-        followed = {pid: forked for pid, forked in volume["processes"]}
-        if search:
-            self.pids = self._target.find_processes(self.pids, followed)
-            self._looked_s = time.monotonic()
-        for pid in sorted(self.pids):
-            process = processes.read_process(pid)
-            if process is None:
-                continue
-            if search and self._target.is_new(process):
-                self._told.discard(pid)
-                self.cpu.forget(pid)
-            self._names[pid] = process.comm
-            # Of a child BPF has seen the fork, and it has inherited what perf counts; of a name the exec.
-            if pid not in self._told and not followed.get(pid, False):
-                self._tell(process, fresh=self._target.how == "comm" and pid in followed)
-        # One that was told of only now may have made children before.
-        self._settled = _population(volume) if told == len(self._told) else None
-        if self._perfs == {} and self.pids:
-            self._perfs["target"] = self._start_perf()
-        return search
-
-    def alive(self) -> bool:
-        return any(processes.is_alive(pid) for pid in self.pids)
-
-    def awaited(self) -> int | None:
-        """A process whose end may be that of the program; None when others may still come."""
-        if self._target.how in ("comm", "cgroup"):
-            return None
-        # With none left alive, the end of any of them is the answer: it has come.
-        return next((pid for pid in self.pids if processes.is_alive(pid)), min(self.pids, default=None))
-
-    def _may_have_changed(self, volume: Totals) -> bool:
-        how = self._target.how
-        old = how == "comm" and time.monotonic() - self._looked_s > LOOK_FOR_NAMES_EVERY_S
-        return how == "cgroup" or old or _population(volume) != self._settled
-
-    def look_at_new(self, volume: Totals) -> None:
-        """The clocks of processes that have begun since, as the hooks on fork and exec saw."""
-        by_exec = self._target.how == "comm"
-        new = self.cpu.new_among(pid for pid, by_fork in volume["processes"] if by_fork or by_exec)
-        self.cpu.glance(new, fresh=True, counted=True)
-
-    def threads(self, volume: Totals) -> int:
-        """Of all its processes, also those nobody has looked for yet; the most at the ends of a segment.
-
-        Each may be inside one call there.
-        """
-        known = self.pids | {pid for pid, _ in volume["processes"]}
-        before, self._threads = self._threads, sum(len(processes.threads(pid)) for pid in known)
-        return max(before, self._threads)
-
-    def same_processes(self, volume: Totals) -> bool:
-        """Whether none has come or gone since they were looked for; their threads may."""
-        return self._settled is not None and _population(volume)[1:] == self._settled[1:]
-
-    def end_counts(self) -> None:
-        """perf counts no more: processes that join later are missed by nobody."""
-        if self._perfs is not None:
-            self._perfs.clear()
-        self._perfs = None
-
-    def _start_perf(self) -> PerfStat:
-        """perf gives up when a thread that it has found ends before it is there: then once more."""
-        for _ in range(PERF_TRIES):
-            perf = PerfStat(*sorted(self.pids))
-            perf.start()
-            perf.wait_ready()
-            if perf.failure is None or "had ended" not in perf.failure:
-                break
-        return self._until.enter_context(perf)
-
-    def _tell(self, process: processes.Process, *, fresh: bool) -> None:
-        self._told.add(process.pid)
-        self._collector.ask(f"target target {process.pid}", "target", ASK_S)
-        self.cpu.read({process.pid}, fresh=fresh)
-        if self._perfs:
-            self.perf_misses = f"perf was there before {process.comm}[{process.pid}] belonged to the target"
-
-
-def _population(volume: Totals) -> Population:
-    """What changes whenever a thread or process of the target is made or ends: the hooks see both."""
-    totals = volume["totals"]
-    return totals["births"], totals["exits"], sorted(volume["processes"])

@@ -70,6 +70,11 @@ class Target:
         before, self._born[process.pid] = self._born.get(process.pid), process.start
         return before is not None and before != process.start
 
+    def forget(self, but: Collection[int]) -> None:
+        """The births of all others, and of those that were asked for: these are known by them."""
+        for pid in self._born.keys() - but - {*self.pids, *self.started}:
+            del self._born[pid]
+
     def _is_still(self, pid: int) -> bool:
         """Whether the number is still of the process that had it when it was first asked about."""
         process = processes.read_process(pid)
