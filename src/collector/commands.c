@@ -319,14 +319,20 @@ static json_t *losses(const struct collector *collector)
 	return loss;
 }
 
-/* For a live view: what the segments sampled that were closed since it asked last. */
+/*
+ * For a live view: what the segments sampled that were closed since it asked last. "samples forget" is for one without an end:
+ * the report, which has all of them, would grow.
+ */
 static int do_samples(struct collector *collector, const char *arguments)
 {
-	(void)arguments;
+	json_t *samples;
+
 	if (collector->sampling)
 		return refuse("samples", "the sampler is open: close it first");
-	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples_json(collector, true), "loss",
-			     losses(collector)));
+	samples = samples_json(collector, true);
+	if (!strcmp(arguments, "forget"))
+		stacks__forget(collector->stacks);
+	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", losses(collector)));
 }
 
 /* What function hooks counted so far. */

@@ -223,12 +223,18 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const str
 	return array;
 }
 
+void stacks__forget(struct stacks *stacks)
+{
+	for (size_t i = 0; i < stacks->count; i++)
+		free(stacks->rows[i].frames);
+	stacks->count = stacks->merged = 0;
+}
+
 void stacks__free(struct stacks *stacks)
 {
 	if (!stacks)
 		return;
-	for (size_t i = 0; i < stacks->count; i++)
-		free(stacks->rows[i].frames);
+	stacks__forget(stacks);
 	free(stacks->rows);
 	free(stacks);
 }

@@ -25,6 +25,8 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms);
  * this was asked last, because on a busy machine thousands of stacks do not come again.
  */
 json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const struct sampler *sampler, bool news);
+/* All that was moved into it. */
+void stacks__forget(struct stacks *stacks);
 void stacks__free(struct stacks *stacks);
 
 #endif

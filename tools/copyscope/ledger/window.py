@@ -59,6 +59,13 @@ class Window:
         raw["samples"] = add_samples(rows for _, rows in self._history)
         return derive(raw, effects=False)
 
+    def forget(self, seen: Raw) -> None:
+        """Nobody wants a report of what was told; but the last segment says where the next one begins."""
+        del seen.segments[:-1]
+        seen.sums.clear()
+        seen.connections = Connections()
+        self._told = len(seen.segments)
+
     def _loads_of(self, first_block: int, begin: list[Record]) -> list[Record]:
         """Both ends of the window: that of the block before it, or the beginning of the run, and now."""
         before = [*begin[:1], *(load for block, load in self._loads if block < first_block)]

@@ -43,6 +43,7 @@ OWNED = "memory"
 KERNELS = re.compile(r"all|\d+\.\d+(-(\d+\.\d+)?)?|-\d+\.\d+")
 COMPILER_SUFFIX = re.compile(r"\.(cold|isra|constprop|part|llvm|lto_priv)(\.\d+)*\b.*")
 USER_SYMBOL = "[user]"
+STACKS_KEPT = 1024
 
 
 class TaxonomyError(UsageError):
@@ -86,8 +87,8 @@ class Taxonomy:
             for rule in self.rules
             if is_glob(rule.pattern) and not is_beginning(rule.pattern)
         ]
-        # The live view sees the same stacks each second.
-        self.find, self._of_stack = cache(self._find), cache(self._classify)
+        # The live view sees the same stacks each second; one without an end sees ever more.
+        self.find, self._of_stack = cache(self._find), lru_cache(STACKS_KEPT)(self._classify)
 
     @classmethod
     @cache
