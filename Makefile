@@ -80,13 +80,13 @@ $(OUTPUT) $(OUTPUT)/tests:
 	$(Q)touch $@
 
 # What a profile does without: tests; numbers, plots and files of sweeps; completion for shells, which only `make install` needs; what
-# asks the records of a fleet, and what asks its hosts; what builds a wheel.
-.venv/.ready-test .venv/.ready-report .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible .venv/.ready-dist: .venv/.ready-%: requirements-%.txt .venv/.ready
+# asks the records of a fleet, and what asks its hosts; what writes OpenMetrics; what builds a wheel.
+.venv/.ready-test .venv/.ready-report .venv/.ready-install .venv/.ready-fleet .venv/.ready-ansible .venv/.ready-serve .venv/.ready-dist: .venv/.ready-%: requirements-%.txt .venv/.ready
 	$(call say,VENV,$*)
 	$(Q)tools/pinned.sh $<
 	$(Q)touch $@
 
-.venv/.ready-install: .venv/.ready-report
+.venv/.ready-install: .venv/.ready-report .venv/.ready-serve
 
 # Root does not write bytecode into the user's tree (bin/copyscope), so it is made here.
 $(OUTPUT)/.bytecode: .venv/.ready $(shell find tools/copyscope -name '*.py')
@@ -175,10 +175,10 @@ LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,traffic-drill sends crowd moves fa
 # FLAKY at the end (tests/conftest.py).
 LIVE := $(PYTEST) -p pytest_rerunfailures --reruns 1 --reruns-delay 1 -q tests/live
 
-check-live: trusted artifacts .venv/.ready-test $(LIVE_PROGRAMS) ## The live tests that decide most, on this kernel (root)
+check-live: trusted artifacts .venv/.ready-test .venv/.ready-serve $(LIVE_PROGRAMS) ## The live tests that decide most, on this kernel (root)
 	$(Q)$(LIVE) -m "not all"
 
-check-live-all: trusted artifacts .venv/.ready-test .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
+check-live-all: trusted artifacts .venv/.ready-test .venv/.ready-serve .venv/.ready-ansible $(LIVE_PROGRAMS) $(OUTPUT)/tests/collector-threads ## The other live tests, marked `all` (root)
 	$(Q)test -x /usr/sbin/sshd || $(MAKE) --no-print-directory $(OUTPUT)/tests/openssh || true
 	$(Q)$(LIVE) -m all
 
@@ -227,13 +227,13 @@ $(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consum
 	$(Q)go build -o $(@D)/pprof cmd/pprof
 	$(Q)touch $@
 
-check-consumers: deps-consumers .venv/.ready-report ## Pages and exports opened by the programs that read them: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
+check-consumers: deps-consumers .venv/.ready-report .venv/.ready-serve ## Pages and exports opened by the programs that read them: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
 	$(Q)$(AS_USER) $(PYTEST) -q --timeout=100 tests/consumers
 
 check-records: .venv/.package .venv/.ready ## Derived sections of all committed records by the code of an older commit and by this tree's: OLD=main
 	$(Q)$(PYTHON) -P -B tests/rederive.py $(OLD)
 
-lint: artifacts .venv/.ready-test .venv/.ready-report ## ruff, mypy, shellcheck
+lint: artifacts .venv/.ready-test .venv/.ready-report .venv/.ready-serve ## ruff, mypy, shellcheck
 	$(Q)$(PYTHON) -P -m ruff check tools tests
 	$(Q)$(PYTHON) -P -m ruff format --check tools tests
 	$(Q)$(PYTHON) -P -m mypy

@@ -35,7 +35,7 @@ Section: devel
 Priority: optional
 Depends: python3 (>= 3.11) | python3.11 | python3.12, iproute2, ethtool, util-linux
 Recommends: linux-perf | linux-tools-common
-Suggests: python3-matplotlib, bpftrace, qemu-system-x86
+Suggests: python3-matplotlib, python3-prometheus-client, bpftrace, qemu-system-x86
 Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
  Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
  as a ledger that balances.

@@ -11,7 +11,7 @@ from copyscope import paths
 from copyscope.commands import entry
 from copyscope.errors import RunError
 
-REQUIRED = ("requirements.txt", "requirements-report.txt")
+REQUIRED = ("requirements.txt", "requirements-report.txt", "requirements-serve.txt")
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
 
 
 def pinned() -> list[str]:
-    """The packages of `make` and of reports, without those of tests."""
+    """The packages of `make`, of reports and of metrics, without those of tests."""
     texts = [(paths.ROOT / name).read_text(encoding="utf-8") for name in REQUIRED]
     return sorted({name for text in texts for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)})
 
