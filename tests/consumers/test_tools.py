@@ -17,7 +17,10 @@ import made
 import pytest
 from browser import MODULES, PLACE, look
 from copyscope.exports import FORMATS
+from copyscope.exports.openmetrics import written
 from copyscope.record.check import typed_whole
+from copyscope.serving.counts import Counts
+from copyscope.serving.families import FAMILIES
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")
@@ -50,19 +53,33 @@ def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
     assert "_copy_to_iter" in only and "_copy_from_iter" not in only
 
 
+def database_of(text: bytes, place: Path) -> str:
+    """What Prometheus' own parser of OpenMetrics makes of it; it wants to know of when each sample is."""
+    dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text.decode(), flags=re.MULTILINE)
+    (place / "run.om").write_text(dated)
+    run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", place / "run.om", place / "data")
+    (place / "data" / "wal").mkdir()  # of a server that has never run
+    return run(PROMTOOL, "tsdb", "dump", place / "data")
+
+
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
 def test_promtool(record: dict[str, Any], tmp_path: Path) -> None:
-    """Prometheus' own parser of OpenMetrics; it wants to know of when each sample is."""
-    text = FORMATS["openmetrics"].make(typed_whole(record)).decode()
-    dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text, flags=re.MULTILINE)
-    (tmp_path / "run.om").write_text(dated)
-    run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "run.om", tmp_path / "data")
-    (tmp_path / "data" / "wal").mkdir()  # of a server that has never run
-    shown = run(PROMTOOL, "tsdb", "dump", tmp_path / "data")
+    shown = database_of(FORMATS["openmetrics"].make(typed_whole(record)), tmp_path)
     (line,) = (
         one for one in shown.splitlines() if '"copyscope_row_bytes"' in one and 'account="copy_in"' in one
     )
     assert float(line.split("}")[1].split()[0]) == made.row(record, "copy_in")["bytes"]
+
+
+@pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
+def test_promtool_of_what_is_served(tmp_path: Path) -> None:
+    """A sample of each metric, with a name that the format has to escape."""
+    counts = Counts()
+    for name, (_, _, labels, _) in FAMILIES.items():
+        counts.own[name, tuple(f'a "{label}\\' for label in labels)] = 1.5
+    shown = database_of(written(counts.families()), tmp_path)
+    divided = {"account_bytes", "account_cpu_seconds", "account_cpu_ratio", "zerocopy_copied_sends"}
+    assert all(f"copyscope_{name}" in shown for name in FAMILIES.keys() - divided)
 
 
 def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:

@@ -52,6 +52,15 @@ def _watch(argv: list[str]) -> int:
     entry.need_root("watch", argv)
     entry.build()
     target = find_target(args, command)
+    if args.serve is not None:
+        from copyscope.commands import serve  # noqa: PLC0415 (asyncio, for which nobody else waits)
+
+        return serve.serve(args, target)
+    return _measure(args, command, target)
+
+
+def _measure(args: argparse.Namespace, command: list[str], target: Target) -> int:
+    """One run and its report."""
     out = keeping.open_directory(args.out)
     keeping.check_file(args.json)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)

@@ -1,6 +1,7 @@
 """The options of watch and advise: of a program that copyscope did not write."""
 
 import argparse
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -12,8 +13,10 @@ from copyscope.plan.options import check_instruments
 
 # As with perf and bpftrace: samples are what a program that sleeps often pays most for.
 FREQUENCY_HZ = 99
-# Advice is asked for once: half a CPU gives enough in five seconds (ledger/share.py).
+# Advice is asked for once: half a CPU gives enough in five seconds (ledger/share.py). With --serve few
+# seconds are sampled.
 ADVICE_HZ = 499
+PORT_MAX = 65_535
 WHOM = ("--pid", "--comm", "--cgroup", "--unit", "--container")
 STATUS = """
 a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
@@ -29,6 +32,7 @@ examples:
   sudo copyscope watch 4711 --live                           until Ctrl-C
   sudo copyscope watch 4711 --duration 10m -i 10             a line every ten seconds
   sudo copyscope watch -- iperf3 -c 192.0.2.1 -t 10          runs it, as the user who called sudo
+  sudo copyscope watch nginx --serve :9464                   metrics for Prometheus, for as long as it lives
 """
 ADVICE_EXAMPLES = """\
 examples:
@@ -72,8 +76,26 @@ OUTPUT_OPTIONS = """
 --crossover             if the advice depends on a crossover, measure one afterwards: 99 short runs, two
                         minutes on an idle machine
 --by thread             a line for each name of its threads: CPU time and copies
--i --interval S         print a summary line every S seconds, instead of a screen
+-i --interval S         print a summary line every S seconds, instead of a screen; with --serve: sample one
+                        second of S
+--serve [ADDR]:PORT     answer GET /metrics there (OpenMetrics, for Prometheus), on loopback without ADDR,
+                        until Ctrl-C; when the program ends, wait for the next of its name. Counts are read
+                        every 5 s; a second of every 15 is sampled (--interval), at 499 Hz (--frequency)
 """
+# What --serve leaves no room for: option, and what it is when it was not given.
+NOT_SERVED = {
+    **{"live": False, "advise": False, "why": False, "crossover": False, "exact": False},
+    **{"whole": False, "duration": None, "json": None, "out": None, "stacks": False, "count": None},
+    "instruments": "auto",
+}
+
+
+def address(word: str) -> tuple[str, int]:
+    """`type=address`: `:9464`, `192.0.2.1:9464` or `[2001:db8::1]:9464`; without an address loopback."""
+    host, _, port = word.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
+        raise ArgumentTypeError(f"{word or 'nothing'}: not ADDR:PORT such as 127.0.0.1:9464, or :9464")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -99,13 +121,14 @@ def misplaced(command: Sequence[str]) -> str | None:
     )
 
 
-def parser() -> UsageParser:
+def parser(frequency_hz: int = FREQUENCY_HZ) -> UsageParser:
     """Of watch."""
     return _parser(
         "watch",
         "Watch what a program sends and receives; print its copies and what they cost.",
-        ("--live", "--interval", "--by"),
+        ("--live", "--interval", "--by", "--serve"),
         EXAMPLES,
+        frequency_hz,
     )
 
 
@@ -157,18 +180,26 @@ def _parser(
     gate = "default 16; 1 with --whole"
     tool = add_instruments(made, gate, frequency_hz)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
-    add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds}, by={"choices": ("thread",)})
+    given = {"interval": {"type": seconds}, "by": {"choices": ("thread",)}, "serve": {"type": address}}
+    add(add_output(made), OUTPUT_OPTIONS, **given)
     return made
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """(options, the command after `--`); NAME|PID is --pid if it is numbers, else --comm."""
     options, command = split(argv)
+    served = any(word.partition("=")[0] == "--serve" for word in options)
     made = (
-        parser_of_advise() if "--advise" in options else parser_of_why() if "--why" in options else parser()
+        parser_of_advise()
+        if "--advise" in options
+        else parser_of_why()
+        if "--why" in options
+        else parser(ADVICE_HZ if served else FREQUENCY_HZ)
     )
     args = made.parse_args(options)
     check_usage(args, command)
+    if args.serve is not None:
+        _check_served(args, command)
     if args.program is not None:
         numbers = all(word.isascii() and word.isdecimal() for word in args.program.split(","))
         setattr(args, "pid" if numbers else "comm", args.program)
@@ -208,6 +239,17 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
         )
     if args.live and args.json == "-":
         raise UsageError("--live and --json -: both want stdout: give --json a file")
+
+
+def _check_served(args: argparse.Namespace, command: Sequence[str]) -> None:
+    if command:
+        raise UsageError("--serve and -- COMMAND: it outlives a program: give a name, a pid or a cgroup")
+    if args.interval is not None and args.interval < 2:
+        raise UsageError(f"--interval: {args.interval:g}: one second is sampled: at least 2 s with --serve")
+    for name, nothing in NOT_SERVED.items():
+        if getattr(args, name) != nothing:
+            why = "--serve goes on until Ctrl-C, and has no report: choose one"
+            raise UsageError(f"--serve and --{name}: {why}")
 
 
 def _check_exact(args: argparse.Namespace, instruments: Sequence[str]) -> None:

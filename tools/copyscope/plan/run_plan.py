@@ -21,7 +21,13 @@ from copyscope.plan.instruments import (
     parse_instruments,
     phase_probes,
 )
-from copyscope.plan.schedule import Segment, schedule_segments, watched_segments
+from copyscope.plan.schedule import (
+    SERVED_BLOCK_S,
+    Segment,
+    schedule_segments,
+    served_segments,
+    watched_segments,
+)
 from copyscope.plan.tier import choose_tier
 from copyscope.record.hooks import why_not
 from copyscope.record.session_result import Tier
@@ -130,6 +136,12 @@ def watch_plan(args: argparse.Namespace, seed: int, whom: Sequence[str] = ()) ->
         # A sample that falls into a kprobe's program is lost (bpf_prog_active): not both in one segment.
         instruments = ("functions",) if args.whole else INSTRUMENTS
     return replace(_of_program(args, instruments, seed), whom=tuple(whom))
+
+
+def served_plan(args: argparse.Namespace, seed: int, whom: Sequence[str] = ()) -> RunPlan:
+    """For a program that is served without an end: samples alone, now and then."""
+    plan = _of_program(args, ("sampler",), seed)
+    return replace(plan, segments=served_segments(seed, args.interval or SERVED_BLOCK_S), whom=tuple(whom))
 
 
 def _of_traffic(

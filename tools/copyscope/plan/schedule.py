@@ -35,6 +35,11 @@ SWITCHING_QUICK_S = 0.1
 LONGEST_TIMES, LONGEST_MORE_S = 2, 5.0
 
 
+# Of a program that is served without an end so much of a block is sampled; its counts are read after so many
+# seconds at most.
+SERVED_BLOCK_S, SAMPLED_S, READ_EVERY_S = 15.0, 1.0, 5.0
+
+
 @dataclass(frozen=True)
 class Segment:
     """A stretch of time with one set of programs attached."""
@@ -72,6 +77,19 @@ def watched_segments(
     first.sort(key=lambda segment: ("calls" not in segment.phase, "ledger" not in segment.phase))
     yield from (replace(segment, index=index) for index, segment in enumerate(first))
     yield from found
+
+
+def served_segments(seed: int, block_s: float = SERVED_BLOCK_S) -> Iterator[Segment]:
+    """Without an end: a sampled second in each block, in the first at once, later where chance puts it.
+
+    A program that does the same every so many seconds is seen at all of it.
+    """
+    shuffler, number = random.Random(seed), count()
+    parts = math.ceil((block_s - SAMPLED_S) / READ_EVERY_S)
+    for block in count():
+        made: list[tuple[Phase, float]] = [("unprobed", (block_s - SAMPLED_S) / parts)] * parts * (block > 0)
+        made.insert(shuffler.randint(0, len(made)), ("ledger", SAMPLED_S))
+        yield from (Segment(next(number), block, phase, length_s) for phase, length_s in made)
 
 
 def _equal_lengths(duration_s: float, most_s: float, wanted: int) -> list[float]:
