@@ -110,6 +110,7 @@ def sender() -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
         yield process.pid, go
 
 
+@pytest.mark.all
 def test_counts_are_what_a_program_did_before_and_after_its_restart() -> None:
     before = traces()
     with contextlib.ExitStack() as until:
@@ -151,7 +152,6 @@ def test_counts_are_what_a_program_did_before_and_after_its_restart() -> None:
     assert left_after_a_second(before) == []
 
 
-@pytest.mark.all
 def test_a_killed_server_leaves_nothing_and_a_port_has_one() -> None:
     before = traces()
     with serving(NAME) as (served, port):

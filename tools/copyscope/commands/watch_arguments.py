@@ -86,6 +86,7 @@ OUTPUT_OPTIONS = """
 NOT_SERVED = {
     **{"live": False, "advise": False, "why": False, "crossover": False, "exact": False},
     **{"whole": False, "duration": None, "json": None, "out": None, "stacks": False, "count": None},
+    "by": None,
     "instruments": "auto",
 }
 
@@ -180,8 +181,8 @@ def _parser(
     gate = "default 16; 1 with --whole"
     tool = add_instruments(made, gate, frequency_hz)
     add(tool, TOOL_OPTIONS, duration={"type": seconds})
-    given = {"interval": {"type": seconds}, "by": {"choices": ("thread",)}, "serve": {"type": address}}
-    add(add_output(made), OUTPUT_OPTIONS, **given)
+    threads = {"choices": ("thread",)}
+    add(add_output(made), OUTPUT_OPTIONS, interval={"type": seconds}, by=threads, serve={"type": address})
     return made
 
 
