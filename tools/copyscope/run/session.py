@@ -44,6 +44,15 @@ SLOW_S = 2.0
 GONE_S = 10.0
 # What a program that is asked to stop may take before its report is given up.
 STOP_S = 10.0
+# What a segment of a phase is for, while it lasts.
+MEASURED = {
+    "unprobed": "with nothing attached",
+    "ledger": "bytes and CPU time",
+    "calls": "system calls",
+    "bytes": "bytes",
+    "functions": "functions",
+    "unarmed": "what hooks cost",
+}
 
 
 class Steps(Protocol):
@@ -265,7 +274,7 @@ class Session:
             if not self.raw.loads:
                 wait_for_earlier_hooks()
                 self.raw.loads.append(self._read_end())
-            self.steps.begin(f"{segment.phase} segment")
+            self.steps.begin("measuring " + " and ".join(map(MEASURED.__getitem__, segment.phase.split("+"))))
             self.measure(segment)
             self.steps.done()
 
