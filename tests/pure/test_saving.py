@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import gzip
 import io
 import json
 import os
@@ -382,3 +383,9 @@ def test_who_knows_the_name_of_a_temporary_file_gets_nothing_by_a_link(
     make_in(open_to_all, maker)
     assert [state(victim) for victim in victims.values()] == before
     assert all((open_to_all / name).samefile(victims[kind]) for name, kind in planted.items())
+
+
+def test_a_name_that_ends_in_gz_is_compressed(tmp_path: Path) -> None:
+    assert keeping.write_json({"a": 1}, str(tmp_path / "run.json.gz"))
+    packed = (tmp_path / "run.json.gz").read_bytes()
+    assert json.loads(gzip.decompress(packed)) == {"a": 1}

@@ -58,14 +58,17 @@ def keep(made: Record, samples: list[Record], directory: Path) -> bool:
 
 
 def write_json(what: Record | list[Record], name: str) -> bool:
-    """To a file, or with `-` to standard output; False: it is elsewhere, and where was said."""
+    """To a file, compressed if its name ends in .gz, or with `-` to standard output.
+
+    False: it is elsewhere, and where was said.
+    """
     if isinstance(what, dict):
         data = store.serialise(what)
     else:
         data = json.dumps(what, indent=1, sort_keys=True).encode() + b"\n"
     try:
         if name != "-":
-            saving.save(Path(name), data)
+            saving.save(Path(name), store.gzipped(data) if name.endswith(".gz") else data)
             return True
         json.dump(what, sys.stdout, indent=1, sort_keys=True)
         print()

@@ -89,15 +89,15 @@ def write(record: Record, path: Path) -> None:
 
 def compressed(record: Record) -> bytes:
     """The bytes of a file of one record whose name ends in .gz."""
-    return _gzip(serialise(record))
+    return gzipped(serialise(record))
 
 
 def compressed_line(record: Record) -> bytes:
     """One line of a file of many (records_file.py). Raises RecordError as serialise() does."""
-    return _gzip(serialise(record).replace(b"\n", b"") + b"\n")
+    return gzipped(serialise(record).replace(b"\n", b"") + b"\n")
 
 
-def _gzip(data: bytes) -> bytes:
+def gzipped(data: bytes) -> bytes:
     """gzip.compress() lets zlib write the header, which then differs between Python versions."""
     made = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=made, mtime=0) as stream:
