@@ -1,3 +1,3 @@
 """copyscope: where the copies of a TCP send happen, and what each one costs."""
 
-VERSION = "0.2.0"
+VERSION = "0.3.0"

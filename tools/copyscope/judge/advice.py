@@ -104,10 +104,9 @@ def _answer(sends: Sends, found: Sequence[Remedy]) -> str:
             most, one = max(best, key=lambda pair: pair[0].high)
             known = said == "yes" or (one.name == "sendfile" and sends.server.serves_files)
             unless = "" if known else CONDITIONS.get(one.name, "")
-            share = most.spoken().removeprefix("at most ")
-            return (
-                f"{name}: {one.how} {saves} {SAVED.get(one.name, 'up to')} {share} of its CPU time{unless}."
-            )
+            part = most.spoken().removeprefix("at most ")
+            share = f"{SAVED[one.name]} {part}" if one.name in SAVED else f"up to {percent(most.high)}"
+            return f"{name}: {one.how} {saves} {share} of its CPU time{unless}."
     if sends.few is not None:
         return f"{name}: {sends.few.for_advice()}."
     used = next((f"{one.name} is in use; " for one in found if one.answer == "yes"), "")
