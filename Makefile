@@ -52,7 +52,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-dist image check-consumers check-records lint format golden pages clean help
+.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench cookbook examples test test-all test-more check check-all check-live check-live-all trusted fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-dist image check-consumers check-records lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -248,10 +248,18 @@ golden: artifacts .venv/.ready-test .venv/.ready-report ## Record the golden fil
 pages: .venv/.package .venv/.ready ## docs/reference/record.md, record.schema.json and command-line.md anew, from the code
 	$(Q)PYTHONPATH=tests/pages $(PYTHON) -P -B tests/pages/write.py
 
+# Each command of a page, with what it prints now.
+COMMANDS = PYTHONPATH=tests/live:tools $(PYTHON) -P -B tests/pages/commands.py
+
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md and docs/why-zero-copy-is-slower.md anew, from real runs of every script and command (root, QEMU)
 	$(Q)tests/bench/cookbook.sh
-	$(Q)$(PYTHON) -P -B tests/pages/commands.py docs/why-zero-copy-is-slower.md
+	$(Q)$(COMMANDS) docs/why-zero-copy-is-slower.md
+
+# On a quiet machine: it takes ten minutes.
+examples: all .venv/.ready-test $(LIVE_PROGRAMS) ## docs/examples and the recording in README.md anew, from real runs beside real servers (root)
+	$(Q)$(COMMANDS) $(sort $(wildcard docs/examples/*.md))
+	$(Q)PYTHONPATH=tests/live:tools $(PYTHON) -P -B tests/pages/recording.py
 
 # An sshd for the tests of other hosts, with all that its package would bring, unpacked and not installed: the package would make it
 # listen. Without it they are skipped.

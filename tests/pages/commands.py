@@ -1,8 +1,8 @@
 """Runs the commands of pages again, as root: below each `    $ copyscope ...` stands what it prints now.
 
-`commands.py PAGE...`. What goes on below a command is its output; the lines of a page beside that stay. What runs
-meanwhile is in the page: `<!-- beside: nginx -->` is a server under load. The commands of a page
-share a directory, in which `results` is the tree's.
+`commands.py PAGE...`. What goes on below a command is its output; the lines of a page beside that stay. What
+runs meanwhile is in the page: `<!-- beside: nginx -->` is a server under load. The commands of a page share a
+directory, in which `results` is the tree's; `> /dev/null` runs one and shows nothing.
 """
 
 import contextlib
@@ -45,11 +45,19 @@ def nginx(sendfile: str, directory: Path) -> Iterator[None]:
 def redis(directory: Path) -> Iterator[None]:
     port = programs.free_port()
     server = ["redis-server", "--port", str(port), "--save", "", "--dir", str(directory)]
-    load = ["redis-benchmark", "-p", str(port), "-t", "get", "-d", "65536", "-n", "100000000", "-q"]
+    load = ["redis-benchmark", "-p", str(port), "-d", "65536", "-q"]
     with programs.running(server):
         programs.wait_for_port(port)
-        with programs.running(load):
+        subprocess.run([*load, "-t", "set", "-n", "100"], check=True, stdout=subprocess.DEVNULL)
+        with programs.running([*load, "-t", "get", "-n", "100000000"]):
             yield
+
+
+@contextlib.contextmanager
+def iperf3(_: Path) -> Iterator[None]:
+    with programs.running(["iperf3", "-s", "-B", "127.0.0.1"]):
+        programs.wait_for_port(5201)
+        yield
 
 
 @contextlib.contextmanager
@@ -66,13 +74,15 @@ BESIDE: dict[str | None, Callable[[Path], AbstractContextManager[None]]] = {
     "nginx": partial(nginx, "off"),
     "nginx-sendfile": partial(nginx, "on"),
     "redis": redis,
+    "iperf3": iperf3,
     "sender": sender,
 }
 
 
 def output_of(command: str, directory: Path) -> str:
     """What it prints, as a block. Raises CalledProcessError: one that fails is no example."""
-    words = [str(ROOT / "bin" / "copyscope"), *shlex.split(command)[1:]]
+    asked, silent, _ = command.partition(" > /dev/null")
+    words = [str(ROOT / "bin" / "copyscope"), *shlex.split(asked)[1:]]
     print(command, file=sys.stderr)
     terminal = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1"}
     done = subprocess.run(
@@ -80,6 +90,8 @@ def output_of(command: str, directory: Path) -> str:
     )
     if done.returncode not in (0, DIFFERS):
         raise subprocess.CalledProcessError(done.returncode, words)
+    if silent:
+        return ""
     lines = (line.rstrip() for line in done.stdout.decode().strip("\n").splitlines())
     return "".join(f"    {line}\n" if line else "\n" for line in lines)
 

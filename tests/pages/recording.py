@@ -1,4 +1,4 @@
-"""docs/recording.cast, of real commands on this machine, and docs/recording.svg, which plays it in a browser: as root.
+"""docs/recording.cast, of real commands on this machine, and docs/recording.svg, which plays it: as root.
 
 `recording.py` records both anew; `recording.py --draw` makes the drawing of the recording that is there.
 The recording is asciicast v2 (docs.asciinema.org/manual/asciicast/v2): `asciinema play` knows it, too.
@@ -126,7 +126,7 @@ def row_of(screen: pyte.Screen, number: int) -> str:
 
 
 def draw() -> str:
-    """All frames beside each other; the window moves from one to the next. Who wants no motion sees the last one."""
+    """All frames beside each other, of which one is seen. Who wants no motion sees the last."""
     found, end_s = frames()
     width, height = COLUMNS * CHARACTER_PX + 2 * MARGIN_PX, LINES * LINE_PX + 2 * MARGIN_PX
     steps = "".join(
