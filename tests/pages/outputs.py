@@ -1,7 +1,7 @@
 """Outputs that pages show, made of the records beside them: what follows `<!-- output: NAME -->` is one.
 
-Other records make other outputs: `copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
-docs/path.json.gz, `copyscope advise nginx --duration 5 --json` for docs/advise.json.gz, then `make pages`.
+Another record makes other outputs: `copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
+docs/path.json.gz, then `make pages`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?
 # What README leaves out of a screen.
 SHORT = re.compile(
     r"THE PATH|cycles|valid|sends:|more:|why:|To find|larger|fewer|and \d+ more|- "
-    r"|sender CPU|comm nginx: (the|reading)"
+    r"|sender CPU|completion notices +receiver|packet buffers|bottleneck"
 )
 PAIRS = ("one_copy zero_copy 1 ", "per_field one_copy 1 ")
 
@@ -100,7 +100,6 @@ def indented(lines: Iterable[str]) -> str:
 OUTPUTS: dict[str, Callable[[], str]] = {
     "path": lambda: indented(screen("path")),
     "path-short": lambda: indented(short("path")),
-    "advise-short": lambda: indented(short("advise")),
     "report": lambda: indented(report()[: report().index("")]),
     "ledger": lambda: indented(block("copy  ")),
     "stages": lambda: indented(those(("copies ", "waking, scheduling ", "TCP/IP "))),
