@@ -259,7 +259,7 @@ cookbook: all .venv/.ready-test ## docs/4-cookbook.md and docs/why-zero-copy-is-
 # On a quiet machine: it takes ten minutes.
 examples: all .venv/.ready-test $(LIVE_PROGRAMS) ## docs/examples and the recording in README.md anew, from real runs beside real servers (root)
 	$(Q)$(COMMANDS) $(sort $(wildcard docs/examples/*.md))
-	$(Q)PYTHONPATH=tests/live:tools $(PYTHON) -P -B tests/pages/recording.py
+	$(Q)PYTHONPATH=tests/pages:tests/live:tools $(PYTHON) -P -B tests/pages/recording.py
 
 # An sshd for the tests of other hosts, with all that its package would bring, unpacked and not installed: the package would make it
 # listen. Without it they are skipped.

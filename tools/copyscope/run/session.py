@@ -44,7 +44,7 @@ SLOW_S = 2.0
 GONE_S = 10.0
 # What a program that is asked to stop may take before its report is given up.
 STOP_S = 10.0
-# What a segment of a phase is for, while it lasts.
+# What a segment of a phase is for, while it lasts. Phases of others have names of their own (crosscheck).
 MEASURED = {
     "unprobed": "with nothing attached",
     "ledger": "bytes and CPU time",
@@ -274,7 +274,8 @@ class Session:
             if not self.raw.loads:
                 wait_for_earlier_hooks()
                 self.raw.loads.append(self._read_end())
-            self.steps.begin("measuring " + " and ".join(map(MEASURED.__getitem__, segment.phase.split("+"))))
+            phases = segment.phase.split("+")
+            self.steps.begin("measuring " + " and ".join(MEASURED.get(one, one) for one in phases))
             self.measure(segment)
             self.steps.done()
 
