@@ -5,21 +5,16 @@ runs meanwhile is in the page: `<!-- beside: nginx -->` is a server under load. 
 directory, in which `results` is the tree's; `> /dev/null` runs one and shows nothing.
 """
 
-import contextlib
 import os
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-import programs
-from copyscope import paths
+import real_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 # Four blanks make a block of Markdown; the output ends with the block.
@@ -31,52 +26,6 @@ TIMEOUT_S = 600
 WIDTH = 100
 # Of a comparison that found something.
 DIFFERS = 1
-# Until a server has its load.
-SETTLED_S = 1.0
-
-
-@contextlib.contextmanager
-def nginx(sendfile: str, directory: Path) -> Iterator[None]:
-    with programs.nginx(directory, sendfile) as (_, port), programs.fetching(port):
-        yield
-
-
-@contextlib.contextmanager
-def redis(directory: Path) -> Iterator[None]:
-    port = programs.free_port()
-    server = ["redis-server", "--port", str(port), "--save", "", "--dir", str(directory)]
-    load = ["redis-benchmark", "-p", str(port), "-d", "65536", "-q"]
-    with programs.running(server):
-        programs.wait_for_port(port)
-        subprocess.run([*load, "-t", "set", "-n", "100"], check=True, stdout=subprocess.DEVNULL)
-        with programs.running([*load, "-t", "get", "-n", "100000000"]):
-            yield
-
-
-@contextlib.contextmanager
-def iperf3(_: Path) -> Iterator[None]:
-    with programs.running(["iperf3", "-s", "-B", "127.0.0.1"]):
-        programs.wait_for_port(5201)
-        yield
-
-
-@contextlib.contextmanager
-def sender(directory: Path) -> Iterator[None]:
-    """`myserver`: it sends to this machine with zero-copy, and waits for each notice."""
-    program = directory / "myserver"
-    program.symlink_to(paths.OUTPUT / "tests" / "moves")
-    with programs.running([str(program), "wait_each", "600s", str(directory / "said")]):
-        yield
-
-
-BESIDE: dict[str | None, Callable[[Path], AbstractContextManager[None]]] = {
-    None: lambda _: contextlib.nullcontext(),
-    "nginx": partial(nginx, "off"),
-    "nginx-sendfile": partial(nginx, "on"),
-    "redis": redis,
-    "iperf3": iperf3,
-    "sender": sender,
-}
 
 
 def output_of(command: str, directory: Path) -> str:
@@ -98,9 +47,7 @@ def output_of(command: str, directory: Path) -> str:
 
 def answered(found: re.Match[str], directory: Path) -> str:
     """A block with the output of its command, beside what the page says."""
-    with tempfile.TemporaryDirectory() as place, BESIDE[found["beside"]](Path(place)):
-        if found["beside"]:
-            time.sleep(SETTLED_S)
+    with tempfile.TemporaryDirectory() as place, real_servers.started(found["beside"], Path(place)):
         return found[1] + output_of(found["command"], directory)
 
 

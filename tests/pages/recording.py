@@ -20,8 +20,8 @@ from html import escape
 from itertools import groupby
 from pathlib import Path
 
-import commands
 import pyte
+import real_servers
 
 ROOT = Path(__file__).resolve().parents[2]
 CAST = ROOT / "docs" / "recording.cast"
@@ -66,10 +66,9 @@ def printed(command: str) -> Iterator[Event]:
         raise SystemExit(f"{command}: status {process.returncode}: not recorded")
 
 
-def scene(beside: str, command: str) -> Iterator[Event]:
+def scene(server: str, command: str) -> Iterator[Event]:
     """The command is typed, prints, and is read."""
-    with tempfile.TemporaryDirectory() as place, commands.BESIDE[beside](Path(place)):
-        time.sleep(commands.SETTLED_S)
+    with tempfile.TemporaryDirectory() as place, real_servers.started(server, Path(place)):
         yield 0.0, CLEAR + PROMPT
         yield from ((KEY_S, key) for key in "sudo " + command)
         yield 0.4, "\r\n"
@@ -80,8 +79,8 @@ def scene(beside: str, command: str) -> Iterator[Event]:
 def record() -> None:
     header = {"version": 2, "width": COLUMNS, "height": LINES, "title": "copyscope"}
     now, lines = 0.0, [json.dumps(header)]
-    for beside, command in SCENES:
-        for after, text in scene(beside, command):
+    for server, command in SCENES:
+        for after, text in scene(server, command):
             now += after
             lines.append(json.dumps([round(now, 3), "o", text]))
     CAST.write_text("\n".join(lines) + "\n", encoding="utf-8")
