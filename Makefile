@@ -249,7 +249,7 @@ pages: .venv/.package .venv/.ready ## docs/reference/record.md, record.schema.js
 	$(Q)PYTHONPATH=tests/pages $(PYTHON) -P -B tests/pages/write.py
 
 # Each command of a page, with what it prints now.
-COMMANDS = PYTHONPATH=tests/live:tools $(PYTHON) -P -B tests/pages/commands.py
+COMMANDS = PYTHONPATH=tests/pages:tests/live:tools $(PYTHON) -P -B tests/pages/commands.py
 
 # Function hooks are refused on many machines: their outputs come from a guest (tests/bench/cookbook.sh).
 cookbook: all .venv/.ready-test ## docs/4-cookbook.md and docs/why-zero-copy-is-slower.md anew, from real runs of every script and command (root, QEMU)
