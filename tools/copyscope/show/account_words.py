@@ -150,7 +150,7 @@ WORK = {
 
 
 def called(name: str, *, watched: bool, side: str | None = None) -> str:
-    """What a reader is told of an account or a stage, where it matters of this side."""
+    """What a reader is told of an account or a stage, where it matters of this side: a relay is a sender."""
     if name == "copy_out" and (watched or side == "sender"):
-        return f"copy to the {'program' if watched else side}"
+        return f"copy to the {'program' if watched else 'relay'}"
     return COPIES.get(name) or WORK.get(name, name)

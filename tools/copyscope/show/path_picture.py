@@ -92,7 +92,7 @@ def _box(run: Whole, rows: Iterable[AccountRow], account: str) -> Iterable[str]:
     caption = WORDS[account].caption
     mine = [row for row in rows if row.account == account]
     if account == "copy_out" and all(row.side == "sender" for row in mine):
-        caption = caption.replace("to the receiver", "to the sender")
+        caption = caption.replace("to the receiver", "to the relay")
     edge = "=" if caption.startswith("COPY") else "-"
     rim = f"{MARGIN}+{edge * (BOX_WIDTH - 2)}+"
     yield rim
