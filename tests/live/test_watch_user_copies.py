@@ -7,6 +7,7 @@ import json
 import platform
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,12 @@ def test_half_of_its_time_is_copying(program: str, how: str, tmp_path: Path) -> 
     # Four times the spread of so many samples of two things.
     assert row["share"] / (row["share"] + user) == pytest.approx(truth, abs=max(0.04, 2 / samples**0.5))
     assert row["share"] > 0.3  # the rest of its time is the kernel's: clocks, sends, interrupts
-    copies = {one["symbol"] for one in record["samples"] if one["category"] == "gather"}
-    assert copies and all("mem" in name if how == "memcpy" else name == "rep movs" for name in copies), copies
-    # Nobody else copies there for long.
+    # Nobody else copies there for long: libc does when the program begins and when it writes its report.
+    copies = Counter[str]()
+    for one in record["samples"]:
+        copies[one["symbol"]] += one["samples"] * (one["category"] == "gather")
+    of_its_own = [name for name in copies if ("mem" in name if how == "memcpy" else name == "rep movs")]
+    assert sum(copies[name] for name in of_its_own) > 0.95 * copies.total(), copies
     callers = {one["caller"]: one["samples"] for one in record["user_callers"]}
     copier = "copy_by_libc" if how == "memcpy" else "copy_by_instruction"
     assert callers[copier] > 0.95 * sum(callers.values())
