@@ -34,7 +34,8 @@ pytestmark = [
 SECONDS = "1.5" if SLOW == 1 else "3"
 
 
-@pytest.mark.parametrize("how", ["write", in_all("sendfile")])
+@pytest.mark.all
+@pytest.mark.parametrize("how", ["write", "sendfile"])
 def test_iperf3_as_a_command(how: str) -> None:
     # Its connection must be looked at twice, between blocks of segments.
     seconds = str(3 if SLOW == 1 else round(4 * SLOW))
@@ -85,6 +86,7 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
     assert pages["portrait"]["local_share"] == 1 and pages["topology"]["kind"] == "lo"
 
 
+@pytest.mark.all
 def test_python_http_server_is_followed_through_its_threads(tmp_path: Path) -> None:
     with http_server(tmp_path) as (pid, port), fetching(port):
         record = watch("--pid", str(pid), "--duration", SECONDS)

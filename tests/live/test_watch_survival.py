@@ -199,7 +199,8 @@ PAUSES = STEADY.replace(
 )
 
 
-@pytest.mark.parametrize("how", ["silent", pytest.param("stopped", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("how", ["silent", "stopped"])
 def test_a_program_that_pauses_is_watched_to_its_end(how: str, tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     with running([sys.executable, "-c", PAUSES if how == "silent" else STEADY, "pauses"]) as program:

@@ -129,6 +129,7 @@ def test_symbols_are_read_when_the_program_is_gone() -> None:
     assert {"memcpy", "memmove"} <= {name.partition("@")[0] for _, name in file.copies}
 
 
+@pytest.mark.all
 def test_a_static_program_without_symbols_is_not_known_and_never_zero(tmp_path: Path) -> None:
     record, row, _ = gather_of("copies-stripped", "memcpy", tmp_path)
     assert row["share"] is None and row["cpu_ns"] is None

@@ -266,6 +266,7 @@ def test_a_sender_that_sleeps_for_room_in_its_socket_does_not_wait_for_notices(
     assert row["waited_ns"] < 0.02 * 503 * 2_000_000
 
 
+@pytest.mark.all
 def test_a_server_that_a_notice_wakes_and_that_then_receives_a_request_has_not_waited(tmp_path: Path) -> None:
     row, truth = waits_of("idle_server", tmp_path)
     assert (row["waits"], row["waited_ns"]) == (0, 0)

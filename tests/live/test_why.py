@@ -155,9 +155,8 @@ def test_a_program_that_is_refused_for_want_of_option_memory_is_told_the_limit(t
     assert only["code"] == "enobufs" and f"{OPTMEM} is 4 KiB" in only["evidence"]
 
 
-@pytest.mark.parametrize(
-    "how", ["none", *(in_all(how) for how in ("paced", "header_apart", "plain_between", "registered"))]
-)
+@pytest.mark.all
+@pytest.mark.parametrize("how", ["none", "paced", "header_apart", "plain_between", "registered"])
 def test_a_program_without_a_fault_has_none(how: str, tmp_path: Path) -> None:
     """Among these are one that rests by a clock of its own, and what cures a fault of above."""
     assert problems(how, tmp_path / how) == []
