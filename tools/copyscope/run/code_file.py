@@ -138,10 +138,11 @@ class File:
         address, file = elf.address_of(offset), Path(self.name).name
         if address is None:
             return None
-        name, around = self.function_at(address), elf.function_around(address)
+        name = self.function_at(address)
         if ciphers.encrypts(name):
             return name
-        if around is None or not name.startswith(f"{file}+0x"):
+        around = elf.function_around(address) if name.startswith(f"{file}+0x") else None
+        if around is None:
             return None
         if around not in self.nameless:
             code = elf.bytes_at(offset - (address - around[0]), around[1] - around[0])

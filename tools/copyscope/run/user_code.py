@@ -8,6 +8,7 @@ Tables of symbols are read when measuring is over: that takes 10 ms and more, fo
 CPU would wait.
 """
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -182,9 +183,11 @@ class UserCode:
             offset = address - mapping.begin + mapping.offset
             try:
                 found["copy"], found["framed"] = file.copy_at(offset)
-                found["cipher"] = None if found["copy"] else file.cipher_at(offset)
             except UNREADABLE as error:
                 found["unknown"] = why_unreadable(error)
+            # An unwind table that is broken says nothing of copies.
+            with contextlib.suppress(*UNREADABLE):
+                found["cipher"] = None if found["copy"] else file.cipher_at(offset)
         return found | ({"unknown": None} if found["copy"] or found["cipher"] else {})
 
     def _found_made(self, pid: int, address: int, mapping: Mapping) -> Record:
