@@ -122,6 +122,35 @@ def fetching(port: int) -> contextlib.AbstractContextManager[Any]:
     return running(["curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/big?[1-100000]"])
 
 
+def certificate(directory: Path) -> Path:
+    """A key and what it signed for itself, for a day, in one file of the directory."""
+    make = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 1 -keyout key -out certificate"
+    )
+    subprocess.run(make.split(), cwd=directory, check=True, capture_output=True, timeout=60 * SLOW)
+    both = directory / "both.pem"
+    both.write_bytes(b"".join((directory / name).read_bytes() for name in ("key", "certificate")))
+    return both
+
+
+def receiving(port: int, *, tls: bool) -> contextlib.AbstractContextManager[Any]:
+    """Somebody who connects there and throws away what arrives."""
+    return running([sys.executable, "-c", RECEIVE, str(port), "tls" if tls else "plain"])
+
+
+RECEIVE = """
+import socket, ssl, sys
+sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+if sys.argv[2] == "tls":
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    sock = context.wrap_socket(sock)
+buffer = bytearray(1 << 18)
+while sock.recv_into(buffer):
+    pass
+"""
+
+
 @contextlib.contextmanager
 def iperf3_server() -> Iterator[int]:
     port = free_port()

@@ -3,14 +3,12 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from profiling import SLOW, broken_identities, is_root
-from programs import SAMPLED, free_port, missing, running, wait_for_port, watch
+from programs import SAMPLED, certificate, free_port, missing, receiving, running, wait_for_port, watch
 
 HERE = Path(__file__).parent
 Record = dict[str, Any]
@@ -27,51 +25,15 @@ pytestmark = [
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("files")
     (directory / "big").write_bytes(bytes(16 << 20))
-    argv = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-        "-days",
-        "1",
-    ]
-    argv += ["-keyout", "key", "-out", "certificate"]
-    subprocess.run(argv, cwd=directory, check=True, capture_output=True, timeout=60 * SLOW)
-    both = [(directory / name).read_bytes() for name in ("key", "certificate")]
-    (directory / "both.pem").write_bytes(b"".join(both))
+    certificate(directory)
     return directory
-
-
-@contextmanager
-def fetching(port: int, *, tls: bool) -> Iterator[None]:
-    """What arrives is thrown away, until the test is over."""
-    argv = [sys.executable, "-c", FETCH, str(port), "tls" if tls else "plain"]
-    with running(argv):
-        yield
-
-
-FETCH = """
-import socket, ssl, sys
-sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-if sys.argv[2] == "tls":
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    sock = context.wrap_socket(sock)
-buffer = bytearray(1 << 18)
-while sock.recv_into(buffer):
-    pass
-"""
 
 
 def advised(argv: list[str], port: int, *, tls: bool) -> tuple[Record, dict[str, Record]]:
     """The record of a server at work, and its remedies."""
     with running(argv) as server:
         wait_for_port(port)
-        with fetching(port, tls=tls):
+        with receiving(port, tls=tls):
             for_s = str(3 if SLOW == 1 else 3 * SLOW)
             options = ("--duration", for_s, "--frequency", "997", "--advise")
             record = watch(*SAMPLED, *options, "--pid", str(server.pid))

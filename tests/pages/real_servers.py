@@ -29,15 +29,6 @@ frontend all
 backend files
   server nginx 127.0.0.1:{files}
 """
-TLS_CLIENT = """
-import socket, ssl, sys
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-sock = context.wrap_socket(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
-buffer = bytearray(1 << 18)
-while sock.recv_into(buffer):
-    pass
-"""
 
 
 @contextlib.contextmanager
@@ -103,22 +94,7 @@ def go_relay(directory: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def asyncio_tls(directory: Path) -> Iterator[None]:
     """`loop.sendfile()` over TLS, by a program called `pyserver`."""
-    make = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-        "-days",
-        "1",
-    ]
-    names = ["-keyout", "both.pem", "-out", "certificate"]
-    subprocess.run([*make, *names], cwd=directory, check=True, capture_output=True)
-    both = directory / "both.pem"
-    both.write_bytes(both.read_bytes() + (directory / "certificate").read_bytes())
+    both = programs.certificate(directory)
     (directory / "big").write_bytes(bytes(16 << 20))
     port = programs.free_port()
     words = [LIVE / "files_over_tls.py", port, directory / "big", both]
@@ -126,7 +102,7 @@ def asyncio_tls(directory: Path) -> Iterator[None]:
     program.symlink_to(Path(sys.executable).resolve())
     with programs.running([str(program), *map(str, words)]):
         programs.wait_for_port(port)
-        with programs.running([sys.executable, "-c", TLS_CLIENT, str(port)]):
+        with programs.receiving(port, tls=True):
             yield
 
 
