@@ -173,11 +173,16 @@ _Static_assert(sizeof(struct peer) == 40, "peer");
 
 /* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
 struct zerocopy_socket {
-	/* The first send whose completion has not been seen, the first that has not returned, the first whose notice is not read. */
+	/*
+	 * The first send whose completion has not been seen, that has not returned, that is not given back (both), whose notice is
+	 * not read.
+	 */
 	__u32 next_id;
 	__u32 sent_id;
+	__u32 back_id;
 	__u32 read_id;
 	__u32 protocol;
+	__u32 pad;
 	/* Its address: as a number to the verifier, which allows no arithmetic on the pointer. */
 	__u64 socket;
 	/* Since its first that was seen; and what of it was given back. */
@@ -186,7 +191,7 @@ struct zerocopy_socket {
 	/* When its last notice came that somebody slept for. */
 	__u64 noticed_ns;
 };
-_Static_assert(sizeof(struct zerocopy_socket) == 48, "zerocopy_socket");
+_Static_assert(sizeof(struct zerocopy_socket) == 56, "zerocopy_socket");
 
 /* One zero-copy send, until another comes to its place. */
 struct zerocopy_buffer {

@@ -67,7 +67,8 @@ static __always_inline void add_flight(__u32 protocol, enum flight now, enum fli
 
 	add_atomic(sum, part);
 	there = *(volatile __u64 *)sum;
-	if (there > *largest)
+	/* Two CPUs may take back before a third has handed out. */
+	if ((__s64)(there - *largest) > 0)
 		*largest = there;
 }
 
@@ -77,15 +78,23 @@ static __always_inline void hand_out(const struct zerocopy_socket *known, __u64 
 	add_flight(known->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
 }
 
-/* Up to this number all have been given back, buffers of them just now. */
-static __always_inline void note_given_back(struct zerocopy_socket *known, struct buffer_cell *cell, __u32 end, __u32 buffers)
+/*
+ * Up to this number all have returned and been given back: how many just now. A notice may come between any two lines of the send
+ * that it is for, which finds them counted then.
+ */
+static __always_inline __u32 note_given_back(struct zerocopy_socket *known, struct buffer_cell *cell, __u32 end)
 {
 	struct zerocopy_buffer *last = buffer_of(known, end - 1);
 	__u64 until = end == known->sent_id ? known->sent_bytes : last ? last->bytes : known->back_bytes;
+	__u32 buffers = end - known->back_id;
 
+	if ((__s32)buffers <= 0)
+		return 0;
+	known->back_id = end;
 	cell->given_back += buffers;
 	take_back(known, buffers, until - known->back_bytes);
 	known->back_bytes = until;
+	return buffers;
 }
 
 static __always_inline void count_ns(__u64 histogram[HIST_SLOTS], __u64 ns)
@@ -116,12 +125,14 @@ static __always_inline void note_returned(struct zerocopy_socket *known, __u32 i
 	cell->sends += buffers;
 	/* Its additions are a barrier: the notice sees this send, or this send that there was one. */
 	hand_out(known, buffers, bytes);
-	if ((__s32)(known->next_id - id) <= 0 || buffer->noticed_ns)
+	if ((__s32)(known->next_id - id) <= 0)
 		return;
-	buffer->noticed_ns = buffer->returned_ns;
+	buffers = note_given_back(known, cell, id + 1);
+	if (!buffers)
+		return;
+	buffer->noticed_ns = now;
 	cell->before_return += buffers;
 	cell->latency[0] += buffers;
-	note_given_back(known, cell, id + 1, buffers);
 }
 
 /* A notice of low to high; those from first on, that are less, were not seen. */
@@ -138,9 +149,8 @@ static __noinline int note_notice(struct zerocopy_socket *known, __u32 first, __
 	/* What has not returned counts when it does. */
 	if ((__s32)(end - known->sent_id) > 0)
 		end = known->sent_id;
-	if ((__s32)(end - first) <= 0)
+	if ((__s32)(end - first) <= 0 || !note_given_back(known, cell, end))
 		return 0;
-	note_given_back(known, cell, end, end - first);
 	for (__u32 i = 0; i < TIMED_MOST && first + i != end; i++) {
 		struct zerocopy_buffer *buffer = buffer_of(known, first + i);
 

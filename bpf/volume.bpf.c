@@ -108,7 +108,7 @@ static __always_inline void follow_completions(const struct sock *sk, __u32 prot
 {
 	/* The number that the kernel gave to this very send. */
 	__u32 id = BPF_CORE_READ(sk, sk_zckey.counter) - 1;
-	struct zerocopy_socket *known, fresh = { .next_id = id, .sent_id = id, .read_id = id, .protocol = protocol,
+	struct zerocopy_socket *known, fresh = { .next_id = id, .sent_id = id, .back_id = id, .read_id = id, .protocol = protocol,
 						  .socket = (__u64)sk };
 	__u64 key = (__u64)sk;
 
