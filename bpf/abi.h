@@ -173,10 +173,13 @@ struct call_cell {
 	__u64 bytes;
 	__u64 timed;
 	__u64 largest_bytes;
+	/* Refused, but for what is asked again anyway (EAGAIN, EINTR); why the last one was. */
+	__u64 failed;
+	__u64 last_errno;
 	__u64 total_ns[TIME_CNT];
 	__u32 histogram[TIME_CNT][HIST_SLOTS];
 };
-_Static_assert(sizeof(struct call_cell) == 56 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
+_Static_assert(sizeof(struct call_cell) == 72 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
 
 /* The clock of one task that is inside a syscall. */
 struct task_clock {

@@ -10,8 +10,12 @@
 #include "map.bpf.h"
 #include "socket.bpf.h"
 
+#define EINTR 4
 #define EBADF 9
+#define EAGAIN 11
 #define ENOTSOCK 88
+/* include/linux/errno.h: from here on a call is made again, or was interrupted. */
+#define ERESTARTSYS 512
 
 /* Declared in system_call.bpf.h. */
 const volatile __u8 call_of_nr[NUMBER_TABLES][SYSCALLS_MAX];
@@ -49,6 +53,10 @@ static __always_inline void count_call(struct call_cell *cell, __u32 call, int r
 		cell->bytes += ret;
 	if (ret > 0 && (__u64)ret > cell->largest_bytes)
 		cell->largest_bytes = ret;
+	if (ret < 0 && ret > -ERESTARTSYS && ret != -EAGAIN && ret != -EINTR) {
+		cell->failed++;
+		cell->last_errno = -ret;
+	}
 }
 
 /*

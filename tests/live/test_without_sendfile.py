@@ -1,5 +1,6 @@
 """Programs that read a file and send it: asyncio over TLS, io.Copy() in Go. Why is it not sendfile?"""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,33 @@ def test_asyncio_without_tls_uses_sendfile(files: Path) -> None:
     record, found = advised(program, port, tls=False)
     assert found["sendfile"]["answer"] == "yes" and "not in use" not in record["advice"]["text"]
     assert not any(row["category"] == "user_encrypt" for row in record["samples"])
+
+
+# It asks sendfile(2) for a file of procfs, which has no pages to pass on, and sends what it reads of another.
+REFUSED = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    peer, file, odd = listener.accept()[0], open(sys.argv[2], "rb"), open("/proc/self/environ", "rb")
+    try:
+        while True:
+            try:
+                os.sendfile(peer.fileno(), odd.fileno(), 0, 100)
+            except OSError:
+                file.seek(file.tell() % (16 << 20))
+                peer.sendall(file.read(65536))
+    except ConnectionError:
+        pass
+"""
+
+
+def test_the_error_of_sendfile_is_said(files: Path) -> None:
+    port = free_port()
+    record, found = advised([sys.executable, "-c", REFUSED, str(port), str(files / "big")], port, tls=False)
+    (row,) = (row for row in record["calls"] if row["syscall"] == "sendfile")
+    assert row["failed_calls"] == row["calls"] > 0 == row["bytes"] and row["last_errno"] == errno.EINVAL
+    assert found["sendfile"]["why"].endswith("calls of sendfile moved nothing: EINVAL")
+    assert not any(row["failed_calls"] for row in record["calls"] if row["syscall"] != "sendfile")
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs go")

@@ -1,5 +1,6 @@
 """Why a program that reads files and sends them does so without sendfile: by what is recorded of it."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -70,10 +71,12 @@ def test_a_little_encryption_beside_many_copies_is_no_reason() -> None:
 def test_sendfile_that_moved_nothing_was_refused() -> None:
     raw = served()
     (call,) = (row for row in raw["calls"] if row["syscall"] == "write")
-    raw["calls"].append({**call, "syscall": "sendfile", "calls": 3, "bytes": 0})
+    raw["calls"].append({**call, "syscall": "sendfile", "calls": 3, "bytes": 0, "last_errno": None})
     made, found = advised(raw)
     assert found["sendfile"]["why"] == "3 calls of sendfile moved nothing: refused"
     assert "3 calls of sendfile moved nothing: refused, and what it sent went by calls" in made["text"]
+    raw["calls"][-1] |= {"failed_calls": 3, "last_errno": errno.EINVAL}
+    assert advised(raw)[1]["sendfile"]["why"] == "3 calls of sendfile moved nothing: EINVAL"
     raw["calls"][-1]["bytes"] = 1
     assert advised(raw)[1]["sendfile"]["answer"] == "maybe"
 

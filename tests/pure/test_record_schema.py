@@ -37,7 +37,7 @@ PLAIN = frozenset((
     "weight", "pid", "replies", "first_wrong_offset", "time_every", "zerocopied", "before_return", "reads",
     "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
     "bytes_zero_copy", "processes", "unseen", "untold", "unregistered", "mixed", "forks", "exits",
-    "status", "packets",
+    "status", "packets", "last_errno",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
     "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles", "waits",
     "readings", "tid", "user_copies", "kernel_copies", "min", "max", "mean", "p50", "p90", "p99", "p999",

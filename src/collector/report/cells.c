@@ -72,6 +72,10 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 		sum.timed += cells[cpu].timed;
 		if (cells[cpu].largest_bytes > sum.largest_bytes)
 			sum.largest_bytes = cells[cpu].largest_bytes;
+		sum.failed += cells[cpu].failed;
+		/* Of several CPUs any. */
+		if (cells[cpu].failed)
+			sum.last_errno = cells[cpu].last_errno;
 		for (int what = 0; what < TIME_CNT; what++) {
 			sum.total_ns[what] += cells[cpu].total_ns[what];
 			for (int slot = 0; slot < HIST_SLOTS; slot++)
@@ -82,12 +86,14 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 		return NULL;
 	/* Some had begun before the programs came: totals stand for all. */
 	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
 			 "side", side_names[index / CALL_CNT],
 			 "syscall", call_names[index % CALL_CNT],
 			 "calls", (json_int_t)sum.calls,
 			 "bytes", (json_int_t)sum.bytes,
 			 "largest_bytes", (json_int_t)sum.largest_bytes,
+			 "failed_calls", (json_int_t)sum.failed,
+			 "last_errno", sum.failed ? json_integer(sum.last_errno) : json_null(),
 			 "timed_calls", (json_int_t)sum.timed,
 			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
 			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),

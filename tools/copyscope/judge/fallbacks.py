@@ -4,7 +4,7 @@ What is recorded: time in ciphers, calls of sendfile(2) and splice(2) that moved
 these copied. Of all else `may` is said.
 """
 
-from collections.abc import Sequence
+import errno
 from dataclasses import dataclass
 
 from copyscope.judge.servers import Server
@@ -42,8 +42,7 @@ def of_files(raw: Measured, server: Server, cipher: Share | None) -> Fallback | 
         )
         return Fallback(f"TLS in the program: its cipher takes {cipher.shown()}", text)
     if refused := _moved_nothing(raw):
-        text = f"{refused} moved nothing: refused, and what it sent went by calls that copy instead"
-        return Fallback(f"{refused} moved nothing: refused", text)
+        return Fallback(refused, f"{refused}, and what it sent went by calls that copy instead")
     if any(row.symbol == SPLICED_BY_COPY and row.side == "target" for row in raw.samples):
         text = (
             f"sendfile and splice copy from this file system ({SPLICED_BY_COPY}): it has no pages to pass on"
@@ -55,9 +54,13 @@ def of_files(raw: Measured, server: Server, cipher: Share | None) -> Fallback | 
 
 
 def _moved_nothing(raw: Measured) -> str:
-    """`3 calls of sendfile`: all to sockets while calls were timed; empty: there were none, or they work."""
+    """`3 calls of sendfile moved nothing: EINVAL`; empty: none was to a socket while calls were timed,
+    or they work.
+    """
     tried = [row for row in raw.calls if row.side == "target" and row.syscall in ("sendfile", "splice")]
-    failed: Sequence[str] = [
-        f"{counted(row.calls, 'call')} of {row.syscall}" for row in tried if row.calls and not row.bytes
-    ]
-    return " and ".join(failed) if len(failed) == len([row for row in tried if row.calls]) else ""
+    tried = [row for row in tried if row.calls]
+    if not tried or any(row.bytes for row in tried):
+        return ""
+    calls = " and ".join(f"{counted(row.calls, 'call')} of {row.syscall}" for row in tried)
+    named = [errno.errorcode.get(row.last_errno, str(row.last_errno)) for row in tried if row.last_errno]
+    return f"{calls} moved nothing: {' and '.join(dict.fromkeys(named)) or 'refused'}"

@@ -52,6 +52,8 @@ class Call(Section):
     timed_calls: all but those that had begun before the hooks came; the times stand for all calls
     histogram: `on_cpu_ns` per call
     largest_bytes: the most that one call returned
+    failed_calls: refused, with another error than EAGAIN and EINTR
+    last_errno: of one of these; null: there was none
     """
 
     side: str
@@ -65,6 +67,8 @@ class Call(Section):
     histogram: Histogram | None
     phase: str
     largest_bytes: int | None = None
+    failed_calls: int = 0
+    last_errno: int | None = None
     softirq_histogram: Histogram | None = None
     blocked_histogram: Histogram | None = None
 
