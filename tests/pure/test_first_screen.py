@@ -96,13 +96,18 @@ def test_every_row_has_its_meaning_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("state", "low", "high", "said"),
     [
-        ({"sentence": None}, 0.96, 0.99, "overhead 3 % (1 to 4); machine quiet; nothing lost"),
         (
-            {"sentence": "machine busy: ...", "others_share": 0.84, "steal_share": 0.02},
-            *(0.7, 1.9, "overhead unclear; busy: others took 86 %; nothing lost"),
+            {"disturbance": None},
+            0.96,
+            0.99,
+            "overhead 3 % (1 to 4); machine quiet; nothing lost",
         ),
         (
-            {"sentence": "unsteady: ...", "others_share": 0.01, "steal_share": None, "spread_share": 0.25},
+            {"disturbance": "busy", "sentence": "machine busy: ...", "others_share": 0.84},
+            *(0.7, 1.9, "overhead unclear; busy: others took 84 %; nothing lost"),
+        ),
+        (
+            {"disturbance": "unsteady", "sentence": "unsteady: ...", "spread_share": 0.25},
             *(0.97, 0.98, "overhead 3 % (2 to 3); goodput varied 25 %; nothing lost"),
         ),
     ],

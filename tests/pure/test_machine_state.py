@@ -160,7 +160,7 @@ def test_the_load_generator_is_a_peer_and_not_others() -> None:
 )
 def test_an_invalid_run_ends_with_what_to_do(reason: str, step: str) -> None:
     full = derive(busy_record(3_840_000_000))
-    busy = full["machine_state"]["sentence"]
+    busy = full["machine_state"]["disturbance"]
     assert step in next_step([reason], busy, 3.0)
     assert "idle" not in next_step([reason], None, 3.0) and next_step([reason], None, 3.0)
     assert next_step([], busy, 3.0) == "" == full["verdict"]["next"]

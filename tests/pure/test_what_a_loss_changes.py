@@ -13,7 +13,7 @@ from rich.console import Console
 
 Record = dict[str, Any]
 
-BUSY = "machine busy: others took 84 % of the CPUs: repeat when idle, or --duration 12"
+BUSY = "busy"
 
 
 def with_loss(name: str, count: int, instrument: str = "volume", **options: Any) -> Record:

@@ -17,7 +17,7 @@ from copyscope.record.assemble import unread
 from copyscope.record.derived import MachineState, Placed
 from copyscope.record.measured import Measured, Pinned, Run
 from copyscope.record.sections import ClockState, MachineLoad
-from copyscope.record.segments import duration_s, goodput_gbps, select, wall_ns
+from copyscope.record.segments import duration_s, goodput_gbps, relays, select, wall_ns
 
 # Above these it is said: others' share of these CPUs, the hypervisor's, and the standard deviation of goodput
 # without instruments over its mean. Of 594 runs on a quiet machine 3 % varied by more.
@@ -25,10 +25,12 @@ BUSY_SHARE = 0.10
 STEAL_SHARE = 0.02
 SPREAD_SHARE = 0.15
 FEWEST_SEGMENTS = 3
+QUIET = "other programs took little, and segments were alike"
 NOT_READ = "the clock's settings were not read"
 LONGER = 4
-# So begins what is said where nobody but them took much.
-PEERS = "its peer on this machine"
+# What disturbed a run, and how the sentence about it begins; a load generator is part of the load.
+BUSY, UNSTEADY, PEER = "busy", "unsteady", "peer"
+OPENINGS = {BUSY: "machine busy", UNSTEADY: "unsteady"}
 
 
 def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
@@ -45,14 +47,14 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
         spent = found[f"{key}_ns"]
         found[f"{key}_share"] = min(1.0, spent / cpus_ns) if cpus_ns and spent is not None else None
     found["spread_share"], unsteady = spread(raw.run)
-    said = sentence(raw, found["others_share"], found["steal_share"], found["spread_share"])
-    found["sentence"] = said or of_peers(read)
+    shares = (found["others_share"], found["steal_share"], found["spread_share"])
+    found |= disturbance(raw, read, *shares)
     found["clock_sentence"] = clock_sentence(read)
     reasons = {key: why for key, why in read.reasons.items() if key in structs.asdict(read)}
     why = next(iter(reasons.values()), "no segment was measured")
     named = {
         "spread_share": unsteady,
-        "sentence": "other programs took little, and segments were alike",
+        **dict.fromkeys(("disturbance", "evidence", "sentence"), QUIET),
         **dict.fromkeys(("clock_before", "clock_after"), NOT_READ),
         "clock_sentence": "no disturbance is known" if read.clock_after else NOT_READ,
         **reasons,
@@ -91,8 +93,10 @@ def spread(run: Run) -> tuple[float | None, str | None]:
     return stats.deviation(goodputs) / mean, None
 
 
-def sentence(raw: Measured, others: float | None, steal: float | None, varied: float | None) -> str | None:
-    """What is said near the top of the screen; None where the machine was quiet and the run steady."""
+def disturbance(
+    raw: Measured, read: MachineLoad, others: float | None, steal: float | None, varied: float | None
+) -> dict[str, str | None]:
+    """What is said near the top of the screen; nulls where the machine was quiet and the run steady."""
     taken = []
     if others is not None and others >= BUSY_SHARE:
         taken.append(f"others took {others * 100:.0f} % of the CPUs")
@@ -101,18 +105,21 @@ def sentence(raw: Measured, others: float | None, steal: float | None, varied: f
     # How a program that is watched varies is its own affair.
     unsteady = varied is not None and varied >= SPREAD_SHARE and raw.target is None
     if not taken and not unsteady:
-        return None
-    opening = "machine busy" if taken else "unsteady"
+        said = of_peers(read)
+        return {"disturbance": said and PEER, "evidence": said, "sentence": said}
+    kind = BUSY if taken else UNSTEADY
     if varied is not None:
         taken.append(f"segments varied by {varied * 100:.0f} %")
-    again = remedy(duration_s(raw), busy=opening == "machine busy")
-    return f"{opening}: {'; '.join(taken)}: {again}"
+    evidence = "; ".join(taken)
+    again = remedy(duration_s(raw), busy=kind == BUSY)
+    whole = f"{OPENINGS[kind]}: {evidence}: {again}"
+    return {"disturbance": kind, "evidence": evidence, "sentence": whole}
 
 
 def of_peers(read: MachineLoad) -> str | None:
     """What a load generator on this machine took: it is part of the load, and no disturbance."""
     share = peers_share(read)
-    return f"{PEERS} took {share * 100:.0f} % of the CPUs" if share >= BUSY_SHARE else None
+    return f"its peer on this machine took {share * 100:.0f} % of the CPUs" if share >= BUSY_SHARE else None
 
 
 def peers_share(read: MachineLoad) -> float:
@@ -168,21 +175,22 @@ def placed(raw: Measured) -> Placed | None:
     """What was recorded, and the sentence that the screen says of it; None of a watched program."""
     if not raw.placement:
         return None
-    text, caution = in_common(raw.placement.sender, raw.placement.receiver)
+    name = "sender (the relay)" if relays(raw.run) else "sender"
+    text, caution = in_common(raw.placement.sender, raw.placement.receiver, name)
     # Who asks for one CPU has asked for it.
     asked = raw.asked.placement == "same"
     return Placed(**structs.asdict(raw.placement), sentence=text, caution=caution and not asked)
 
 
-def in_common(sender: Sequence[Pinned], receiver: Sequence[Pinned]) -> tuple[str, bool]:
+def in_common(sender: Sequence[Pinned], receiver: Sequence[Pinned], name: str = "sender") -> tuple[str, bool]:
     """What the CPUs of both sides have in common; True: they disturb each other, or are not alike."""
     if not sender and not receiver:
-        return "sender and receiver on any CPU, as the scheduler chooses", False
-    whose = f"sender {_cpus(sender)}, receiver {_cpus(receiver)}"
+        return f"{name} and receiver on any CPU, as the scheduler chooses", False
+    whose = f"{name} {_cpus(sender)}, receiver {_cpus(receiver)}"
     theirs = {one.cpu for one in receiver}
     if any(one.cpu in theirs for one in sender):
         if sender == receiver:
-            whose = f"sender and receiver on {_cpus(sender)}"
+            whose = f"{name} and receiver on {_cpus(sender)}"
         return f"{whose}: they take turns", True
     both = [*sender, *receiver]
     cores = grouped(both, lambda one: one.core_cpus)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from copyscope.ledger.machine_state import remedy
+from copyscope.ledger.machine_state import OPENINGS, remedy
 from copyscope.record.derived import Identity, Limit, Verdict
 from copyscope.record.hooks import absent, find, why_absent
 from copyscope.record.instruments import Functions, Hook, Loss
@@ -217,7 +217,7 @@ def find_verdict(
 ) -> Verdict:
     """The verdict; a run with a reason against it says so before anything else.
 
-    busy: the sentence of `machine_state`. finding: one sentence, and who was the limit.
+    busy: the disturbance of `machine_state`. finding: one sentence, and who was the limit.
     """
     sentence, limit = finding
     found = broken_identities(identities)
@@ -371,13 +371,13 @@ def next_step(
 ) -> str:
     """What to do after a run that is not valid, by its first reason.
 
-    Empty for a run that nothing is held against. busy: the sentence of `machine_state`.
+    Empty for a run that nothing is held against. busy: the disturbance of `machine_state`.
     """
     if not reasons:
         return ""
     first = reasons[0]
-    if busy and first.startswith(OF_BUSY_MACHINES):
-        return f"{busy.split(':')[0]}: {remedy(duration_s, busy=True)}"
+    if busy in OPENINGS and first.startswith(OF_BUSY_MACHINES):
+        return f"{OPENINGS[busy]}: {remedy(duration_s, busy=True)}"
     if (skipped := re.match(r"loss: (?:recursion|missed)_(\w+)", first)) is not None:
         hook = find(hooks, skipped[1])
         if hook is not None and hook.instrument in STEPS_OF_HOOKS:

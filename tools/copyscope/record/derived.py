@@ -29,7 +29,9 @@ class MachineState(MachineLoad, kw_only=True):
 
     others_ns: `busy_ns` without the sides, peers, copyscope, and the softirq work of `other`
     spread_share: of goodput without instruments: standard deviation over mean
-    sentence: what the screen says; null: nothing to say
+    disturbance: `busy` by others or the hypervisor, `unsteady` segments, `peer`: the load generator
+    evidence: of the disturbance
+    sentence: both, and what to do; null: nothing to say
     clock_sentence: what changed the clock or kept it low; null: nothing that is known
     """
 
@@ -38,6 +40,8 @@ class MachineState(MachineLoad, kw_only=True):
     steal_share: float | None
     spread_share: float | None
     sentence: str | None
+    disturbance: str | None = None
+    evidence: str | None = None
     clock_sentence: str | None = None
 
 

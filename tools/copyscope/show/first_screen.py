@@ -233,12 +233,12 @@ def _lost(cost: Ratio, decimals: int, of: str = "") -> str:
 
 
 def quiet(state: MachineState) -> str:
-    if state.sentence is None:
+    if state.disturbance is None:
         return "machine quiet"
-    if state.sentence.startswith(machine_state.PEERS):
+    if state.disturbance == machine_state.PEER:
         return f"its peer took {machine_state.peers_share(state) * 100:.0f} %"
     taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
-    if state.sentence.startswith("unsteady"):
+    if state.disturbance == machine_state.UNSTEADY:
         return f"goodput varied {(state.spread_share or 0.0) * 100:.0f} %"
     return f"busy: others took {taken * 100:.0f} %"
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from copyscope import units
 from copyscope.escaping import visible
 from copyscope.grouping import grouped
+from copyscope.ledger import machine_state
 from copyscope.record.check import Whole
 from copyscope.record.segments import select, total, wall_ns
 from copyscope.show.account_words import called
@@ -265,19 +266,20 @@ def _bars(shown: Shown, run: Whole, width: int, height: int) -> list[Text]:
 def _findings(run: Whole) -> list[Text]:
     zerocopy = run.derived.zerocopy
     if zerocopy is None:
-        state = "no send with MSG_ZEROCOPY"
+        sends = "no send with MSG_ZEROCOPY"
     else:
         cause = f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
-        state = f"completions n/a: {zerocopy.reason}"
+        sends = f"completions n/a: {zerocopy.reason}"
         if zerocopy.completions is not None:
-            state = f"{zerocopy.copied:,} of {zerocopy.completions:,} completions were copied{cause}"
+            sends = f"{zerocopy.copied:,} of {zerocopy.completions:,} completions were copied{cause}"
     segments = run.raw.run.segments
     phases = {phase: len(select(segments, phase)) for phase in ("unprobed", "ledger", "calls")}
     # How busy the machine was in this window, where that matters; what to do then is in the report.
-    busy = run.derived.machine_state.sentence
+    state = run.derived.machine_state
+    kind = "" if state.disturbance == machine_state.PEER else f"{state.disturbance}: "
     return [
-        *([_labelled("machine", busy.rpartition(": ")[0].removeprefix("machine "))] if busy else []),
-        _labelled("zero-copy", state),
+        *([_labelled("machine", f"{kind}{state.evidence}")] if state.evidence else []),
+        _labelled("zero-copy", sends),
         _labelled("losses", lost(run)),
         _labelled("segments", ", ".join(f"{count} {phase}" for phase, count in phases.items())),
     ]

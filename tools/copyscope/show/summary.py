@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
+from copyscope.ledger.machine_state import OPENINGS
 from copyscope.record.check import Whole
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.first_screen import HEIGHT
@@ -43,8 +44,8 @@ def _run_lines(runs: Sequence[Whole], shown: int, width: int) -> list[Text]:
     for run in runs[:shown]:
         verdict = run.derived.verdict
         goodput = run.derived.throughput_gbps.unprobed
-        said = run.derived.machine_state.sentence
-        noise = f"; {said.partition(':')[0]}" if said else ""  # `machine busy` or `unsteady`
+        opening = OPENINGS.get(run.derived.machine_state.disturbance or "")
+        noise = f"; {opening}" if opening else ""
         table.add(
             run.raw.run.id,
             None if goodput is None else units.format_gbps(goodput),
