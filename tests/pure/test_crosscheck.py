@@ -152,6 +152,11 @@ def test_shares_agree_within_the_interval_of_their_samples() -> None:
     assert {row.agrees for row in apart} == {False}
     _, few = compare([samples(9, 300)], "perf record", [samples(8, 90)], seed=1)  # largest first
     assert few.agrees is None and few.reason is not None and "too few samples" in few.reason
+    near, _ = sorted(
+        compare([samples(200, 29_800)], "perf record", [samples(800, 29_200)], seed=1),
+        key=lambda row: row.category or "",
+    )
+    assert near.low is not None and near.low > 1 and near.agrees  # two points of a hundred
 
 
 def test_what_only_one_side_has_is_no_row() -> None:

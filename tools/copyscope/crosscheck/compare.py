@@ -20,6 +20,9 @@ DRAWS = 2000
 DESIGN_EFFECT = 2.0
 # Two tools never sample each other's own work the same way: shares this small are not compared.
 SHARE_MIN = 0.02
+# Nor do they see the same segments.
+SHARE_TOLERANCE = 0.03
+SHARE = "share of CPU time"
 # An interval from one number to so many times it says nothing.
 WIDEST = 3.0
 # The taking of a sample itself: not the same code, so not compared.
@@ -45,7 +48,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `agrees` is None when there was nothing to compare, with the reason."""
+    """One comparison. `agrees` is None when there was nothing to compare, with the reason. `category`: of a
+    share, by its name in the record.
+    """
 
     quantity: str
     unit: str
@@ -57,6 +62,7 @@ class Row:
     high: float | None
     agrees: bool | None
     reason: str | None
+    category: str | None = None
 
 
 @dataclass(frozen=True)
@@ -214,18 +220,18 @@ def _compare_shares(mine: Sequence[Seen], peer: str, theirs: Sequence[Seen]) -> 
     n, m = sum(left.values()), sum(right.values())
     compared = [name for name in left if max(left[name] / n, right.get(name, 0.0) / m) >= SHARE_MIN]
     # Of twenty true intervals of 95 % one misses; so many at once must each be wider (Bonferroni).
-    z = normal_quantile(1 - (1 - LEVEL) / max(1, len(compared)))
+    z = normal_quantile(1 - (1 - LEVEL) / 2 / max(1, len(compared)))
     for category in sorted(compared, key=lambda name: -left[name]):
         p, q = left[category] / n, right.get(category, 0.0) / m
-        label = f"share of CPU time: {category}"
+        near = abs(p - q) <= SHARE_TOLERANCE
         if q == 0:
-            rows.append(Row(label, "of samples", peer, p, q, None, None, None, False, None))
+            rows.append(Row(SHARE, "of samples", peer, p, q, None, None, None, near, None, category))
             continue
         pooled = (left[category] + right[category]) / (n + m)
         error = z * math.sqrt(DESIGN_EFFECT * (1 - pooled) / pooled * (1 / n + 1 / m))
         low, high = q / p * math.exp(-error), q / p * math.exp(error)
-        agrees, reason = _or_unknown(low <= 1 <= high, low, high)
-        rows.append(Row(label, "of samples", peer, p, q, q / p, low, high, agrees, reason))
+        agrees, reason = _or_unknown(near or low <= 1 <= high, low, high)
+        rows.append(Row(SHARE, "of samples", peer, p, q, q / p, low, high, agrees, reason, category))
     return rows
 
 

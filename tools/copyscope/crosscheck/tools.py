@@ -84,7 +84,10 @@ class PerfTrace(Peer):
 
 
 class PerfRecord(Peer):
-    """perf record of the sender, its stacks through our taxonomy: shares of CPU time by category."""
+    """perf record, the sender's stacks through our taxonomy: shares of CPU time by category.
+
+    On each CPU, as ours samples: timers of a task are set anew at every switch, and miss what follows one.
+    """
 
     name = "perf record"
     program = "perf"
@@ -92,10 +95,11 @@ class PerfRecord(Peer):
 
     def argv(self, watched: Watched) -> list[str]:
         event = ["-e", "cpu-clock", "-c", str(SAMPLE_PERIOD_NS)]
-        return ["perf", "record", "-q", "-g", *event, "-p", str(watched.pids["sender"]), "-o", "perf.data"]
+        return ["perf", "record", "-q", "-g", *event, "-a", "-o", "perf.data"]
 
     def read(self, watched: Watched, output: str) -> Quantities:
-        argv = ["perf", "script", "-i", "perf.data", "-F", "ip,sym", "--no-inline"]
+        whose = ["--pid", str(watched.pids["sender"])]
+        argv = ["perf", "script", "-i", "perf.data", *whose, "-F", "ip,sym", "--no-inline"]
         shown = ask(argv, directory=watched.directory, limit_s=SCRIPT_S, most_bytes=SCRIPT_MAX_BYTES)
         if shown.status != 0:
             raise ValueError(f"perf script ended with status {shown.status}")

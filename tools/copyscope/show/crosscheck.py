@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 
 from copyscope.crosscheck.compare import Row
+from copyscope.grouping import grouped
+from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.layout import Table, heading, wrap
 
@@ -21,17 +23,24 @@ def render_crosscheck(
         verdict = {True: "yes", False: "NO", None: None}[row.agrees]
         interval = None if row.low is None else f"{row.low:.3f} to {row.high:.3f}"
         ratio = None if row.ratio is None else f"{row.ratio:.3f}"
-        label = f"{row.quantity}, {row.unit}"
-        table.add(label, row.peer, _figure(row.ours), _figure(row.theirs), ratio, interval, verdict)
+        figures = (_figure(row.ours), _figure(row.theirs), ratio, interval, verdict)
+        label = f"{row.quantity}, {row.unit}" if row.category is None else _name(row)
+        table.add(label, row.peer, *figures)
     lines += table.lines(width)
-    for row in rows:
-        if row.reason:
-            lines += wrap(f"{row.peer}, {row.quantity}: {row.reason}", width, indent=2, style="dim")
+    for (peer, reason), told in grouped(rows, lambda row: (row.peer, row.reason)).items():
+        if reason:
+            names = "; ".join(_name(row) for row in told)
+            lines += wrap(f"{peer}, {names}: {reason}", width, indent=2, style="dim")
     for name, reason in absent.items():
         lines += wrap(f"{name} could not be asked: {reason}", width, indent=2, style="dim")
     for reason in loss:
         lines += wrap(f"our run is invalid: {reason}", width, indent=2, style="red")
     print_lines(lines, console)
+
+
+def _name(row: Row) -> str:
+    name = row.category
+    return row.quantity if name is None else f"{row.quantity}: {called(name, watched=False)}"
 
 
 def _figure(value: float | None) -> str | None:
