@@ -4,6 +4,7 @@ import argparse
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from copyscope import VERSION
@@ -33,10 +34,9 @@ LOOK_S, RETRY_S = 1.0, 15.0
 def serve(args: argparse.Namespace, target: Target) -> int:
     """Until a signal: 0. Raises RunError where nobody can listen, or the first session fails."""
     served = Served(args, target)
+    written(())  # what writes it is there
     with Endpoint(args.serve, served.text) as endpoint:
-        served.endpoint = endpoint
         try:
-            served.text()  # what writes it is there
             served.say(f"http://{endpoint.address}/metrics until Ctrl-C")
             while (reason := served.session(target)) in (PROGRAM_ENDED, GROUP_GONE, FAILED):
                 served.say(f"{reason}: waiting for the next one")
@@ -62,7 +62,6 @@ class Served(Silent):
     """What is known so far, and a session's steps, after each of which more is known."""
 
     def __init__(self, args: argparse.Namespace, target: Target) -> None:
-        self.endpoint: Endpoint
         self.comm = target.comm or _name_of(target.pids)
         self._args, self._name = args, target.name()
         self._counts = Counts()
@@ -81,11 +80,11 @@ class Served(Silent):
         if not self._args.quiet:
             entry.say(f"{self._name}: {text}")
 
-    def text(self) -> bytes:
+    def text(self, answers: Mapping[str, int]) -> bytes:
         """For the thread that answers: `_shown` is replaced, never changed."""
-        answers = [({"status": status}, count) for status, count in sorted(self.endpoint.answers.items())]
+        scrapes = [({"status": status}, count) for status, count in sorted(answers.items())]
         shown = self._shown
-        return written(f._replace(samples=answers) if f.name == "scrapes" else f for f in shown)
+        return written(f._replace(samples=scrapes) if f.name == "scrapes" else f for f in shown)
 
     def session(self, target: Target) -> str | None:
         """Until the program ends, or a signal comes: why."""

@@ -93,6 +93,7 @@ class Counts:
     def _add_times(self, run: Whole) -> None:
         target, other = run.derived.sides.target, run.derived.sides.other
         if target is None or not target.cpu_ns or not target.samples:
+            self._recent.append((0, 0.0, {}))
             return
         parts: dict[Labels, float] = defaultdict(float)
         for row in run.derived.ledger:

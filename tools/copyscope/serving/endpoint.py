@@ -1,4 +1,4 @@
-"""GET /metrics over HTTP, one reader at a time: whoever comes meanwhile is told so, who is slow is cut off.
+"""GET /metrics over HTTP; who is slow is cut off.
 
 On a thread of its own, so that a measurement waits for no reader. A text is made once a second at most, and
 of connections only so many are taken in a second: a flood costs little.
@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from copyscope.errors import RunError, UsageError
@@ -31,18 +31,17 @@ SAID = {
     404: "Not Found: GET /metrics",
     405: "Method Not Allowed: GET /metrics",
     431: "Request Header Fields Too Large",
-    503: "Service Unavailable: one reader at a time",
 }
 
 
 class Endpoint:
     """Listens from its making on; used as a context manager, in which it answers."""
 
-    def __init__(self, address: tuple[str, int], text: Callable[[], bytes]) -> None:
-        """`text` is called by the thread that answers. Raises RunError where nobody can listen."""
+    def __init__(self, address: tuple[str, int], text: Callable[[Mapping[str, int]], bytes]) -> None:
+        """`text` is called by the thread that answers, with how often it has answered, by status. Raises
+        RunError where nobody can listen."""
         self._text = text
         self._kept, self._made_s = b"", -TEXT_EVERY_S
-        self._busy = False
         self._answering: set[asyncio.Task[None]] = set()
         # Answers by their status, and `closed`.
         self.answers: Counter[str] = Counter()
@@ -96,9 +95,8 @@ class Endpoint:
         try:
             async with asyncio.timeout(ANSWER_S):
                 status = await self._status(reader)
-                with self._alone(status) as status:
-                    writer.write(self._answer(status))
-                    await writer.drain()
+                writer.write(self._answer(status))
+                await writer.drain()
                 self.answers[str(status)] += 1
                 writer.close()
                 await writer.wait_closed()
@@ -119,23 +117,11 @@ class Endpoint:
             return 404
         return 200 if words[0] == b"GET" else 405
 
-    @contextlib.contextmanager
-    def _alone(self, status: int) -> Iterator[int]:
-        """503 while another reader has not got all of its answer."""
-        if status != 200 or self._busy:
-            yield 503 if status == 200 else status
-            return
-        self._busy = True
-        try:
-            yield status
-        finally:
-            self._busy = False
-
     def _answer(self, status: int) -> bytes:
         body, kind = f"{SAID[status]}\n".encode(), "text/plain; charset=utf-8"
         if status == 200:
             body, kind = self._fresh(), TYPE
-        more = {405: "Allow: GET\r\n", 503: "Retry-After: 1\r\n"}.get(status, "")
+        more = "Allow: GET\r\n" if status == 405 else ""
         head = f"HTTP/1.1 {status} {SAID[status].partition(':')[0]}\r\nContent-Type: {kind}\r\n"
         head += f"Content-Length: {len(body)}\r\nConnection: close\r\n{more}\r\n"
         return head.encode() + body
@@ -144,7 +130,7 @@ class Endpoint:
         """The text, at most a second old."""
         now = time.monotonic()
         if now - self._made_s >= TEXT_EVERY_S:
-            self._kept, self._made_s = self._text(), now
+            self._kept, self._made_s = self._text(self.answers), now
         return self._kept
 
 
