@@ -89,7 +89,9 @@ static int do_symbols(struct collector *collector, const char *arguments)
 	collector->ksyms = NULL;
 	err = ksyms__load(&collector->ksyms);
 	if (err == -EPERM)
-		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root");
+		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root with CAP_SYSLOG");
+	if (err == -EACCES)
+		return refuse("symbols", "/proc/kallsyms: Permission denied: a sandbox hides it (systemd: ProtectKernelTunables=)");
 	if (err)
 		return refuse("symbols", strerror(-err));
 	watch__learn(probes__skeleton(collector->probes), collector->ksyms);
