@@ -6,16 +6,19 @@ import base64
 import csv
 import importlib
 import io
+import json
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import made
 import pytest
 from browser import MODULES, PLACE, look
+from copyscope import paths
 from copyscope.exports import FORMATS
 from copyscope.exports.openmetrics import written
 from copyscope.record.check import typed_whole
@@ -80,6 +83,33 @@ def test_promtool_of_what_is_served(tmp_path: Path) -> None:
     shown = database_of(written(counts.families()), tmp_path)
     divided = {"account_bytes", "account_cpu_seconds", "account_cpu_ratio", "zerocopy_copied_sends"}
     assert all(f"copyscope_{name}" in shown for name in FAMILIES.keys() - divided)
+
+
+@pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
+def test_promtool_of_what_is_asked(tmp_path: Path) -> None:
+    """Each expression of the dashboard and of the cookbook, as a rule."""
+    docs = paths.ROOT / "docs"
+    panels = json.loads((docs / "reference" / "grafana.json").read_text(encoding="utf-8"))["panels"]
+    asked = [target["expr"].replace("$__rate_interval", "1m") for one in panels for target in one["targets"]]
+    page = (docs / "4-cookbook.md").read_text(encoding="utf-8").partition("**Questions, in PromQL**\n\n")[2]
+    questions = re.split(r"^    # .*\n", page.partition("\n\n")[0] + "\n", flags=re.MULTILINE)[1:]
+    assert len(questions) >= 4
+    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate([*asked, *questions])]
+    # Every JSON is a YAML.
+    (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "asked", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in run(PROMTOOL, "check", "rules", tmp_path / "rules.yml")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+def test_systemd(tmp_path: Path) -> None:
+    """The unit of the cookbook, and that it can be enabled."""
+    page = (paths.ROOT / "docs" / "4-cookbook.md").read_text(encoding="utf-8")
+    _, _, after = page.partition("copyscope.service: systemctl")
+    unit = textwrap.dedent(after.partition("\n")[2].partition("\n\n")[0])
+    assert "[Install]\nWantedBy=" in unit
+    file = tmp_path / "copyscope.service"
+    file.write_text(unit.replace("ExecStart=copyscope ", f"ExecStart={sys.executable} "))
+    run("systemd-analyze", "verify", file)
 
 
 def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="mak
 RECEIVES = 4096
 BUFFERS = {"protocol": "tcp", "enobufs": 7, "eagain": 0, "waits": 3, "waited_ns": 2_000_000_000}
 DASHBOARD = paths.ROOT / "docs" / "reference" / "grafana.json"
+SUFFIXES = {"counter": "_total", "info": "_info", "gauge": ""}
+NAMES = {f"copyscope_{name}{SUFFIXES[one.kind]}" for name, one in FAMILIES.items()}
 
 
 def session(counts: Counts) -> tuple[dict[str, Any], Whole]:
@@ -250,11 +252,24 @@ def test_a_port_that_is_taken_is_named(small: Endpoint) -> None:
 def test_the_dashboard_shows_all_metrics_and_no_other() -> None:
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    shown = set(re.findall(r"copyscope_\w+", " ".join(asked)))
-    suffixes = {"counter": "_total", "info": "_info", "gauge": ""}
-    assert shown == {f"copyscope_{name}{suffixes[one.kind]}" for name, one in FAMILIES.items()}
+    assert set(re.findall(r"copyscope_\w+", " ".join(asked))) == NAMES
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids) and all(panel["title"] for panel in dashboard["panels"])
+
+
+def test_a_number_on_the_dashboard_is_of_now() -> None:
+    """Over a range the last value stays there for an hour after the watcher has gone, its age with it."""
+    dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    numbers = [
+        target for panel in dashboard["panels"] if panel["type"] == "stat" for target in panel["targets"]
+    ]
+    assert numbers and all(target["instant"] and not target["range"] for target in numbers)
+
+
+def test_the_cookbook_asks_for_metrics_that_there_are() -> None:
+    page = (paths.ROOT / "docs" / "4-cookbook.md").read_text(encoding="utf-8")
+    asked = set(re.findall(r"copyscope_\w+", page))
+    assert asked and asked <= NAMES
 
 
 def test_the_page_names_all_metrics() -> None:
