@@ -102,6 +102,20 @@ def test_a_share_is_of_the_last_seconds_though_the_program_slept_in_them() -> No
     assert "account_cpu_ratio pin target" not in samples(written(counts.families()))
 
 
+def test_bytes_of_calls_that_copy_are_no_part_of_what_goes_by_reference() -> None:
+    """Both are known at every call: only what became of each is that of the last sampled second."""
+    counts = Counts()
+    last, _ = session(counts)
+    (sent,) = (row for row in last["volume"] if row["direction"] == "send")
+    pages = {**sent, "syscall": "sendfile", "bytes": 5000, "zerocopy_calls": 0, "zerocopy_bytes": 0}
+    written_ones = {**pages, "syscall": "writev", "bytes": 300}
+    counts.read({**last, "volume": [*last["volume"], pages, written_ones]})
+    later = samples(written(counts.families()))
+    assert later["account_bytes_total pin"] == sent["bytes"] + 5000
+    assert "account_bytes_total copy_in" not in later  # none was sampled yet
+    assert later["socket_bytes_total writev send tcp"] == 300
+
+
 def test_a_total_waits_for_the_first_division_and_no_later_one() -> None:
     cpu = Divided()
     cpu.add(100.0)

@@ -10,10 +10,11 @@ from errno import errorcode
 
 from copyscope.exports.openmetrics import Family
 from copyscope.ledger.rows import HOME
+from copyscope.ledger.sends import sends_of
 from copyscope.ledger.share import FEWEST_SAMPLES
 from copyscope.record.check import Whole
 from copyscope.record.moved import Row
-from copyscope.record.watched import TAKEN, added, volume
+from copyscope.record.watched import BY_REFERENCE, TAKEN, added, volume
 from copyscope.serving.families import FAMILIES
 
 Labels = tuple[str, ...]
@@ -23,6 +24,9 @@ COPIED = "copied"
 NO_CAUSE = "unknown"
 # The share of an account is that of so many sampled seconds: of five minutes, as a rule.
 SECONDS_KEPT = 20
+COPY_IN = ("copy_in",)
+# Accounts of bytes that were sent by reference.
+OF_REFERENCES = {("pin",), ("deferred",), ("silent",)}
 
 
 class Divided:
@@ -40,8 +44,11 @@ class Divided:
             self._shares = {labels: part / whole for labels, part in parts.items()}
 
     def add(self, now: float) -> None:
-        """Divide what has come since; where no account has a share, it is of none."""
-        if self._shares is not None:
+        """Divide what has come since; where no account has a share, it is of none.
+
+        io_uring says when a send ends that it went by reference: what is copied may fall, and then waits.
+        """
+        if self._shares is not None and now > self._told:
             for labels, share in self._shares.items():
                 self.sums[labels] += (now - self._told) * share
             self._told = now
@@ -53,8 +60,10 @@ class Counts:
     def __init__(self) -> None:
         self._before: dict[Key, float] = {}
         self._now: dict[Key, float] = {}
-        self._sent, self._received, self._cpu = Divided(), Divided(), Divided()
-        self._copied = Divided()
+        # How much is sent by calls that copy, and by reference, is known at every call.
+        self._copied_in, self._referred = Divided(), Divided()
+        self._sent, self._received = Divided(), Divided()
+        self._cpu, self._copied = Divided(), Divided()
         self._recent: deque[tuple[int, float, Mapping[Labels, float]]] = deque(maxlen=SECONDS_KEPT)
         # What the watcher says of itself: each as it is now.
         self.own: dict[Key, float] = {}
@@ -73,8 +82,9 @@ class Counts:
 
     def sampled(self, run: Whole) -> None:
         """The record of one sampled second, and of all since the one before it."""
-        self._add_bytes(run, self._sent, "sender", "send")
-        self._add_bytes(run, self._received, "receiver", "receive")
+        self._add_sent(run)
+        received = [row for row in volume(run.raw.volume, "receive", "ledger") if row.syscall not in TAKEN]
+        self._received.learn(_parts(run, "receiver"), added(received, "bytes"))
         self._add_times(run)
         cause = run.derived.zerocopy.cause if run.derived.zerocopy else None
         if self._sum(COPIED):
@@ -83,12 +93,15 @@ class Counts:
             if loss.count is not None:
                 self._put(("lost", (name,)), loss.count)
 
-    def _add_bytes(self, run: Whole, into: Divided, side: str, direction: str) -> None:
-        """Accounts of what is sent are at home with a sender, in traffic that has two sides."""
-        rows = [row for row in run.derived.ledger if row.bytes and HOME[row.account][0] == side]
-        parts: dict[Labels, float] = {(row.account,): float(row.bytes or 0) for row in rows}
-        found = [row for row in volume(run.raw.volume, direction, "ledger") if row.syscall not in TAKEN]
-        into.learn(parts, added(found, "bytes"))
+    def _add_sent(self, run: Whole) -> None:
+        """Where late copies are made in the call, bytes that went by reference stand as copied in."""
+        sent, parts = sends_of(run.raw, "ledger"), _parts(run, "sender")
+        copied = sent.bytes - sent.referenced_bytes
+        all_copied = parts.pop(COPY_IN, 0.0)
+        late: dict[Labels, float] = {key: parts.pop(key) for key in OF_REFERENCES & parts.keys()}
+        self._copied_in.learn({COPY_IN: min(all_copied, copied)}, copied)
+        self._referred.learn({COPY_IN: max(0.0, all_copied - copied), **late}, sent.referenced_bytes)
+        self._sent.learn(parts, sent.bytes)
 
     def _add_times(self, run: Whole) -> None:
         target, other = run.derived.sides.target, run.derived.sides.other
@@ -105,7 +118,11 @@ class Counts:
 
     def families(self) -> Iterator[Family]:
         """All, also those of which nothing is known yet."""
-        self._sent.add(self._sum("socket_bytes", "send"))
+        referred = self._sum("zerocopy_sent_bytes")
+        referred += sum(self._sum("socket_bytes", syscall) for syscall in BY_REFERENCE)
+        self._referred.add(referred)
+        self._sent.add(sent := self._sum("socket_bytes", "send"))
+        self._copied_in.add(sent - referred)
         self._received.add(self._sum("socket_bytes", "receive"))
         self._cpu.add(self._sum("program_cpu_seconds"))
         self._copied.add(self._sum(COPIED))
@@ -114,7 +131,10 @@ class Counts:
             values[name][labels] = self._value((name, labels))
         for (name, labels), value in self.own.items():
             values[name][labels] = value
-        values["account_bytes"] = {**self._sent.sums, **self._received.sums}
+        for one in (self._copied_in, self._referred, self._sent, self._received):
+            for account, value in one.sums.items():
+                if value:
+                    values["account_bytes"][account] = values["account_bytes"].get(account, 0.0) + value
         values["account_cpu_seconds"] = self._cpu.sums
         values["account_cpu_ratio"] = self._ratios()
         values["zerocopy_copied_sends"] = self._copied.sums
@@ -144,6 +164,12 @@ class Counts:
         """Over all samples of a family, or those with this label."""
         keys = {key for key in (*self._before, *self._now) if key[0] == name}
         return sum(self._value(key) for key in keys if label is None or label in key[1])
+
+
+def _parts(run: Whole, side: str) -> dict[Labels, float]:
+    """Bytes by account. Accounts of what is sent are at home with a sender, in traffic that has two sides."""
+    rows = [row for row in run.derived.ledger if row.bytes and HOME[row.account][0] == side]
+    return {(row.account,): float(row.bytes or 0) for row in rows}
 
 
 def counted(reading: Row) -> Iterator[tuple[Key, float]]:
