@@ -271,8 +271,9 @@ $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTP
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/faults $(OUTPUT)/tests/acks $(OUTPUT)/tests/copies $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
-	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< -ldl
+	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< -ldl $(LIVE_LIBS)
 
+$(OUTPUT)/tests/acks: LIVE_LIBS := -lbpf
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
 $(OUTPUT)/tests/copies $(OUTPUT)/tests/copies-static $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: tests/live/turns.h
 $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults: tests/live/ring.h

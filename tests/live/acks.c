@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * acks.c - a peer on this machine for whom nothing is copied: it acknowledges what comes to port 7000, and drops it. `acks ADDRESS
- * DEVICE MICROSECONDS`: on which device, and how often. It has one connection at a time. Status 77: this kernel has no tcx (6.6).
+ * DEVICE MICROSECONDS`: on which device, and how often. It has one connection at a time.
  *
  * A socket would be given a copy of each zero-copy send (ip_local_deliver_finish()); a program of tc sees the packets before.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <bpf/libbpf.h>
 #include <err.h>
 #include <linux/bpf.h>
 #include <net/if.h>
@@ -22,9 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CANNOT 77
 #define PORT 7000
-#define TCX_INGRESS 46
 #define FIRST_SEQUENCE 1000
 #define MSS_BYTES 1460
 #define WINDOW_SCALE 14
@@ -115,12 +114,12 @@ static int load(int map)
 	return program;
 }
 
-/* The link ends with this process. */
+/* It ends with the device, which is its test's. */
 static volatile struct seen *look_at(const char *device)
 {
 	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = sizeof(struct seen), .max_entries = 1,
 				.map_flags = BPF_F_MMAPABLE };
-	int map = bpf(BPF_MAP_CREATE, &attr);
+	int map = bpf(BPF_MAP_CREATE, &attr), error;
 	void *seen;
 
 	if (map < 0)
@@ -128,14 +127,11 @@ static volatile struct seen *look_at(const char *device)
 	seen = mmap(NULL, sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED, map, 0);
 	if (seen == MAP_FAILED)
 		err(1, "mmap");
-	memset(&attr, 0, sizeof(attr));
-	attr.link_create.prog_fd = load(map);
-	attr.link_create.target_fd = if_nametoindex(device);
-	attr.link_create.attach_type = TCX_INGRESS;
-	if (bpf(BPF_LINK_CREATE, &attr) < 0) {
-		warn("bpf: BPF_LINK_CREATE");
-		exit(CANNOT);
-	}
+	LIBBPF_OPTS(bpf_tc_hook, arriving, .ifindex = if_nametoindex(device), .attach_point = BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, filter, .prog_fd = load(map));
+	error = bpf_tc_hook_create(&arriving) ?: bpf_tc_attach(&arriving, &filter);
+	if (error)
+		errx(1, "tc: %s: %s", device, strerror(-error));
 	return seen;
 }
 

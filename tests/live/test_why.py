@@ -73,8 +73,7 @@ def acknowledging(hosts: Hosts, address: str, microseconds: int) -> Iterator[Non
     argv = [*hosts.inside("far"), str(ACKS), address, "vb", str(microseconds)]
     with running(argv) as peer:
         time.sleep(0.3 * SLOW)
-        if peer.poll() == CANNOT:
-            pytest.skip("this kernel has no tcx")
+        assert peer.poll() is None
         yield
 
 
@@ -105,14 +104,22 @@ def often(hosts: Hosts, address: str) -> contextlib.AbstractContextManager[None]
 Peer = Callable[[Hosts, str], contextlib.AbstractContextManager[None]]
 
 
+def set_optmem(hosts: Hosts, optmem_bytes: int) -> None:
+    """Of `near`; before 6.8 it is of the whole machine, which is changed where that is a guest of the test's own."""
+    limit = ["sysctl", "-qw", f"{OPTMEM}={optmem_bytes}"]
+    if not subprocess.run([*hosts.inside("near"), *limit], capture_output=True, check=False).returncode:
+        return
+    if SLOW == 1:
+        pytest.skip(f"{OPTMEM} is not of a network namespace here")
+    subprocess.run(limit, check=True)
+
+
 def problems(how: str, report: Path, peer: Peer = often, optmem_bytes: int = 1 << 24) -> list[Record]:
     """What `why` finds in a sender of `near`, over veth."""
     with contextlib.ExitStack() as held:
         hosts = Hosts(held)
         address = veth(hosts)
-        limit = [*hosts.inside("near"), "sysctl", "-qw", f"{OPTMEM}={optmem_bytes}"]
-        if subprocess.run(limit, capture_output=True, check=False).returncode:
-            pytest.skip(f"{OPTMEM} is not of a network namespace here")
+        set_optmem(hosts, optmem_bytes)
         held.enter_context(peer(hosts, address))
         argv = [*hosts.inside("near"), str(FAULTS), how, str(60 * SLOW), str(report), address]
         sender = held.enter_context(running(argv))
