@@ -114,8 +114,11 @@ static __always_inline void note_returned(struct zerocopy_socket *known, __u32 i
 	if (!cell || !buffer)
 		return;
 	note_sent_on(cell, now);
-	if ((__s32)buffers < 0)
+	if ((__s32)buffers < 0) {
+		/* The later send of another thread was noted first, and this one with it, but for its bytes. */
+		add_flight(known->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
 		return;
+	}
 	buffer->socket = known->socket;
 	buffer->id = id;
 	buffer->bytes = known->sent_bytes;
