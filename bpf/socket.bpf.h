@@ -28,8 +28,11 @@ static __always_inline bool is_inet(__u16 family)
 	return family == AF_INET || family == AF_INET6;
 }
 
-static __always_inline __u32 inet_protocol(__u32 protocol)
+/* A raw socket has the number of what it reads, headers and all. */
+static __always_inline __u32 inet_protocol(__u32 type, __u32 protocol)
 {
+	if (type == SOCK_RAW)
+		return PROTOCOL_CNT;
 	switch (protocol) {
 	case IPPROTO_TCP:
 		return PROTOCOL_TCP;
@@ -54,18 +57,15 @@ static __always_inline __u32 unix_protocol(__u32 type)
 static __always_inline __u32 protocol_of(const struct sock *sk)
 {
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	__u32 type;
 
 	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
 		return PROTOCOL_CNT;
 	if (sockmap_close && (__u64)BPF_CORE_READ(sk, __sk_common.skc_prot, close) == sockmap_close)
 		return PROTOCOL_SOCKMAP;
 	/* Both: a bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
-	return family == AF_UNIX ? unix_protocol(BPF_CORE_READ(sk, sk_type)) : inet_protocol(BPF_CORE_READ(sk, sk_protocol));
-}
-
-static __always_inline bool is_given_in_sockmap(const struct sock *sk)
-{
-	return sockmap_close && (__u64)sk->__sk_common.skc_prot->close == sockmap_close;
+	type = BPF_CORE_READ(sk, sk_type);
+	return family == AF_UNIX ? unix_protocol(type) : inet_protocol(type, BPF_CORE_READ(sk, sk_protocol));
 }
 
 /* Of a socket that a tracepoint was given: the verifier knows it, and loads do for what else takes a helper each. */
@@ -75,9 +75,9 @@ static __always_inline __u32 protocol_of_given(const struct sock *sk)
 
 	if ((!is_inet(family) && family != AF_UNIX) || !in_watched_netns(sk))
 		return PROTOCOL_CNT;
-	if (is_given_in_sockmap(sk))
+	if (sockmap_close && (__u64)sk->__sk_common.skc_prot->close == sockmap_close)
 		return PROTOCOL_SOCKMAP;
-	return family == AF_UNIX ? unix_protocol(sk->sk_type) : inet_protocol(sk->sk_protocol);
+	return family == AF_UNIX ? unix_protocol(sk->sk_type) : inet_protocol(sk->sk_type, sk->sk_protocol);
 }
 
 /* NULL when it is no socket. */

@@ -363,72 +363,83 @@ int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 	return 0;
 }
 
-/* TCP's packets name their socket; UDP's do not, but the call that takes them does. */
-static __always_inline bool is_of_watched_netns(const struct sk_buff *skb)
-{
-	const struct sock *sk = skb->sk;
-	struct system_call made;
-	struct task_struct *task;
-
-	if (!watch_netns)
-		return true;
-	if (!sk && KNOWS_REGISTERS && current_call(&made) != CALL_IO_URING)
-		sk = socket_of_fd(FIRST_ARGUMENT(&made));
-	if (sk)
-		return in_watched_netns(sk);
-	/* A worker of io_uring, or an older kernel: sockets are mostly made where their program is. */
-	task = (struct task_struct *)bpf_get_current_task();
-	return BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
-}
-
 /* Where the headers of IP say what they carry. */
 #define IP_PROTOCOL_AT 9
 #define IPV6_NEXT_AT 6
 
-/* In a receive queue TCP's packets belong to their socket; others may belong to none: their header says what they are. */
-static __always_inline bool is_datagram(const struct sk_buff *skb, __u16 protocol)
+static __always_inline bool is_datagram(const struct sk_buff *skb)
 {
-	__u32 at = protocol == bpf_htons(ETH_P_IP) ? IP_PROTOCOL_AT : IPV6_NEXT_AT;
+	__u32 at = skb->protocol == bpf_htons(ETH_P_IP) ? IP_PROTOCOL_AT : IPV6_NEXT_AT;
 	__u8 inner = 0;
 
 	return !bpf_probe_read_kernel(&inner, sizeof(inner), skb->head + skb->network_header + at) && inner == IPPROTO_UDP;
 }
 
+static __always_inline bool is_tap(const char *word)
+{
+	return word[0] == 't' && word[1] == 'a' && word[2] == 'p';
+}
+
 /*
- * What a tun or tap device gives to its program is copied by the same function (tun_put_user()), and belongs to nobody: its
- * driver lets the sender have it back first. In a receive queue of TCP a packet has no device.
+ * What a tun or tap device gives to its program is copied by the same function (tun_put_user()), and belongs to nobody: its driver
+ * lets the sender have it back first. In a receive queue of TCP a packet has no device, and in one of UDP what stands at that place
+ * is no address (udp_set_dev_scratch()).
  */
 static __always_inline bool is_from_tun(const struct sk_buff *skb)
 {
-	char kind[4] = {};
+	const struct net_device *device = skb->dev;
+	const struct rtnl_link_ops *driver = device ? BPF_CORE_READ(device, rtnl_link_ops) : NULL;
+	char kind[8] = {};
 
-	bpf_probe_read_kernel_str(kind, sizeof(kind), BPF_CORE_READ(skb, dev, rtnl_link_ops, kind));
-	return kind[0] == 't' && kind[1] == 'u' && kind[2] == 'n';
+	if (!driver)
+		return false;
+	bpf_probe_read_kernel_str(kind, sizeof(kind), BPF_CORE_READ(driver, kind));
+	/* tun; ipvtap; macvtap */
+	return (kind[0] == 't' && kind[1] == 'u' && kind[2] == 'n') || is_tap(&kind[3]) || is_tap(&kind[4]);
 }
 
-/* Packets of the local domain are copied by the same function, and those of netlink; those of IP have a protocol. */
+/* The packet belongs to no socket, but the call that takes it has one. */
+static __always_inline bool is_taken_in_watched_netns(void)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	const struct sock *sk = NULL;
+	struct system_call made;
+
+	if (!watch_netns)
+		return true;
+	if (KNOWS_REGISTERS && current_call(&made) != CALL_IO_URING)
+		sk = socket_of_fd(FIRST_ARGUMENT(&made));
+	/* Else a worker of io_uring, or an older kernel: sockets are mostly made where their program is. */
+	return sk ? in_watched_netns(sk) : BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
+}
+
+/* Packets of UDP in a receive queue, and what TLS has decrypted. */
+static __always_inline __u32 protocol_without_socket(const struct sk_buff *skb)
+{
+	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
+		return PROTOCOL_CNT;
+	if (is_from_tun(skb) || !is_taken_in_watched_netns())
+		return PROTOCOL_CNT;
+	return is_datagram(skb) ? PROTOCOL_UDP : PROTOCOL_TCP;
+}
+
+/* Packets of all kinds of sockets are copied by the same function. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
 {
 	const struct sock *sk = skb->sk;
-	__u16 protocol = skb->protocol;
-	__u32 of = PROTOCOL_TCP;
+	__u32 protocol;
 
 	if (current_side() == SIDE_OTHER)
 		return 0;
-	if (protocol != bpf_htons(ETH_P_IP) && protocol != bpf_htons(ETH_P_IPV6)) {
-		/* In the local domain it belongs to the socket that sent it (sock_alloc_send_pskb()). */
-		if (BPF_CORE_READ(skb, sk, __sk_common.skc_family) != AF_UNIX)
-			return 0;
-		of = unix_protocol(BPF_CORE_READ(skb, sk, sk_type));
-	} else if (!sk) {
-		if (is_from_tun(skb))
-			return 0;
-		of = is_datagram(skb, protocol) ? PROTOCOL_UDP : PROTOCOL_TCP;
-	} else if (is_given_in_sockmap(sk)) {
-		of = PROTOCOL_SOCKMAP;
-	}
-	if (is_of_watched_netns(skb))
-		count_volume(of, DIRECTION_COPY_OUT, CALL_OTHER, len);
+	if (!sk)
+		protocol = protocol_without_socket(skb);
+	/* In the local domain it belongs to who sent it (sock_alloc_send_pskb()): whether that is in a sockmap says nothing here. */
+	else if (sk->__sk_common.skc_family == AF_UNIX)
+		protocol = in_watched_netns(sk) ? unix_protocol(sk->sk_type) : PROTOCOL_CNT;
+	else
+		protocol = protocol_of_given(sk);
+	if (protocol != PROTOCOL_CNT)
+		count_volume(protocol, DIRECTION_COPY_OUT, CALL_OTHER, len);
 	return 0;
 }

@@ -1,6 +1,7 @@
 """Programs that say what became of each byte (moves.c): the less usual ways are counted, and have a name."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,31 @@ def test_each_kind_of_socket_has_its_bytes_and_its_name(how: str, tmp_path: Path
     assert ("MPTCP, where the kernel ignores MSG_ZEROCOPY" in sentence) == (how == "mptcp")
     if how == "mptcp":
         assert record["zerocopy"] is None and truth["flagged"] == 0
+
+
+# Reads what it sends as packets, with their headers.
+TAPS = """
+import socket
+
+taps = [
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP),
+    socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800)),
+]
+taps[1].bind(("lo", 0))
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(1000):
+    sender.sendto(bytes(1000), ("127.0.0.1", 9))
+    for tap in taps:
+        tap.recv(2000)
+"""
+
+
+def test_what_is_read_as_packets_is_of_no_socket_that_is_counted() -> None:
+    """It was copied out of TCP without having been received, which made the run invalid."""
+    record = watch("--whole", "--", sys.executable, "-c", TAPS)
+    assert broken_identities(record) == []
+    ways = {(row["protocol"], row["direction"]) for row in record["volume"]}
+    assert ways - {("file", "file_read")} == {("udp", "send")}
 
 
 def test_what_is_dropped_without_a_copy_is_received_and_not_copied_out(tmp_path: Path) -> None:

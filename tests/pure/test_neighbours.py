@@ -64,13 +64,19 @@ def test_our_own_namespace_is_among_those_of_this_machine() -> None:
 
 
 def test_sockets_that_no_hook_counts_are_named() -> None:
-    opened = []
-    for family, kind in ((socket.AF_VSOCK, socket.SOCK_STREAM), (44, socket.SOCK_RAW), (socket.AF_INET, 1)):
+    opened, named = [], set()
+    kinds: dict[tuple[int, int, int], str] = {
+        (socket.AF_VSOCK, socket.SOCK_STREAM, 0): "vsock",
+        (44, socket.SOCK_RAW, 0): "AF_XDP",
+        (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP): "raw IP",
+        (socket.AF_INET, socket.SOCK_STREAM, 0): "",
+    }
+    for kind, name in kinds.items():
         # A kernel without them, a user who may not.
         with contextlib.suppress(OSError):
-            opened.append(socket.socket(family, kind))
-    names = {socket.AF_VSOCK: "vsock", 44: "AF_XDP"}
-    assert uncounted([os.getpid()]) == {names[one.family] for one in opened if one.family in names}
+            opened.append(socket.socket(*kind))
+            named.add(name)
+    assert uncounted([os.getpid()]) == named - {""}
     for one in opened:
         one.close()
     assert uncounted([os.getpid(), 2**22 + 1]) == set()

@@ -26,7 +26,7 @@ class Target(Section):
     status: 128 + number: killed by a signal
     sent_bytes: from the first moment to the last reading
     uncounted: kinds of sockets that it had and that are not counted: `vsock`, `AF_XDP`, `AF_PACKET`,
-        `SCTP`, `SMC`, `TIPC`, `RDS`
+        `raw IP`, `ICMP`, `SCTP`, `SMC`, `TIPC`, `RDS`
     memlock_limit_bytes: RLIMIT_MEMLOCK, of several processes the least, when the watch began; null: the
         machine's reasons say why (`limits.memlock_bytes`)
     optmem_limit_bytes: net.core.optmem_max, of its network namespace; null: not readable there
