@@ -111,7 +111,7 @@ def test_lines_of_a_perf_map() -> None:
         b"10000000000000000 10 too far",
     ]
     rows = list(perf_map.parse(text))
-    assert [(begin, end) for _, begin, end, _ in rows] == [
+    assert [(begin, end) for begin, _, end, _ in rows] == [
         (0x7F00, 0x7F20),
         (0x7F20, 0x7F30),
         (0x7F40, 0x7F50),

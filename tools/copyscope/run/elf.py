@@ -23,7 +23,8 @@ IRELATIVE = {62: 37, 183: 1032}
 RELATIVE = {62: 8, 183: 1027}
 NT_GNU_BUILD_ID = 3
 DATAREL_SDATA4, SDATA4 = 0x3B, 0x0B
-PIECE_MAX = 1 << 28
+# Anybody may have made the file: no linker makes more tables of a kind, no longer ids; names are cut.
+PIECE_MAX, TABLES_MAX, ID_MAX, NAME_MAX = 1 << 28, 8, 64, 512
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Symbol:
 class ElfFile:
     """Addresses are those of the file, before it is loaded anywhere. Raises RunError for what is none.
 
-    Anybody may have made the file: it is read piece by piece, and no piece is larger than PIECE_MAX.
+    It is read piece by piece, and no piece is larger than PIECE_MAX.
     """
 
     def __init__(self, read: Callable[[int, int], bytes]) -> None:
@@ -88,7 +89,7 @@ class ElfFile:
         # name, kind, flags, address, offset, size, link, ...
         rows = [struct.unpack_from("<IIQQQQII", data, i * section_size) for i in range(sections)]
         texts = self.bytes_at(rows[names][4], rows[names][5]) if rows else b""
-        self.sections = [Section(_text(texts, r[0]), *r[1:7]) for r in rows]
+        self.sections = [Section(text_at(texts, r[0]), *r[1:7]) for r in rows]
 
     def section(self, name: str) -> Section | None:
         """The first of this name that is in the file."""
@@ -100,6 +101,9 @@ class ElfFile:
 
     def offset_of(self, address: int) -> int | None:
         return next((address - to + at for at, to, size in self._loads if to <= address < to + size), None)
+
+    def _tables(self, kind: int) -> list[Section]:
+        return [one for one in self.sections if one.kind == kind][:TABLES_MAX]
 
     def _rows(self, table: Section, row_bytes: int) -> bytes:
         return self.bytes_at(table.offset, table.size - table.size % row_bytes)
@@ -117,20 +121,20 @@ class ElfFile:
         for one in self.sections:
             if one.kind == SHT_NOTE and one.size >= 16:
                 name_size, size, kind = struct.unpack("<III", self.bytes_at(one.offset, 12))
-                if kind == NT_GNU_BUILD_ID:
+                if kind == NT_GNU_BUILD_ID and size <= ID_MAX:
                     return self.bytes_at(one.offset + 12 + (name_size + 3) // 4 * 4, size).hex()
         return None
 
     def functions(self, kind: int) -> Iterator[Symbol]:
         """The functions in its tables of this kind, without those of other files."""
-        for table in (one for one in self.sections if one.kind == kind):
+        for table in self._tables(kind):
             if table.link >= len(self.sections):
                 raise RunError("a broken ELF file: a table of symbols without their names")
             texts = self.bytes_at(self.sections[table.link].offset, self.sections[table.link].size)
             for name, info, _, section, address, size in struct.iter_unpack("<IBBHQQ", self._rows(table, 24)):
                 if section and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
                     is_chosen = info & 15 == STT_GNU_IFUNC
-                    yield Symbol(_text(texts, name), address, size, section, is_chosen)
+                    yield Symbol(text_at(texts, name), address, size, section, is_chosen)
 
     def code(self) -> list[tuple[str, int, str]]:
         """(section, address, name) of each function of .symtab that is code of this file, in order."""
@@ -148,7 +152,7 @@ class ElfFile:
 
     def _relocated(self, kinds: Mapping[int, int]) -> Iterator[tuple[int, int]]:
         """(addend, slot) of this kind, by e_machine."""
-        for table in (one for one in self.sections if one.kind == SHT_RELA):
+        for table in self._tables(SHT_RELA):
             for slot, info, addend in struct.iter_unpack("<QQq", self._rows(table, 24)):
                 if info & 0xFFFFFFFF == kinds.get(self.machine):
                     yield addend, slot
@@ -192,5 +196,6 @@ class ElfFile:
         return [row[0] + table.address for row in rows], [row[1] + table.address for row in rows]
 
 
-def _text(texts: bytes, at: int) -> str:
-    return texts[at : texts.find(b"\0", at)].decode(errors="replace")
+def text_at(texts: bytes, at: int) -> str:
+    """What stands there, to its end or to NAME_MAX."""
+    return texts[at : at + NAME_MAX].partition(b"\0")[0].decode(errors="replace")

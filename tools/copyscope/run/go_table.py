@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from typing import Self
 
 from copyscope.errors import RunError
-from copyscope.run.elf import ElfFile, Section
+from copyscope.run.elf import ElfFile, Section, text_at
 
 SECTIONS = (".gopclntab", ".data.rel.ro.gopclntab")
 GO_1_16, GO_1_18, GO_1_20 = 0xFFFFFFFA, 0xFFFFFFF0, 0xFFFFFFF1
 # Where Go's code begins is, since 1.26, in the module's data only (moduledata.text): its word of this number.
 MODULE, MODULE_TEXT = ".go.module", 22
 BROKEN = "Go's table of functions is broken"
-# Anybody may have made the table: no program has as many functions, no function as many lines or such a name.
-FUNCTIONS_MAX, STEPS_MAX, TEXT_MAX = 1 << 20, 1 << 18, 4096
+# Anybody may have made the table: no program has as many functions, no function as many lines.
+FUNCTIONS_MAX, STEPS_MAX = 1 << 20, 1 << 18
 
 
 class GoTable:
@@ -57,7 +57,7 @@ class GoTable:
         """(begin, end, name) of each."""
         for number in range(len(self._places)):
             begin, end = self._begins[number : number + 2]
-            name = self._text_at(self._names + self._described(number)[1])
+            name = text_at(self._data, self._names + self._described(number)[1])
             yield self._text + begin, self._text + end, name
 
     def line_at(self, address: int) -> str | None:
@@ -71,15 +71,11 @@ class GoTable:
         if file < 0 or line < 0:
             return None
         path = struct.unpack_from("<I", self._data, self._units + 4 * (unit + file))[0]
-        return f"{self._text_at(self._paths + path)}:{line}"
+        return f"{text_at(self._data, self._paths + path)}:{line}"
 
     def _described(self, number: int) -> tuple[int, ...]:
         """runtime2.go's _func: entry, name, args, deferreturn, pcsp, pcfile, pcln, npcdata, cuOffset."""
         return struct.unpack_from(self._about, self._data, self._functions + self._places[number])
-
-    def _text_at(self, at: int) -> str:
-        end = self._data.find(b"\0", at, at + TEXT_MAX)
-        return self._data[at : max(at, end)].decode(errors="replace")
 
     def _value(self, table: int, begin: int, target: int) -> int:
         """What a table says of an address: pairs of how much the value, and then the address, goes up."""

@@ -5,6 +5,7 @@ writes it: it is read as any text of a stranger, up to a size, and only if it is
 """
 
 import contextlib
+import io
 import os
 import re
 import stat
@@ -12,12 +13,13 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from io import FileIO
+from itertools import islice
 from typing import Self
 
 from copyscope.run.processes import PROC, Seldom, read_file
 
 # Read at most so much, and of a map that grows so seldom that it takes this part of one CPU.
-BYTES_MAX, READ_SHARE = 64 << 20, 0.1
+BYTES_MAX, ROWS_MAX, READ_SHARE = 64 << 20, 1 << 20, 0.1
 NAME_MAX = 512
 # Of what was at one place one after the other so many are looked at.
 NEAR = 16
@@ -71,16 +73,16 @@ class PerfMap:
         size = os.fstat(self._opened.fileno()).st_size
         if size != self._bytes:
             self._bytes = size
-            lines = os.pread(self._opened.fileno(), BYTES_MAX, 0).splitlines()
-            self._rows = sorted((begin, number, end, name) for number, begin, end, name in parse(lines))
+            rows = parse(io.BytesIO(os.pread(self._opened.fileno(), BYTES_MAX, 0)))
+            self._rows = sorted(islice(rows, ROWS_MAX))
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[tuple[int, int, int, str]]:
-    """(number, begin, end, name) of each line that is one: `START SIZE NAME`, numbers in hex."""
+    """(begin, number, end, name) of each line that is one: `START SIZE NAME`, numbers in hex."""
     for number, line in enumerate(lines):
-        if found := LINE.fullmatch(line):
+        if found := LINE.fullmatch(line.rstrip(b"\n")):
             begin = int(found[1], 16)
-            yield number, begin, begin + int(found[2], 16), found[3][:NAME_MAX].decode(errors="replace")
+            yield begin, number, begin + int(found[2], 16), found[3][:NAME_MAX].decode(errors="replace")
 
 
 def told(name: str) -> tuple[str, str | None]:

@@ -12,7 +12,7 @@ PREFIX = r"(?:_|ossl_|ring_core_\d\w*?__|aws_lc_(?:fips_)?\d+_\d+_\d+_)?"
 # OpenSSL and its kin; NSS; then nettle (GnuTLS), Mbed TLS.
 OF_C = (
     rf"{PREFIX}(?:"
-    r"(?:vp|bs|asm_|intel_|mbedtls_internal_)?aes\w*_(?:\w*_)?(?:enc|dec|crypt|ctr|ghash|cbc|ecb|ccm|ocb|xts)\w*"
+    r"(?:vp|bs|asm_|intel_|mbedtls_internal_)?aes\w*_(?:enc|dec|crypt|ctr|ghash|cbc|ecb|ccm|ocb|xts)\w*"
     r"|gcm_g(?:hash|mult)\w*|(?:crypto_)?(?:gcm|ccm|cbc|cfb|ctr|ocb|xts)128_\w*crypt\w*"
     r"|(?:hacl_)?chacha(?:20)?(?:_?poly1305)?(?:_\w+)?|(?:crypto_)?poly1305_\w+"
     r"|(?:asm_)?rc4|(?:aria|camellia|des|rc4|sm4|rijndael)_\w*crypt\w*"
