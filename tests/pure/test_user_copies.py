@@ -1,10 +1,12 @@
 """Copies in a watched program's own memory: which functions copy, where these are, and what is not known."""
 
 import ctypes
+import mmap
 import os
 import platform
 import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,8 @@ from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.run.code_file import STATIC, parse_mapping
-from copyscope.run.elf import ElfFile
-from copyscope.run.user_code import GENERATED, GONE, UserCode
+from copyscope.run.elf import NAME_MAX, NT_GNU_BUILD_ID, SHT_NOTE, SHT_SYMTAB, STT_FUNC, TABLES_MAX, ElfFile
+from copyscope.run.user_code import GENERATED, GONE, ONE_OF_MANY, UserCode
 from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -139,6 +141,55 @@ def test_a_table_that_claims_to_be_huge_is_refused() -> None:
     header[54:62] = b"\x38\x00\x00\x00\xff\xff\xff\xff"  # no segments, 65,535 sections of 65,535 bytes
     with pytest.raises(RunError, match="MiB"):
         ElfFile(lambda at, count: bytes(header[at : at + count]))
+
+
+def elf_with(sections: list[tuple[int, int, int]], content: bytes) -> ElfFile:
+    """Of sections (kind, place in the content, size), and a first one whose names are all of it."""
+    header = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", 64)
+    header = header.ljust(58, b"\0") + struct.pack("<3H", 64, 1 + len(sections), 0)
+    begin = 64 + 64 * (1 + len(sections))
+    rows = [(3, begin, len(content)), *((kind, begin + at, size) for kind, at, size in sections)]
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, at, size, 0, 0, 0, 0) for kind, at, size in rows
+    )
+    return ElfFile.of(header + table + content)
+
+
+def test_an_elf_file_that_claims_what_no_linker_makes_is_read_in_bounds() -> None:
+    """Names without an end, the same table many times, an id of 4 GiB: that ended the run, or never ended."""
+    symbol = struct.pack("<IBBHQQ", 24, STT_FUNC, 0, 1, 0x1000, 16)
+    made = elf_with([(SHT_SYMTAB, 0, 24)] * 100, symbol + b"x" * 10_000)
+    names = [one.name for one in made.functions(SHT_SYMTAB)]
+    assert names == ["x" * NAME_MAX] * TABLES_MAX
+    note = struct.pack("<III", 4, 0xFFFFFFFF, NT_GNU_BUILD_ID) + b"GNU\0"
+    assert elf_with([(SHT_NOTE, 0, 16)], note).build_id is None
+
+
+def test_code_in_a_file_without_a_name_is_named_by_the_map_of_its_runtime() -> None:
+    """.NET writes its code to a memfd. Without a map nothing is known."""
+    path, file = Path(f"/tmp/perf-{os.getpid()}.map"), os.memfd_create("doublemapper")
+    os.ftruncate(file, mmap.PAGESIZE)
+    memory = mmap.mmap(file, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    begin = int(next(line for line in maps if "doublemapper" in line).partition("-")[0], 16)
+    try:
+        unnamed, named = sample(os.getpid(), begin), sample(os.getpid(), begin)
+        UserCode().name([unnamed])
+        path.write_text(f"{begin:x} 10 memmove\n")
+        UserCode().name([named])
+    finally:
+        path.unlink(missing_ok=True)
+        memory.close()
+        os.close(file)
+    assert unnamed["copy"] is None and unnamed["unknown"] == GENERATED
+    assert named["copy"] == "memmove" and named["unknown"] is None
+
+
+def test_of_more_files_than_are_looked_at_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("copyscope.run.user_code.FILES_MAX", 0)
+    row = sample(os.getpid(), address_of("memmove"))
+    UserCode().name([row])
+    assert row["copy"] is None and row["unknown"] == ONE_OF_MANY and "libc" in row["code"]
 
 
 NAMED: Record = {"code": "/lib/libc.so.6", "build_id": "ab", "unknown": None}

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,9 @@ from copyscope.taxonomy.user_copies import REPEATED, copies, is_framed, is_repea
 
 # A file that anybody may have made, and the memory of a process that may be gone.
 UNREADABLE = (OSError, RunError, struct.error, IndexError)
+
+# Of a file so many functions have their names, and of one so many bytes are looked at.
+FUNCTIONS_MAX, CODE_MAX = 1 << 21, 1 << 18
 
 LIBC = re.compile(r"libc[.-]|ld-musl-")
 GO = (".gopclntab", ".go.buildinfo")
@@ -54,8 +58,8 @@ class Mapping:
 
     @property
     def is_made(self) -> bool:
-        """Whether the program has made the code there as it ran."""
-        return not self.inode and not self.path.startswith("[v")
+        """Whether the program has made the code there as it ran; .NET does so in files without a name."""
+        return self.path.startswith("/memfd:") or (not self.inode and not self.path.startswith("[v"))
 
 
 @dataclass
@@ -135,34 +139,37 @@ class File:
     def cipher_at(self, offset: int) -> str | None:
         """The function that encrypts at this place of the file; of one without a name what it can be."""
         elf = self.header()
-        address, file = elf.address_of(offset), Path(self.name).name
+        address = elf.address_of(offset)
         if address is None:
             return None
-        name = self.function_at(address)
-        if ciphers.encrypts(name):
-            return name
-        around = elf.function_around(address) if name.startswith(f"{file}+0x") else None
+        name = self._name_at(address)
+        if name is not None:
+            return name if ciphers.encrypts(name) else None
+        around = elf.function_around(address)
         if around is None:
             return None
         if around not in self.nameless:
-            code = elf.bytes_at(offset - (address - around[0]), around[1] - around[0])
+            code = elf.bytes_at(offset - (address - around[0]), min(around[1] - around[0], CODE_MAX))
             is_x86 = platform.machine() == "x86_64"
-            self.nameless[around] = ciphers.of_nameless(file, code, x86=is_x86)
+            self.nameless[around] = ciphers.of_nameless(Path(self.name).name, code, x86=is_x86)
         return self.nameless[around]
 
     def function_at(self, address: int) -> str:
         """The function there; where it has no name, the place, as perf writes it."""
+        return self._name_at(address) or f"{Path(self.name).name}+0x{address:x}"
+
+    def _name_at(self, address: int) -> str | None:
         place = bisect_right(self._functions, (address, sys.maxsize, "")) - 1
         begin, end, name = self._functions[place] if place >= 0 else (0, 0, "")
-        return name if begin <= address < end else f"{Path(self.name).name}+0x{address:x}"
+        return name if begin <= address < end else None
 
     @cached_property
     def _functions(self) -> list[tuple[int, int, str]]:
         """(begin, end, name) of all, in order. Read when the first of them calls a copy."""
+        symbols = (one for kind in (SHT_SYMTAB, SHT_DYNSYM) for one in self.header().functions(kind))
         found = [
             (one.address, one.address + one.size, one.name.partition("@")[0])
-            for kind in (SHT_SYMTAB, SHT_DYNSYM)
-            for one in self.header().functions(kind)
+            for one in islice(symbols, FUNCTIONS_MAX)
         ]
         with contextlib.suppress(*UNREADABLE):
             if self.go is not None:

@@ -32,6 +32,7 @@ LINES_MAX = 16
 LINES_S = 5.0
 GONE = "its processes had ended before their mappings were read"
 GENERATED = "JIT-compiled code, and no /tmp/perf-PID.map names it"
+ONE_OF_MANY = f"of files that hold its code, the first {FILES_MAX} are looked at"
 STUBS = "stubs of Java, of which some copy"
 NOT_A_CALL = "what is on top of the stack is no return address"
 
@@ -175,30 +176,36 @@ class UserCode:
         if mapping is None:
             # Read after code was loaded or thrown away.
             return found | {"unknown": "it was not mapped when the mappings were read"}
-        if file is None:
-            return found | {"code": mapping.path or "memory"} | self._found_made(pid, address, mapping)
-        found |= {"code": file.name, "unknown": file.why, "made_with": file.made_with}
-        if file.elf is not None:
-            found["build_id"] = file.elf.build_id
-            offset = address - mapping.begin + mapping.offset
-            try:
-                found["copy"], found["framed"] = file.copy_at(offset)
-            except UNREADABLE as error:
-                found["unknown"] = why_unreadable(error)
-            # An unwind table that is broken says nothing of copies.
-            with contextlib.suppress(*UNREADABLE):
-                found["cipher"] = None if found["copy"] else file.cipher_at(offset)
-        return found | ({"unknown": None} if found["copy"] or found["cipher"] else {})
+        if file is None or file.elf is None:
+            return found | self._found_made(pid, address, mapping, file)
+        return found | found_in(file, address - mapping.begin + mapping.offset)
 
-    def _found_made(self, pid: int, address: int, mapping: Mapping) -> Record:
-        """The same of code that is in no file. What Java makes to copy has a frame."""
+    def _found_made(self, pid: int, address: int, mapping: Mapping, file: File | None) -> Record:
+        """The same of code that is in no ELF file. What Java makes to copy has a frame."""
+        found: Record = {"code": mapping.path or "memory" if file is None else file.name}
         if mapping.path.startswith("[v"):  # [vdso] reads clocks
-            return {}
+            return found
         name = self._made_name(pid, address)
         if name is None:
-            return {"unknown": GENERATED}
+            why = ONE_OF_MANY if file is None else file.why
+            return found | {"unknown": GENERATED if mapping.is_made else why}
         if copies(name):
-            return {"copy": name, "framed": True}
+            return found | {"copy": name, "framed": True}
         if ciphers.encrypts(name):
-            return {"cipher": name}
-        return {"unknown": STUBS} if name.startswith(perf_map.STUBS) else {}
+            return found | {"cipher": name}
+        return found | {"unknown": STUBS if name.startswith(perf_map.STUBS) else None}
+
+
+def found_in(file: File, offset: int) -> Record:
+    """The same of a place in an ELF file, read."""
+    found: Record = {"code": file.name, "unknown": file.why, "made_with": file.made_with}
+    found |= {"copy": None, "cipher": None}
+    try:
+        found["build_id"] = file.header().build_id
+        found["copy"], found["framed"] = file.copy_at(offset)
+    except UNREADABLE as error:
+        found["unknown"] = why_unreadable(error)
+    # An unwind table that is broken says nothing of copies.
+    with contextlib.suppress(*UNREADABLE):
+        found["cipher"] = None if found["copy"] else file.cipher_at(offset)
+    return found | ({"unknown": None} if found["copy"] or found["cipher"] else {})
