@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from builders.watched import watched_record
 from copyscope.ledger.derive import derive
-from copyscope.taxonomy.ciphers import encrypts, is_library, of_nameless
+from copyscope.taxonomy.ciphers import encrypts, is_library, of_code
 from copyscope.taxonomy.samples import to_record, user_code
 from copyscope.taxonomy.taxonomy import Taxonomy
 
@@ -66,23 +66,28 @@ def test_functions_that_are_no_cipher(name: str) -> None:
     ],
 )
 def test_a_function_without_a_name_is_known_by_its_instructions(code: str, cipher: str) -> None:
-    assert of_nameless("libcrypto.so.3", bytes.fromhex(code), x86=True) == cipher
+    assert of_code(bytes.fromhex(code), None, "libcrypto.so.3", x86=True) == cipher
 
 
 def test_the_same_on_arm64() -> None:
     aese, aesmc = (word.to_bytes(4, "little") for word in (0x4E284820, 0x4E286800))
-    assert of_nameless("libcrypto.so.3", aese + aesmc, x86=False) == "AES in libcrypto.so.3"
-    assert of_nameless("libcrypto.so.3", aese + b"\0\0", x86=False) == "libcrypto.so.3 as a whole"
+    assert of_code(aese + aesmc, None, "libcrypto.so.3", x86=False) == "AES in libcrypto.so.3"
+    assert of_code(aese + b"\0\0", None, "libcrypto.so.3", x86=False) == "libcrypto.so.3 as a whole"
 
 
 def test_elsewhere_a_few_of_its_instructions_may_be_a_hash() -> None:
     """Of a table (ahash), or CRC32 (PCLMULQDQ)."""
-    aesenc, product = bytes.fromhex("660f38dcc1"), bytes.fromhex("660f3a44c100")
-    assert of_nameless("server", 15 * aesenc + 99 * product, x86=True) is None
-    assert of_nameless("server", 16 * aesenc, x86=True) == "AES in server"
-    assert (
-        of_nameless("server", bytes.fromhex("62f17d4872c80c62f17d4872c90c"), x86=True) == "ChaCha20 in server"
+    aesenc, product, rotation = map(
+        bytes.fromhex, ("660f38dcc1", "660f3a44c100", "62f17d4872c80c62f17d4872c90c")
     )
+    assert of_code(15 * aesenc + 99 * product, None, "server", x86=True) is None
+    assert of_code(16 * aesenc, None, "server", x86=True) == "AES in server"
+    assert of_code(rotation, None, "server", x86=True) == "ChaCha20 in server"
+    # Of Rust and of C++ nobody knows the names of all.
+    encrypt8 = "_ZN3aes2ni6aes1288encrypt817h0123456789abcdefE"
+    assert of_code(16 * aesenc, encrypt8, "server", x86=True) == encrypt8
+    assert of_code(15 * aesenc, "hash", "libcrypto.so.3", x86=True) is None
+    assert of_code(rotation, "_ZN11rand_chacha4guts11refill_wideE", "server", x86=True) is None
 
 
 def test_libraries_of_ciphers() -> None:

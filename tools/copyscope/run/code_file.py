@@ -77,8 +77,8 @@ class File:
     chosen: list[tuple[int, int]] | None = None
     begins: list[int] = field(default_factory=list)
     copies: list[tuple[int, str]] = field(default_factory=list)  # end, name
-    # Of functions without a name, by where they are: what they encrypt with.
-    nameless: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    # Of functions that no name says it of, by where they are: what they encrypt with.
+    by_code: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, pid: int, mapping: Mapping) -> Self:
@@ -142,26 +142,29 @@ class File:
         address = elf.address_of(offset)
         if address is None:
             return None
-        name = self._name_at(address)
-        if name is not None:
+        known = self._known_at(address)
+        name = None if known is None else known[2]
+        # Go's hash of a table has many of the instructions of a cipher.
+        if name is not None and (ciphers.encrypts(name) or self.made_with == "Go"):
             return name if ciphers.encrypts(name) else None
-        around = elf.function_around(address)
+        around = elf.function_around(address) if known is None else known[:2]
         if around is None:
             return None
-        if around not in self.nameless:
+        if around not in self.by_code:
             code = elf.bytes_at(offset - (address - around[0]), min(around[1] - around[0], CODE_MAX))
             is_x86 = platform.machine() == "x86_64"
-            self.nameless[around] = ciphers.of_nameless(Path(self.name).name, code, x86=is_x86)
-        return self.nameless[around]
+            self.by_code[around] = ciphers.of_code(code, name, Path(self.name).name, x86=is_x86)
+        return self.by_code[around]
 
     def function_at(self, address: int) -> str:
         """The function there; where it has no name, the place, as perf writes it."""
-        return self._name_at(address) or f"{Path(self.name).name}+0x{address:x}"
+        known = self._known_at(address)
+        return f"{Path(self.name).name}+0x{address:x}" if known is None else known[2]
 
-    def _name_at(self, address: int) -> str | None:
+    def _known_at(self, address: int) -> tuple[int, int, str] | None:
         place = bisect_right(self._functions, (address, sys.maxsize, "")) - 1
-        begin, end, name = self._functions[place] if place >= 0 else (0, 0, "")
-        return name if begin <= address < end else None
+        known = self._functions[place] if place >= 0 else (0, 0, "")
+        return known if known[0] <= address < known[1] else None
 
     @cached_property
     def _functions(self) -> list[tuple[int, int, str]]:

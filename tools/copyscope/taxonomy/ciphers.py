@@ -67,14 +67,17 @@ def is_library(file: str) -> bool:
     return LIBRARIES.match(file) is not None
 
 
-def of_nameless(file: str, code: bytes, *, x86: bool) -> str | None:
-    """Of a function without a name what it encrypts with; in a library of ciphers that may not show.
+def of_code(code: bytes, name: str | None, file: str, *, x86: bool) -> str | None:
+    """What a function encrypts with that no name says it of; in a library of ciphers that may not show.
 
-    A hash of a table may use a few AES instructions (Go's, Rust's ahash): elsewhere it takes a cipher's many.
+    A hash of a table may use a few AES instructions (Rust's ahash): elsewhere it takes a cipher's many. Of a
+    named function (C++, Rust) these alone count: the others random numbers and handshakes have, too.
     """
-    library = is_library(file)
+    library = name is None and is_library(file)
     least = INSTRUCTIONS_LEAST if library else UNROLLED_LEAST
     found = _of_x86(code, least, product=library) if x86 else _of_arm(code, least, product=library)
+    if name is not None:
+        return name if found == "AES" else None
     if found is None:
         return f"{file}{AS_A_WHOLE}" if library else None
     return f"{found} in {file}"
