@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -122,6 +123,21 @@ def test_files_stay_small() -> None:
     }
     assert long == {}
     assert not [path for path in sources if path.stem in ("utils", "util", "helpers", "common", "misc")]
+
+
+def test_what_is_defined_is_named_elsewhere() -> None:
+    """At the top of a module. What is in the folder of plugins ansible calls."""
+    texts = {path: path.read_text(encoding="utf-8") for path in (paths.ROOT / "tools").rglob("*.py")}
+    words = Counter(word for text in texts.values() for word in re.findall(r"\w+", text))
+    defined = re.compile(r"^(?:def|class) (\w+)|^(\w+)(?:: [^=\n]+)? = ", re.MULTILINE)
+    bare = [
+        f"{path.name}: {name}"
+        for path in texts.keys() & set(MODULES)
+        if path.parent.name != "callback_plugins"
+        for name in map("".join, defined.findall(texts[path]))
+        if words[name] == 1
+    ]
+    assert bare == []
 
 
 def test_kernel_functions_are_named_in_one_place_of_the_c_code() -> None:

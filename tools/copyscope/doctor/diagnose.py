@@ -24,7 +24,6 @@ from copyscope.topology import LinkSettings, TopologyError, open_topology
 # Trying every function hook took more than a minute on 5.10 under emulation, beside other work.
 PROBE_TIMEOUT_S = 180.0
 COUNTED_S = 0.02
-NONE_NEEDED = "no action needed: time is sampled, bytes are exact"
 # What a profile does without the hooks of an instrument.
 WITHOUT = {
     "bytes": "no action needed: time is sampled, the programs count the bytes",

@@ -26,7 +26,6 @@ BORDER = 34  # of it above the border between programs and kernel
 LINE = 17
 # What happens before the send call, in the program.
 BEFORE = ("file_read", "gather", "user_encrypt", TO_RELAY)
-OWNERS = {"sender": "the sender's", "receiver": "the receiver's", "target": "the program's"}
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
 STYLE = """\

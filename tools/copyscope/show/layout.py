@@ -113,11 +113,6 @@ def labelled(label: str, text: str, width: int, *, style: str = "") -> list[Text
     return lines
 
 
-def without_gap(lines: list[Text]) -> list[Text]:
-    """As a whole output begins: the empty line of the first heading is left out."""
-    return lines if lines[0] else lines[1:]
-
-
 def heading(title: str, note: str, width: int) -> list[Text]:
     """An empty line, then a title; `note` says in the same line what the numbers below are."""
     lines = wrap(f"{title}  {note}" if note else title, width, indent=2, style="dim")
