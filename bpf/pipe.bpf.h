@@ -28,8 +28,8 @@ struct pipe_buf_operations___found {
 
 /*
  * What is next in the pipe of this splice(2): memory that the program gave by reference (vmsplice(2)), bytes that somebody wrote,
- * pages of packets that came out of a socket, or pages of a file and anything else. While the socket takes it the pipe is locked, and the pages are in it still
- * (splice_to_socket()).
+ * pages of packets that came out of a socket, or pages of a file and anything else. While the socket takes it the pipe is locked,
+ * and the pages are in it still (splice_to_socket()).
  */
 static __always_inline __u32 splice_of_pipe(const struct system_call *made)
 {
@@ -47,7 +47,8 @@ static __always_inline __u32 splice_of_pipe(const struct system_call *made)
 	ops = (const void *)BPF_CORE_READ(buffer, ops);
 	steal = (__u64)BPF_CORE_READ(ops, try_steal);
 	if (!steal)
-		return packet_page_release && (__u64)BPF_CORE_READ(ops, release) == packet_page_release ? CALL_SPLICE_RELAYED : CALL_SPLICE;
+		return packet_page_release && (__u64)BPF_CORE_READ(ops, release) == packet_page_release ? CALL_SPLICE_RELAYED
+												       : CALL_SPLICE;
 	return steal == memory_page_steal ? CALL_SPLICE_MEMORY : steal == written_page_steal ? CALL_SPLICE_WRITTEN : CALL_SPLICE;
 }
 

@@ -79,12 +79,19 @@ static __always_inline __u64 return_address(const struct bpf_perf_event_data *ct
 	return address;
 }
 
-/* The same of a function that has put a frame on the stack, of which a register knows: beside it stands where it goes back to. */
+/* What a function that copies, or its caller, has on the stack. */
+#define FRAME_BYTES_MAX (1 << 16)
+
+/*
+ * The same of a function that has put a frame on the stack, of which a register knows: beside it stands where it goes back to. The
+ * register of code without frames has anything: what it points at would make a kind of each sample.
+ */
 static __always_inline __u64 framed_return_address(const struct bpf_perf_event_data *ctx)
 {
-	__u64 address = 0;
+	__u64 frame = PT_REGS_FP(&ctx->regs), address = 0;
 
-	bpf_probe_read_user(&address, sizeof(address), (const void *)(PT_REGS_FP(&ctx->regs) + sizeof(address)));
+	if (frame - PT_REGS_SP(&ctx->regs) < FRAME_BYTES_MAX)
+		bpf_probe_read_user(&address, sizeof(address), (const void *)(frame + sizeof(address)));
 	return address;
 }
 
