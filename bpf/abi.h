@@ -222,7 +222,7 @@ struct stack_cell {
 	__u32 depth;
 	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
 	__u32 owner;
-	/* Of a watched program in user mode (depth 0): its process, and in frames[] the address, and two that may be return addresses; else 0. */
+	/* Of a watched program in user mode (depth 0): its process; in frames[] the address, and two that may be return addresses. */
 	__u32 user_pid;
 	__u32 pad;
 	/* Of a watched program: the name of the thread (comm), which ends with a 0; else empty. */

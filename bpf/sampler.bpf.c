@@ -4,8 +4,8 @@
  *
  * An object of its own (collector.mk) without CO-RE relocations, so that it loads on kernels without BTF, where nothing
  * else does.
- * One event per CPU interrupts whoever runs. Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU do protocol work for
- * both sides. User space drops what holds no softirq frame.
+ * One event per CPU interrupts whoever runs. Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU
+ * do protocol work for both sides. User space drops what holds no softirq frame.
  */
 /* The context of a program is no structure of the kernel that could change: no relocations for it. */
 #define BPF_NO_PRESERVE_ACCESS_INDEX

@@ -70,8 +70,8 @@ static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
 }
 
 /*
- * Whether anybody sleeps on a socket, or has it in an epoll: not who rests by a clock of its own, and finds a notice then. It has been
- * woken already (sk_error_report()), and leaves the queue when it runs.
+ * Whether anybody sleeps on a socket, or has it in an epoll: not who rests by a clock of its own, and finds a notice then. It has
+ * been woken already (sk_error_report()), and leaves the queue when it runs.
  */
 static __always_inline bool is_awaited(__u64 socket)
 {
