@@ -158,7 +158,7 @@ class Contest:
         return Transfer(total["bytes"], total["seconds"] * 1e9, sent, received)
 
     def _wait_listening(self) -> None:
-        look = self.topology.root_command("receiver", ["ss", "-Hltn", f"sport = :{PORT}"])
+        look = [*self.topology.namespaces["receiver"].enter(), "ss", "-Hltn", f"sport = :{PORT}"]
         for _ in range(2000):
             found = Program(look).end()
             if found.output.strip():

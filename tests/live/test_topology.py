@@ -176,7 +176,10 @@ def test_workload_has_no_capabilities_and_meets_memlock(user: str, monkeypatch: 
         assert find_privileges(status) == []
         assert f"Uid:\t{user}\t{user}\t{user}\t{user}\n" in status
         pin = ["sh", "-c", 'ulimit -l 64 && exec python3 -c "$0"', PIN]
-        assert subprocess.check_output(topology.root_command("sender", pin), text=True).strip() == "pinned"
+        assert (
+            subprocess.check_output([*topology.namespaces["sender"].enter(), *pin], text=True).strip()
+            == "pinned"
+        )
         said = subprocess.check_output(topology.command("sender", pin), text=True).strip()
         assert said in ("Cannot allocate memory", "Operation not permitted")
 
@@ -184,7 +187,7 @@ def test_workload_has_no_capabilities_and_meets_memlock(user: str, monkeypatch: 
 def test_packet_socket_is_seen_with_its_owner() -> None:
     tap = "import socket; s = socket.socket(17, 3, socket.htons(3)); print(flush=True); input()"
     with open_kind("veth") as topology:
-        argv = topology.root_command("receiver", ["python3", "-c", tap])
+        argv = [*topology.namespaces["receiver"].enter(), "python3", "-c", tap]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
             assert owner.stdout is not None
             owner.stdout.readline()
@@ -220,7 +223,7 @@ def test_route_gives_an_unprivileged_program_any_congestion_control(name: str) -
         assert subprocess.check_output(argv, text=True).strip() == name
         assert topology.describe()["route_congestion_control"] == name
     with open_kind("veth", LinkSettings(congestion=name)) as topology:
-        shown = subprocess.check_output(topology.root_command("receiver", ["ip", "route"]), text=True)
+        shown = subprocess.check_output([*topology.namespaces["receiver"].enter(), "ip", "route"], text=True)
         assert f"congctl {name}" in shown
         talk(topology)
     assert allowed.read_text() == before
@@ -237,7 +240,7 @@ def test_unknown_congestion_control_is_one_line() -> None:
 def test_sysctls_are_read_inside() -> None:
     with open_kind("veth") as topology:
         write = ["sh", "-c", "echo 4096 20000 30000 >/proc/sys/net/ipv4/tcp_wmem"]
-        subprocess.run(topology.root_command("sender", write), check=True)
+        subprocess.run([*topology.namespaces["sender"].enter(), *write], check=True)
         names = ["net.ipv4.tcp_wmem", "net.ipv4.no_such"]
         assert topology.sysctls("sender", names) == {
             "net.ipv4.tcp_wmem": "4096 20000 30000",

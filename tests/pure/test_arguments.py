@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import builders
 import pytest
 from builders.sweep import small, store
 from copyscope import paths
@@ -30,7 +31,6 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser as profile_parser
 from copyscope.plan.instruments import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
-from copyscope.record import store as records
 from copyscope.run.target import find_cgroup, find_netns, parse_pids
 from copyscope.sweep.experiment_file import strategies
 
@@ -226,7 +226,7 @@ FULL = "copyscope: standard output: No space left on device: what was printed is
 )
 def test_standard_output_may_be_full(tool: str, words: str, status: int, tmp_path: Path) -> None:
     directory, one = store(small(), tmp_path / "demo"), tmp_path / "run.json"
-    records.write(small()[0], one)
+    builders.write(small()[0], one)
     done = run(tool, f"{words.format(sweep=directory, run=one)} >/dev/full")
     assert (done.returncode, done.stderr) == (status, FULL)
 

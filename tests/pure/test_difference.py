@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import write
 from builders.sweep import one
 from builders.watched import watched_record
 from copyscope import paths, stats
@@ -21,7 +22,6 @@ from copyscope.judge.comparison import Comparison, noise
 from copyscope.judge.difference import BETTER, SAME, UNSURE, WORSE, How, compare, judge
 from copyscope.judge.metrics import delivered_bytes, typed_runs
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 from copyscope.show.difference import markdown, render, titles
 from rich.console import Console
 
@@ -410,7 +410,7 @@ def test_noise_is_what_equal_runs_differ_by(base: dict[str, Record], tmp_path: P
 def test_records_as_profile_writes_them_are_read(base: dict[str, Record], tmp_path: Path) -> None:
     """A record, a list of records, a directory of records."""
     record = base["one_copy"]
-    store.write(record, tmp_path / "a.json.gz")
+    write(record, tmp_path / "a.json.gz")
     assert len(diff.runs_of(tmp_path / "a.json.gz")) == 1
     assert len(diff.runs_of(Path(keep(runs(record, STEADY), tmp_path / "b.json")))) == 5
     assert len(diff.runs_of(tmp_path)) == 6

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import raw_record
+from builders import raw_record, write
 from builders.watched import watched_record
 from copyscope.commands import show
 from copyscope.errors import RunError
 from copyscope.exports import FORMATS, page
 from copyscope.exports.costs import costs
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.taxonomy.samples import to_record, to_stacks, user_callers
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -239,7 +238,7 @@ def test_every_record_can_be_exported(kind: str) -> None:
 def test_without_pyarrow_the_next_step_is_said(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.write(record, tmp_path / "run.json")
+    write(record, tmp_path / "run.json")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert show.main([str(tmp_path / "run.json"), "--export", "parquet"]) == 1
     assert "pyarrow is missing: make .venv/.ready-report, or --export csv" in capsys.readouterr().err
@@ -249,12 +248,12 @@ def test_show_writes_an_export(
     record: Record, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     file = tmp_path / "run.json"
-    store.write(record, file)
+    write(record, file)
     assert show.main([str(file), "--export", "csv"]) == 0
     assert capsysbinary.readouterr().out == FORMATS["csv"].make(typed_whole(record))
     assert show.main([str(file), "--export", "pprof", "--out", str(tmp_path / "x.pb.gz")]) == 0
     assert (tmp_path / "x.pb.gz").read_bytes() == FORMATS["pprof"].make(typed_whole(record))
-    store.write({key: value for key, value in record.items() if key != "stacks"}, file)
+    write({key: value for key, value in record.items() if key != "stacks"}, file)
     assert show.main([str(file), "--export", "folded"]) == 0
     assert b"no stacks in this record" in capsysbinary.readouterr().err
     assert show.main([str(file), "--out", "x"]) == 2

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import did, raw_record
+from builders import did, raw_record, write
 from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope import paths
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.show import first_screen
 from copyscope.show.account_words import COPIES, WORK
@@ -189,7 +188,7 @@ def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
 
 def test_a_terminal_of_24_lines_that_knows_nothing(tmp_path: Path) -> None:
     """Through the command: no escape sequence, and -v is all tables."""
-    store.write(derive(raw_record("zero_copy")), tmp_path / "run.json")
+    write(derive(raw_record("zero_copy")), tmp_path / "run.json")
     front: list[str | Path] = [paths.ROOT / "bin" / "copyscope", "show", tmp_path / "run.json"]
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))

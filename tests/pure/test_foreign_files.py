@@ -10,6 +10,7 @@ import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import builders
 import pytest
 from _pytest.mark import ParameterSet
 from builders.sweep import store, sweep
@@ -213,7 +214,7 @@ def test_a_watched_program_may_be_called_anything() -> None:
 def test_a_record_of_such_a_name_can_be_written_and_read(tmp_path: Path) -> None:
     made = watched_record()
     made["target"] |= {"name": EVIL}
-    record.write(made, tmp_path / "r.json")
+    builders.write(made, tmp_path / "r.json")
     assert record.read(tmp_path / "r.json")["target"]["name"] == EVIL
     json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
 
@@ -228,7 +229,7 @@ def test_what_is_shown_again_of_a_foreign_record_is_text(
     for row in made["samples"]:
         row["symbol"] = EVIL
     kept, exported = tmp_path / "run.json", tmp_path / "exported"
-    record.write(derive(made), kept)
+    builders.write(derive(made), kept)
     for name, chosen in FORMATS.items():
         assert show.main([str(kept), "--export", name, "--out", str(exported)]) == 0, name
         if name == "flamegraph":

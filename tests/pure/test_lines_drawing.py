@@ -4,11 +4,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from builders import write
 from builders.sweep import kept
 from copyscope import paths
 from copyscope.commands import draw as command
 from copyscope.exports.lines_drawing import LINE_PX, draw
-from copyscope.record import store
 from copyscope.record.check import typed_boot
 from test_modelled import KIB, ONE, TWO, ZERO, boot
 
@@ -60,7 +60,7 @@ def test_an_invalid_boot_says_so_and_foreign_names_are_text() -> None:
 
 def test_the_size_is_chosen_or_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = boot({("one_copy", KIB): ONE, ("one_copy", 64 * KIB): ONE, ("one_copy", 1 << 20): ONE})
-    store.write(record, tmp_path / "run.json")
+    write(record, tmp_path / "run.json")
     assert command.main([str(tmp_path / "run.json")]) == 0
     assert capsys.readouterr().out == draw(typed_boot(record), 64 * KIB)
     assert command.main([str(tmp_path / "run.json"), "--size", "1M"]) == 0

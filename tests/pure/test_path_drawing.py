@@ -7,12 +7,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from builders import raw_record
+from builders import raw_record, write
 from builders.watched import watched_record
 from copyscope.commands import draw as command
 from copyscope.exports.path_drawing import LEFT, MIDDLE, RIGHT, draw
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 from copyscope.record.check import typed_whole
 
 Record = dict[str, Any]
@@ -118,7 +117,7 @@ def test_foreign_names_are_text_and_nothing_else() -> None:
 
 def test_the_same_record_gives_the_same_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept, drawn = tmp_path / "run.json.gz", tmp_path / "path.svg"
-    store.write(derive(raw_record("zero_copy")), kept)
+    write(derive(raw_record("zero_copy")), kept)
     assert command.main([str(kept)]) == 0
     printed = capsys.readouterr().out
     assert command.main([str(kept), "--out", str(drawn)]) == 0
@@ -128,17 +127,17 @@ def test_the_same_record_gives_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
 
 def test_a_run_that_sent_nothing_has_no_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = derive(raw_record("zero_copy")) | {"rx_bytes": 0, "tx_bytes": 0}
-    store.write(record, tmp_path / "run.json")
+    write(record, tmp_path / "run.json")
     assert command.main([str(tmp_path / "run.json")]) == 1
     assert "nothing was sent in this run" in capsys.readouterr().err
 
 
 def test_half_a_record_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = raw_record("zero_copy")
-    store.write(raw, tmp_path / "raw.json")
+    write(raw, tmp_path / "raw.json")
     assert command.main([str(tmp_path / "raw.json")]) == 0
     assert capsys.readouterr().out == draw(typed_whole(derive(raw)))
     del raw["samples"]
-    store.write(raw, tmp_path / "half.json")
+    write(raw, tmp_path / "half.json")
     assert command.main([str(tmp_path / "half.json")]) == 1
     assert "half.json: not a whole record: Object missing required field `samples`" in capsys.readouterr().err

@@ -25,7 +25,7 @@ Path = tuple[Any, ...]
 UNITS = (
     *("_ns", "_us", "_ms", "_s", "_bytes", "_gbps", "_hz", "_percent", "_share", "_messages", "_calls"),
     *("_kib", "_samples", "_misses", "_share_of_wall", "_switches", "_reads", "_sends", "_segments", "_used"),
-    *("_faults", "_connections", "_per_message", "_per_send", "_queues", "_squared", "_aligned", "_flight"),
+    *("_faults", "_connections", "_per_message", "_per_send", "_squared", "_aligned", "_flight"),
     *("_half_width", "_ways", "_online", "_copies", "_calls_low", "_calls_high"),
 )  # fmt: skip
 # names that are themselves a count of things, a share, a ratio, an index, or have their unit beside them

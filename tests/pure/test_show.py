@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import raw_record
+from builders import raw_record, write
 from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope.commands import show
 from copyscope.ledger.derive import derive
-from copyscope.record import store
 from test_render import report_of
 
 
@@ -22,7 +21,7 @@ def shown(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
 @pytest.mark.parametrize("whole", [True, False], ids=["derived", "raw"])
 def test_the_screen_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool) -> None:
     raw = raw_record("zero_copy")
-    store.write(derive(raw) if whole else raw, tmp_path / "run.json")
+    write(derive(raw) if whole else raw, tmp_path / "run.json")
     for name, options in (("zero_copy", ("-v",)), ("zero_copy_explain", ("-v", "--explain"))):
         assert shown(capsys, tmp_path / "run.json", *options) == report_of(name)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import sweep
+from builders import sweep, write
 from builders.simulated import (
     RECEIVES,
     SYMBOLS,
@@ -507,7 +507,7 @@ def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None
 def test_a_modelled_record_is_in_no_measured_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.write(simulated_record(), tmp_path / "simulated.json")
+    write(simulated_record(), tmp_path / "simulated.json")
     assert draw.main([str(tmp_path / "simulated.json")]) == 0
     assert "modelled: L1D 32 KiB" in capsys.readouterr().out
     directory = sweep.store([simulated_record()], tmp_path / "demo")

@@ -13,12 +13,14 @@ The numbers are invented, of the size of a two-CPU virtual machine's, and balanc
 `ledger.derive(raw_record(...))` is the complete record.
 """
 
+from pathlib import Path
 from typing import Any
 
 from copyscope.ledger.attribution import side_times
 from copyscope.ledger.checks import own_traffic
 from copyscope.ledger.checks.balance import check
 from copyscope.ledger.checks.time import time_identities
+from copyscope.record import store
 from copyscope.record.assemble import readings, side_report
 from copyscope.record.derived import Derived, Identity
 from copyscope.record.measured import Measured
@@ -153,6 +155,11 @@ def raw_record(
         "machine_state": quiet_machine(segments),
         "placement": {side: [pinned(cpu)] for cpu, side in enumerate(("sender", "receiver"))},
     }
+
+
+def write(record: Record, path: Path) -> None:
+    """A file of one record, as a run leaves one."""
+    path.write_bytes(store.compressed(record) if path.suffix == ".gz" else store.serialise(record))
 
 
 def did(record: Record, side: str, key: str, phase: str) -> int:

@@ -29,8 +29,7 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
     raw["topology"]["what"] = "a pair of virtual devices"
     raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes of others, not restored: 0)"]
     for device in raw["topology"]["devices"]:
-        device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536, "gso_max_segments": 65_535}
-        device |= {"rx_queues": 1, "tx_queues": 1}
+        device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536}
     absent = ("microcode", "numa_nodes", "idle_driver", "transparent_hugepages")
     raw["machine"] |= {name: None for name in absent} | {"reasons": {name: "not shown" for name in absent}}
     raw["machine"]["hybrid"] = {"cpu_core": "0-7"}

@@ -185,15 +185,6 @@ def stage_rows(raw: Measured, times: Mapping[str, SideTime], gather_ns: float | 
     return rows
 
 
-def key_of(row: AccountRow | StageRow) -> Key:
-    """What the samples of a row are added up by."""
-    return (
-        ("account", row.account, row.context)
-        if isinstance(row, AccountRow)
-        else ("stage", row.stage, row.context)
-    )
-
-
 def sampled_cells(time: SideTime, events: Mapping[str, SideEvent], side: str, key: Key, kib: float) -> Cells:
     """What the samples say about one category on one side: time, share, events, intervals."""
     cells: Cells = {"side": side, "context": key[2], "method": "sampled", "reasons": {}}

@@ -201,11 +201,6 @@ class CpuTimes:
     busy: int = 0
     softirq: int = 0
 
-    @property
-    def idle(self) -> int:
-        """Also of waiting for a disk."""
-        return self.total - self.busy - self.steal
-
 
 def cpu_times(root: Path = ROOT) -> CpuTimes:
     """Read before and after a run; steal_percent() compares. Raises OSError without /proc/stat."""

@@ -216,9 +216,6 @@ class Device(Section):
     mtu_bytes: int | None = None
     qdisc: str | None = None
     gso_max_bytes: int | None = None
-    gso_max_segments: int | None = None
-    rx_queues: int | None = None
-    tx_queues: int | None = None
 
 
 class PacketSocket(Section):

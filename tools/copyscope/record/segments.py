@@ -1,12 +1,10 @@
 """Reading the run section: which segments belong to a phase, and what they add up to. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from msgspec import convert
-
 from copyscope.record.hooks import why_not
-from copyscope.record.instruments import Hook, Sample
+from copyscope.record.instruments import Hook
 from copyscope.record.measured import Machine, Measured, Run, Segment
 from copyscope.record.traffic import Report
 
@@ -19,11 +17,6 @@ WATCHED = ("target",)
 WARM_UP: Final = "warmup"
 # socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
 SHORTEST_LEDGER_NS = 50_000_000
-
-
-def samples_of(record: Mapping[str, Any]) -> list[Sample]:
-    """What was sampled."""
-    return convert(record["samples"], list[Sample])
 
 
 def machine_of(raw: Measured, side: str) -> Machine:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from copyscope.files import regular_file, saving
+from copyscope.files import regular_file
 
 SCHEMA = 2
 # The largest that is measured is 64 bits, and a sign.
@@ -76,15 +76,6 @@ def _section(value: Any) -> str:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def write(record: Record, path: Path) -> None:
-    """Write a record so that a reader sees the old file, the new file, or none: never half of one."""
-    data = compressed(record) if path.suffix == ".gz" else serialise(record)
-    try:
-        saving.save(path, data)
-    except OSError as error:
-        raise RecordError(f"record: {path}: cannot be written: {error.strerror}") from error
 
 
 def compressed(record: Record) -> bytes:

@@ -112,10 +112,6 @@ class Topology(ABC):
         """The argv that runs a program on a side as the invoking user, without capabilities."""
         return [*self.namespaces[side].enter(), *self.user.argv(), *argv]
 
-    def root_command(self, side: Side, argv: Sequence[str] = ()) -> list[str]:
-        """The argv that runs a program on a side as root (inspection, tools)."""
-        return [*self.namespaces[side].enter(), *argv]
-
     def keep(self, name: str) -> Kept:
         """Name the namespaces, so that they survive this process, until the returned commands delete them."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
