@@ -28,6 +28,7 @@ Record = dict[str, Any]
 
 CROSSOVER: Record = {
     "pair": ["one_copy", "zero_copy"],
+    "by": "impl",
     "threads": 1,
     "quantity": "sender_cpu_ns_per_kib",
     "where": {},
@@ -36,11 +37,14 @@ CROSSOVER: Record = {
     "size_bytes": 16_384,
     "low_bytes": 8_192,
     "high_bytes": 32_768,
+    "level": 0.95,
     "evidence": "they cross",
+    "split_ns_per_kib": [],
+    "costs": {},
     "measured": [
-        {"size_bytes": 4_096, "ratio": 2.5, "low": 2.0, "high": 3.0},
-        {"size_bytes": SIZE, "ratio": 0.8, "low": 0.75, "high": 0.9},
-        {"size_bytes": 1 << 20, "ratio": None, "low": None, "high": None},
+        {"size_bytes": 4_096, "ratio": 2.5, "low": 2.0, "high": 3.0, "better": "one_copy"},
+        {"size_bytes": SIZE, "ratio": 0.8, "low": 0.75, "high": 0.9, "better": "zero_copy"},
+        {"size_bytes": 1 << 20, "ratio": None, "low": None, "high": None, "better": None},
     ],
     "path": "nics:eth0,eth1",
     "file": "results/host/crossover/crossover.json",
@@ -126,7 +130,7 @@ def test_what_the_crossover_says(change: Record, words: str) -> None:
 
 
 def with_ratio(ratio: float, low: float | None, high: float | None) -> Record:
-    return {"measured": [{"size_bytes": SIZE, "ratio": ratio, "low": low, "high": high}]}
+    return {"measured": [{"size_bytes": SIZE, "ratio": ratio, "low": low, "high": high, "better": None}]}
 
 
 @pytest.mark.parametrize(
@@ -658,6 +662,7 @@ def keep(file: Path, **document: Any) -> None:
     file.parent.mkdir(parents=True)
     rows = document.pop("crossovers", [{**CROSSOVER, "where": {}}])
     made = {"schema": 2, "kind": "crossover", "experiment": "x", "runs": 1, "valid_runs": 1, "sentence": ""}
+    made |= {"started": None, "costs": []}
     file.write_text(json.dumps({**made, "topology": "veth", "machine": HERE, "crossovers": rows, **document}))
 
 

@@ -99,6 +99,7 @@ def test_refused_sends_that_went_as_copies_cost_that_copy() -> None:
 CROSSOVER: Record = {
     **{"pair": ["one_copy", "zero_copy"], "threads": 1, "quantity": "sender_cpu_ns_per_kib", "where": {}},
     **{"verdict": "always", "above": None, "size_bytes": None, "low_bytes": None, "high_bytes": None},
+    **{"by": "impl", "level": 0.95, "split_ns_per_kib": [], "costs": {}},
     **{"evidence": "", "path": "hosts", "file": "results/host/wire/crossover.json", "elsewhere": None},
 }
 
@@ -132,7 +133,8 @@ NOT_MEASURED = "; what it saves is not measured: copyscope crossover, over this 
 def test_what_zero_copy_saves_is_said_by_a_crossover(
     ratio: tuple[float, float, float], change: Record, said: str
 ) -> None:
-    measured = [dict(zip(("size_bytes", "ratio", "low", "high"), (65_536, *ratio), strict=True))]
+    compared = dict(zip(("ratio", "low", "high"), ratio, strict=True))
+    measured = [{"size_bytes": 65_536, **compared, "better": None}]
     rows = convert([CROSSOVER | {"measured": measured} | change], list[Found])
     found = problems.why(typed_whole(derive(raw())), rows)
     assert not found.problems and said in found.sentence

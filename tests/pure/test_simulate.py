@@ -30,7 +30,7 @@ from copyscope.errors import RunError, UsageError
 from copyscope.plan.arguments import parser
 from copyscope.record import store
 from copyscope.record.check import typed_boot
-from copyscope.record.simulated import PerKib
+from copyscope.record.simulated import COUNTED, PerKib
 from copyscope.show.simulated import simulated_lines
 from copyscope.simulate import (
     boot,
@@ -420,7 +420,7 @@ def test_checks_can_fail() -> None:
 
 def test_seeds_become_means_with_intervals() -> None:
     key = ("copy_in", "sender", "process")
-    seeds = [{key: dict.fromkeys(output.COLUMNS, value)} for value in (10, 20, 30)]
+    seeds = [{key: dict.fromkeys(COUNTED, value)} for value in (10, 20, 30)]
     (row,) = rows.per_kib(seeds, 10.0)
     # Mean of 1, 2, 3; standard error 1 / sqrt(3); t(0.975, 2) = 4.30265.
     assert row["l2_load_misses_per_kib"] == 2 and row["l2_load_misses_per_kib_half_width"] == 2.4841
@@ -489,7 +489,7 @@ def test_a_record_says_what_was_modelled_and_nothing_that_was_measured() -> None
     for row in (*one["rows"], *one["accounts"]):
         assert row["method"] == "modelled"
     # Every column of the plugin, and each with its interval, is in the record.
-    assert {f"{name}_per_kib{end}" for name in output.COLUMNS for end in ("", "_half_width")} < {
+    assert {f"{name}_per_kib{end}" for name in COUNTED for end in ("", "_half_width")} < {
         *PerKib.__struct_fields__
     }
     assert made["verdict"] == {"valid": True, "reasons": []}

@@ -107,9 +107,11 @@ def full_records() -> list[dict[str, Any]]:
         "size_bytes": 9,
         "low_bytes": 8,
         "high_bytes": 10,
-        "measured": [
-            {"size_bytes": 9, "ratio": 1.3, "low": 1.2, "high": 1.4, "better": None, "reason": None}
-        ],
+        "by": "impl",
+        "level": 0.95,
+        "measured": [{"size_bytes": 9, "ratio": 1.3, "low": 1.2, "high": 1.4, "better": None}],
+        "split_ns_per_kib": [],
+        "costs": {},
         "where": {},
         "evidence": "they cross",
         "path": "veth",

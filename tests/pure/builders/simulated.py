@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from copyscope.record.simulated import COUNTED
 from copyscope.simulate import boot, caches, job, output, qemu, simulation
 from copyscope.simulate.command import Command
 from copyscope.simulate.kernels import DEFAULT, Kernel
@@ -29,7 +30,7 @@ HOW = {
 
 
 def counts(**given: int) -> list[int]:
-    return [given.get(name, 0) for name in output.COLUMNS]
+    return [given.get(name, 0) for name in COUNTED]
 
 
 def plugin_output(l1d: int = 16) -> str:
@@ -59,7 +60,7 @@ def plugin_output(l1d: int = 16) -> str:
         stack["executed"] = 0
     row = {
         "measurement": 1,
-        "columns": list(output.COLUMNS),
+        "columns": list(COUNTED),
         "stacks": stacks,
         "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
         "digest": "0123456789abcdef",

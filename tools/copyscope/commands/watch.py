@@ -327,7 +327,7 @@ def read_crossovers(hosts: Iterable[Path], here: Record) -> list[crossover_file.
     for file in sorted(file for host in hosts for file in host.glob("*/crossover.json")):
         try:
             document = json.decode(regular_file.read(file), type=crossover_file.Document)
-            # The time of a file is that of its checkout. Older files do not say when they were measured.
+            # The time of a file is that of its checkout.
             found.append((document.started or "", crossover_file.rows_of(document, file, here)))
         except (OSError, ValueError, RecursionError) as error:
             # What was measured of the program is worth more than the advice.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import Struct, structs
 
 from copyscope.judge.crossover import Costs, Crossover
 from copyscope.judge.metrics import Scalar
@@ -58,15 +58,14 @@ class AtSize(Struct):
     ratio: float | None
     low: float | None
     high: float | None
-    better: str | UnsetType | None = UNSET
-    reason: str | UnsetType | None = UNSET
+    better: str | None
 
 
-class Row(Struct, kw_only=True):
-    """One crossover. Keys that older files do not have are UNSET."""
+class Row(Struct):
+    """One crossover."""
 
     pair: list[str]
-    by: str | UnsetType = UNSET
+    by: str
     threads: int
     quantity: str
     where: dict[str, Scalar]
@@ -74,18 +73,18 @@ class Row(Struct, kw_only=True):
     size_bytes: int | None
     low_bytes: int | None
     high_bytes: int | None
-    level: float | UnsetType = UNSET
+    level: float
     above: str | None
     evidence: str
     measured: list[AtSize]
-    split_ns_per_kib: list[dict[str, float]] | UnsetType = UNSET
+    split_ns_per_kib: list[dict[str, float]]
 
 
-class Found(Row, kw_only=True, omit_defaults=True):
+class Found(Row):
     """One that was found on the disk.
 
     file: where it stands
-    costs: size -> ns per KiB of the first of the pair; none in older files
+    costs: size -> ns per KiB of the first of the pair
     path: over which it was measured
     elsewhere: the machine that it was measured on, where that is not the one here
     """
@@ -93,7 +92,7 @@ class Found(Row, kw_only=True, omit_defaults=True):
     file: str
     path: str
     elsewhere: str | None
-    costs: dict[int, float] = {}
+    costs: dict[int, float]
 
 
 class CostAt(Struct):
@@ -114,20 +113,20 @@ class CostRow(Struct):
     measured: list[CostAt]
 
 
-class Document(Struct, kw_only=True):
-    """crossover.json: this host's measured crossovers. Keys that older files do not have have a default."""
+class Document(Struct):
+    """crossover.json: this host's measured crossovers."""
 
     schema: int
     kind: str
     experiment: str | None
     machine: dict[str, Any]
-    started: str | None = None
+    started: str | None
     topology: str | None
     runs: int
     valid_runs: int
     sentence: str
     crossovers: list[Row]
-    costs: list[CostRow] = []
+    costs: list[CostRow]
 
 
 def headline(found: Sequence[Crossover]) -> Crossover | None:
@@ -247,7 +246,7 @@ def row_of(found: Crossover) -> Row:
         above=found.above,
         evidence=found.evidence,
         measured=[
-            AtSize(at.size_bytes, at.ratio.value, at.ratio.low, at.ratio.high, at.better, None)
+            AtSize(at.size_bytes, at.ratio.value, at.ratio.low, at.ratio.high, at.better)
             for at in found.measured
         ],
         split_ns_per_kib=[{"size_bytes": size, **parts} for size, parts in found.split.items()],
@@ -311,7 +310,7 @@ def nearest(rows: Sequence[Found], run: Whole, strategy: Strategy) -> Found | No
     files = list(dict.fromkeys(row.file for row in rows))
     quantities = list(WHOSE)
     return min(
-        (row for row in rows if row.pair[1] == strategy and row.by in (UNSET, "impl")),
+        (row for row in rows if row.pair[1] == strategy and row.by == "impl"),
         key=lambda row: (
             distance(row, run),
             quantities.index(row.quantity) if row.quantity in quantities else len(quantities),

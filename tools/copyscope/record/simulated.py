@@ -6,14 +6,13 @@ from msgspec import defstruct
 
 from copyscope.record.sections import Section
 
-# What is counted in a function. Records that were made before the second do not have it.
+# What is counted in a function.
 COUNTED = (
     *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
     *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
     *("llc_load_misses", "llc_store_misses", "remote_lines", "dirty_lines"),
-    *("tlb_l1_misses", "tlb_l2_misses"),
+    *("tlb_l1_misses", "tlb_l2_misses", "tlb_flushes"),
 )
-COUNTED_LATER = ("tlb_flushes",)
 
 
 class Kernel(Section):
@@ -82,8 +81,6 @@ PerKib: Any = defstruct(
         ("method", str),
         *((f"{name}_per_kib", float) for name in COUNTED),
         *((f"{name}_per_kib_half_width", float | None) for name in COUNTED),
-        *((f"{name}_per_kib", float | None, None) for name in COUNTED_LATER),
-        *((f"{name}_per_kib_half_width", float | None, None) for name in COUNTED_LATER),
     ],
     bases=(Section,),
 )

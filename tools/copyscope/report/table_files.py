@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from copyscope.escaping import for_csv, visible
 from copyscope.grouping import gathered, grouped
 from copyscope.judge.metrics import METRICS, left_alone, settings
-from copyscope.simulate.output import COLUMNS as COUNTED
+from copyscope.record.simulated import COUNTED
 from copyscope.stats import Estimate, Missing
 from copyscope.study.modelled import ModelPoint, per_kib
 from copyscope.study.published import COLUMNS, Cell, published_cells

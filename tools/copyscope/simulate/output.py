@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from copyscope.errors import RunError
-from copyscope.record.simulated import COUNTED, COUNTED_LATER
+from copyscope.record.simulated import COUNTED
 
-COLUMNS = (*COUNTED, *COUNTED_LATER)
 Counts = dict[str, int]
 
 
@@ -57,7 +56,7 @@ def _measurement(row: dict[str, Any]) -> Measurement:
         )
         for one in row["stacks"]
     )
-    for name in COLUMNS:
+    for name in COUNTED:
         if name not in columns:
             raise RunError(f"simulator: its output has no column {name}: build it anew")
     lost = {str(name): int(count) for name, count in row["lost"].items()}

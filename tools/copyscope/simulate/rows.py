@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from copyscope import stats
-from copyscope.simulate.output import COLUMNS, Counts, Stack
+from copyscope.record.simulated import COUNTED
+from copyscope.simulate.output import Counts, Stack
 from copyscope.simulate.symbols import UNKNOWN_ROOT, frames
 from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Taxonomy
 
@@ -67,9 +68,9 @@ def by_side(sums: Mapping[Key, Counts]) -> dict[Key, Counts]:
 
 
 def _together(parts: Iterable[tuple[Key, Counts]]) -> dict[Key, Counts]:
-    whole: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
+    whole: dict[Key, Counts] = defaultdict(lambda: dict.fromkeys(COUNTED, 0))
     for key, counts in parts:
-        for name in COLUMNS:
+        for name in COUNTED:
             whole[key][name] += counts[name]
     return dict(whole)
 
@@ -83,7 +84,7 @@ def per_kib(seeds: Sequence[Mapping[Key, Counts]], kib: float) -> list[dict[str,
         if key[0] != ALL:
             kind = "account" if key[0] in ACCOUNTS else "stage"
             row |= {"kind": kind, "category": key[0], "context": key[2]}
-        for name in COLUMNS:
+        for name in COUNTED:
             values = [seed[key][name] / kib if key in seed else 0.0 for seed in seeds]
             found = stats.difference_of([0.0] * len(values), values, paired=True)
             row[f"{name}_per_kib"] = round(found.value, 4)

@@ -86,7 +86,7 @@ class ModelPoint:
 
 
 def per_kib(row: PerKib, name: str) -> float:
-    """One of simulated.COUNTED, or COUNTED_LATER."""
+    """One of simulated.COUNTED."""
     return float(getattr(row, f"{name}_per_kib"))
 
 

@@ -297,8 +297,6 @@ def _in_model(claim: Claim, points: Sequence[ModelPoint]) -> Finding | None:
 def _modelled(check: Check, points: Sequence[ModelPoint]) -> list[Figure]:
     if check.how == "count":
         boots = [boot for point in points if point.impl == check.of for boot in point.boots]
-        if any(row.tlb_flushes_per_kib is None for boot in boots for row in boot.rows):
-            return [Figure(str(check.of), Missing("these boots are from before flushes were counted"))]
         flushes, sends = sum(map(_flushes, boots)), sum(boot.messages or 0 for boot in boots)
         return (
             [_share(check.metrics[0], check.of, flushes, sends, Missing("no send was simulated"))]
