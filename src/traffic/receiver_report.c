@@ -85,8 +85,6 @@ json_t *receiver__report(struct receiver *receiver)
 	uint64_t first_ns = UINT64_MAX, last_ns = 0;
 	struct run_length length = { 0 };
 	json_t *threads = json_array();
-	struct slices slices = { 0 };
-	int err = 0;
 
 	for (unsigned int i = 0; i < receiver->started; i++) {
 		const struct receiver_thread *thread = &receiver->threads[i];
@@ -99,11 +97,7 @@ json_t *receiver__report(struct receiver *receiver)
 		if (thread->first_ns && thread->last_ns > last_ns)
 			last_ns = thread->last_ns;
 		json_array_append_new(threads, report__thread(&thread->summary));
-		if (!err)
-			err = slices__merge(&slices, &thread->slices);
 	}
-	if (err)
-		json_array_append_new(receiver->errors, json_string("slices: out of memory"));
 	if (last_ns > first_ns)
 		length.sending_ns = last_ns - first_ns;
 	receiver__add_totals(receiver, report);
@@ -111,11 +105,9 @@ json_t *receiver__report(struct receiver *receiver)
 	json_object_set_new(report, "claim", json_null());
 	json_object_set_new(report, "tls", tls__json(receiver->options.tls, false, &receiver->tls_before));
 	json_object_set_new(report, "threads", threads);
-	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
 	json_object_set_new(report, "histograms",
 			    json_pack("{s:n,s:n,s:n}", "send_time_ns", "completion_time_ns", "round_trip_ns"));
 	report__add_run(report, &receiver->options, receiver->interrupted,
 			json_incref(receiver->errors), &length);
-	slices__close(&slices);
 	return report;
 }

@@ -98,7 +98,6 @@ int receiver_thread__account(struct receiver_thread *thread, const struct arriva
 	const struct options *options = thread->options;
 	struct receive_counts *counts = &thread->counts;
 	uint64_t total = count__get(&counts->bytes) + arrival->mapped_bytes + arrival->bytes;
-	int err = 0;
 
 	count__add(&counts->calls, 1);
 	count_way(counts, arrival);
@@ -113,18 +112,9 @@ int receiver_thread__account(struct receiver_thread *thread, const struct arriva
 		count__set(&counts->wrong_bytes, thread->check.wrong_bytes);
 		count__set(&counts->first_wrong_offset, thread->check.first_wrong_offset);
 	}
-	/* As the sender does: see slices.h. */
-	if (total - thread->slices.placed >= SLICE_PLACE_BYTES ||
-	    ++thread->unplaced_calls == SLICE_PLACE_MESSAGES || !thread->first_ns) {
-		thread->last_ns = clock__now_ns();
-		if (!thread->first_ns)
-			thread->first_ns = thread->last_ns;
-		thread->unplaced_calls = 0;
-		err = slices__place(&thread->slices, total, thread->last_ns);
-	}
+	if (!thread->first_ns)
+		thread->first_ns = clock__now_ns();
 	atomic_store_explicit(&counts->bytes, total, memory_order_release);
-	if (err)
-		return failure__set(&thread->failure, err, "slices: %s", strerror(-err));
 	return options->mode == MODE_RR ? answer(thread, total) : answer_at(thread, total);
 }
 
@@ -239,8 +229,6 @@ static uint64_t last_moment_ns(const struct receiver_thread *thread)
 void receiver_thread__finish(struct receiver_thread *thread, int err)
 {
 	thread->last_ns = last_moment_ns(thread);
-	if (thread->first_ns)
-		slices__place(&thread->slices, receiver_thread__bytes(thread), thread->last_ns);
 	if (!err)
 		judge(thread);
 	summarise(thread);
@@ -293,5 +281,4 @@ void receiver_thread__join(struct receiver_thread *thread)
 void receiver_thread__free(struct receiver_thread *thread)
 {
 	close(thread->fd);
-	slices__close(&thread->slices);
 }

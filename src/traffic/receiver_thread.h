@@ -10,7 +10,6 @@
 #include "pattern.h"
 #include "reading.h"
 #include "report.h"
-#include "slices.h"
 
 /*
  * What a thread has read. One writer, any readers, plain loads and stores. `bytes` is published last
@@ -65,13 +64,11 @@ struct receiver_thread {
 	int fd;
 	struct destination to;		/* of a thread of its own */
 	void *state;			/* reading.open */
-	uint64_t unplaced_calls;
 	uint64_t first_ns;		/* when data came first and last */
 	uint64_t last_ns;
 	atomic_uint_fast64_t settled_ns;	/* when these bytes were known to be all of a segment's */
 	atomic_uint_fast64_t settled_bytes;
 	struct stream_check check;
-	struct slices slices;
 	const struct options *options;
 	atomic_bool *stopping;
 	int event_fd;			/* readable when it has ended */

@@ -115,21 +115,6 @@ static void add_too_short(json_t *report, bool by_count, const struct run_length
 	json_object_set_new(report, "too_short_reason", reason[0] ? json_string(reason) : json_null());
 }
 
-/* What reading the clock twice in a row says: it is inside every timed number. */
-static uint64_t clock_cost_ns(void)
-{
-	uint64_t least = UINT64_MAX;
-
-	for (int i = 0; i < 64; i++) {
-		uint64_t before = clock__now_ns();
-		uint64_t cost = clock__now_ns() - before;
-
-		if (cost < least)
-			least = cost;
-	}
-	return least;
-}
-
 void report__add_run(json_t *report, const struct options *options, bool interrupted, json_t *errors,
 		     const struct run_length *length)
 {
@@ -137,7 +122,6 @@ void report__add_run(json_t *report, const struct options *options, bool interru
 	report__set(report, "pid", getpid());
 	json_object_set_new(report, "options", options__json(options));
 	json_object_set_new(report, "limits", limits_json());
-	report__set(report, "clock_cost_ns", clock_cost_ns());
 	report__set(report, "sending_ns", length->sending_ns);
 	add_too_short(report, options->messages > 0, length);
 	json_object_set_new(report, "interrupted", json_boolean(interrupted));
@@ -197,14 +181,4 @@ json_t *report__histogram(const struct histogram *histogram)
 				(json_int_t)histogram->buckets[i]));
 	json_object_set_new(object, "buckets", buckets);
 	return object;
-}
-
-json_t *report__slices(const struct slices *slices)
-{
-	json_t *array = json_array();
-
-	for (size_t i = 0; i < slices->count; i++)
-		json_array_append_new(array, json_pack("[I,I]",
-			(json_int_t)((slices->first + i) * SLICE_NS), (json_int_t)slices->bytes[i]));
-	return array;
 }

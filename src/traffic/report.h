@@ -8,7 +8,6 @@
 #include "flow.h"
 #include "histogram.h"
 #include "options.h"
-#include "slices.h"
 #include "tcp_state.h"
 
 /* The pieces that marks and reports of both sides are made of. Totals are cumulative. */
@@ -44,6 +43,5 @@ struct thread_summary {
 
 json_t *report__thread(const struct thread_summary *thread);
 json_t *report__histogram(const struct histogram *histogram);	/* NULL: null */
-json_t *report__slices(const struct slices *slices);
 
 #endif

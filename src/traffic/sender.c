@@ -237,13 +237,6 @@ static int exit_status(const struct sender *sender)
 	return json_array_size(sender->errors) || (sender->interrupted && !bytes);
 }
 
-static void free_threads(struct sender *sender)
-{
-	for (unsigned int i = 0; i < sender->started; i++)
-		sender_thread__free(&sender->threads[i]);
-	free(sender->threads);
-}
-
 int sender__run(const struct options *options)
 {
 	struct sender sender = { .options = *options, .listener = -1, .huge_bytes = -1 };
@@ -281,7 +274,7 @@ int sender__run(const struct options *options)
 	status = exit_status(&sender);
 	control__emit(sender__report(&sender));
 cleanup:
-	free_threads(&sender);
+	free(sender.threads);
 	if (sender.listener >= 0)
 		close(sender.listener);
 	gate__destroy(&sender.gate);

@@ -152,8 +152,6 @@ json_t *sender__report(struct sender *sender)
 	json_t *report = control__event("report");
 	struct run_length length = { .sending_ns = sender->sending_ns };
 	json_t *threads = json_array();
-	struct slices slices = { 0 };
-	int err = 0;
 
 	for (unsigned int i = 0; i < sender->started; i++) {
 		const struct thread_summary *summary = &sender->threads[i].summary;
@@ -161,11 +159,7 @@ json_t *sender__report(struct sender *sender)
 		length.bytes += summary->bytes;
 		length.buffered_bytes += buffered_bytes(summary);
 		json_array_append_new(threads, report__thread(summary));
-		if (!err)
-			err = slices__merge(&slices, &sender->threads[i].slices);
 	}
-	if (err)
-		json_array_append_new(sender->errors, json_string("slices: out of memory"));
 	sender__add_totals(sender, report);
 	json_object_set_new(report, "impl", json_string(sender->options.strategy->name));
 	json_object_set_new(report, "claim", json_pack("{s:i, s:i, s:s}", "user_copies", claim->user_copies,
@@ -173,10 +167,8 @@ json_t *sender__report(struct sender *sender)
 	json_object_set_new(report, "ring", ring_json(sender));
 	json_object_set_new(report, "tls", tls__json(sender->options.tls, true, &sender->tls_before));
 	json_object_set_new(report, "threads", threads);
-	json_object_set_new(report, "slices", err ? json_null() : report__slices(&slices));
 	add_histograms(sender, report);
 	report__add_run(report, &sender->options, sender->interrupted, json_incref(sender->errors),
 			&length);
-	slices__close(&slices);
 	return report;
 }

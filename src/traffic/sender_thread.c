@@ -50,15 +50,6 @@ static int read_reply(struct flow *flow)
 	}
 }
 
-static int place_slice(struct sender_thread *thread, uint64_t now_ns)
-{
-	int err = slices__place(&thread->slices, thread->flow.counts.bytes, now_ns);
-
-	if (err)
-		return failure__set(&thread->flow.failure, err, "slices: %s", strerror(-err));
-	return 0;
-}
-
 static int send_timed(struct sender_thread *thread, struct message *message)
 {
 	struct flow *flow = &thread->flow;
@@ -81,7 +72,7 @@ static int send_timed(struct sender_thread *thread, struct message *message)
 		histogram__add(&thread->round_trip, end_ns - begin_ns);
 	}
 	choose_timed(thread);
-	return place_slice(thread, end_ns);
+	return 0;
 }
 
 static int send_untimed(struct sender_thread *thread, struct message *message)
@@ -89,12 +80,7 @@ static int send_untimed(struct sender_thread *thread, struct message *message)
 	struct flow *flow = &thread->flow;
 	int err = thread->options->strategy->send(flow, message);
 
-	if (!err && flow->expects_reply)
-		err = read_reply(flow);
-	if (!err && (flow->counts.bytes - thread->slices.placed >= SLICE_PLACE_BYTES ||
-		     flow->counts.messages % SLICE_PLACE_MESSAGES == 0))
-		err = place_slice(thread, clock__now_ns());
-	return err;
+	return !err && flow->expects_reply ? read_reply(flow) : err;
 }
 
 /*
@@ -193,10 +179,8 @@ static int come_to_rest(struct sender_thread *thread)
 {
 	const struct strategy *strategy = thread->options->strategy;
 	struct flow *flow = &thread->flow;
-	int err = place_slice(thread, clock__now_ns());
+	int err = strategy->reap ? strategy->reap(flow, true) : 0;
 
-	if (!err && strategy->reap)
-		err = strategy->reap(flow, true);
 	return err ? err : socket__drain(flow->fd, &flow->failure);
 }
 
@@ -394,9 +378,4 @@ void sender_thread__join(struct sender_thread *thread)
 	sender_thread__finish(thread);
 	/* It had no thread whose time could be told. */
 	thread->summary.cpu_ns = -1;
-}
-
-void sender_thread__free(struct sender_thread *thread)
-{
-	slices__close(&thread->slices);
 }

@@ -8,7 +8,6 @@
 #include "gate.h"
 #include "options.h"
 #include "report.h"
-#include "slices.h"
 
 /* What threads that a simulator counts have in common: one says for all where counting begins and ends. */
 struct together {
@@ -28,7 +27,6 @@ struct sender_thread {
 	uint64_t until_timed;		/* messages until the next timed one, itself included */
 	uint64_t window_left;		/* of the current window of time_every messages, after it */
 	uint64_t random;
-	struct slices slices;
 	const struct options *options;
 	struct gate *gate;
 	struct together *together;
@@ -54,7 +52,6 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 int sender_thread__start(struct sender_thread *thread);
 /* After the gate has dismissed it. A connection that nobody ever sent on is closed. */
 void sender_thread__join(struct sender_thread *thread);
-void sender_thread__free(struct sender_thread *thread);
 
 /*
  * For whoever sends on the connection, in this order. What fails is kept: `failed` for the one who

@@ -163,9 +163,6 @@ def test_23_messages_are_counted_23(impl: str, size: int) -> None:
     assert received["verify"] == all_right(total)
     assert sent["too_short"] is True
     assert sent["histograms"]["send_time_ns"]["count"] == 23
-    assert sum(count for _, count in sent["slices"]) == total
-    assert sum(count for _, count in received["slices"]) == total
-    assert all(start_ns % 100_000_000 == 0 for start_ns, _ in sent["slices"])
     assert sent["errors"] == received["errors"] == []
     assert (sent["zerocopy"] is None) is (impl not in ("zero_copy", "uring_zc"))
     assert (sent["histograms"]["completion_time_ns"] is None) is (sent["zerocopy"] is None)
@@ -404,7 +401,6 @@ def test_one_thread_sends_on_all_connections_in_turn(impl: str, size: int) -> No
     assert sent["bytes"] == 4 * each
     calls = {"null": 0, "per_field": 4 * 23 * 8}.get(impl, 4 * 23)
     assert sent["calls"] == calls if impl not in RELAYS else sent["calls"] >= calls
-    assert sum(count for _, count in sent["slices"]) == 4 * each
     assert sent["histograms"]["send_time_ns"]["count"] == 4 * 23
     for side in (threads, received["threads"]):
         assert len({thread["tid"] for thread in side}) == 1
@@ -682,11 +678,12 @@ def test_messages_finish_by_themselves() -> None:
             assert end(receiver).status == 0
 
 
-def test_what_came_before_the_mark_is_placed_before_it() -> None:
+def test_a_receiver_has_read_until_the_mark_however_late_its_connection_ends() -> None:
     with running("send", "--impl", "one_copy", "--size", "1000", "--control") as sender:
         port = str(event(sender)["port"])
         with running("recv", "--port", port, "--control") as receiver:
             assert event(receiver)["event"] == event(sender)["event"] == "connected"
+            begun_ns = time.monotonic_ns()
             tell(sender, "go")
             assert event(sender)["event"] == "going"
             time.sleep(0.05)
@@ -698,9 +695,9 @@ def test_what_came_before_the_mark_is_placed_before_it() -> None:
             tell(sender, "stop")
             tell(receiver, "stop")
             assert end(sender).status == 0
-            slices = end(receiver).report["slices"]
-    assert sum(count for _, count in slices) == paused["bytes"] > 0
-    assert all(start_ns <= mark["t_ns"] for start_ns, count in slices if count)
+            received = end(receiver).report
+    assert received["bytes"] == paused["bytes"] > 0
+    assert 0 < received["sending_ns"] < mark["t_ns"] - begun_ns
 
 
 def test_wrong_commands_are_answered_and_survived() -> None:

@@ -332,7 +332,6 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
             "send_time_ns": sent_in(totals["messages"]) if side == "sender" else None,
             **dict.fromkeys(("completion_time_ns", "round_trip_ns")),
         },
-        "slices": [[s["begin_ns"], s["sides"][side]["bytes"]] for s in segments],
         "limits": {"memlock_bytes": 8_388_608, "optmem_max_bytes": 131_072},
         "errors": [],
     }

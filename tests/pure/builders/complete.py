@@ -37,7 +37,7 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
     clock |= {"platform_profile": "balanced", "throttles": 0}
     raw["machine_state"] |= {"clock_before": clock, "clock_after": clock | {"throttles": 1}}
     for side, report in raw["traffic"].items():
-        report |= {"clock_cost_ns": 40, "sending_ns": 1, "too_short": False, "too_short_reason": None}
+        report |= {"sending_ns": 1, "too_short": False, "too_short_reason": None}
         report |= {"interrupted": False, "errors": ["peer: 10.0.0.1: reset"]}
         report["limits"]["memlock_enforced"] = True
         report["claim"]["what"] = "one sendmsg() over the fields"

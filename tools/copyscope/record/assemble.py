@@ -75,7 +75,7 @@ def side_report(
     last = last_mark(segments, 2, side)
     last.pop("event", None)
     nobody = {"role": side, "impl": "", "pid": 0, "options": {}, "claim": None, "limits": {}}
-    nothing = {"threads": [], "histograms": {}, "slices": [], "errors": ["no report: the program had ended"]}
+    nothing = {"threads": [], "histograms": {}, "errors": ["no report: the program had ended"]}
     return {**nobody, **nothing, **last}
 
 

@@ -269,11 +269,9 @@ class Quantiles(Section):
 class Report(Totals, kw_only=True):
     """What a program said at the end: its totals of the whole run, and more.
 
-    clock_cost_ns: reading the clock twice: inside every timed number
     too_short: shorter than 50 ms, or what the socket buffers hold
     options: with which it ran; empty: it died before it could say so
     histograms: `send_time_ns`, `completion_time_ns`, `round_trip_ns`
-    slices: [begin, bytes] of each tenth of a second
     claim: what the strategy says of its copies
     """
 
@@ -284,11 +282,9 @@ class Report(Totals, kw_only=True):
     claim: Claim | None
     threads: list[Thread]
     histograms: dict[str, Quantiles | None]
-    slices: Rows
     limits: dict[str, int | bool | None]
     errors: list[str]
     t_ns: int | None = None
-    clock_cost_ns: int | None = None
     sending_ns: int | None = None
     too_short: bool | None = None
     too_short_reason: str | None = None
