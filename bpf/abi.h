@@ -177,9 +177,9 @@ struct call_cell {
 	__u64 failed;
 	__u64 last_errno;
 	__u64 total_ns[TIME_CNT];
-	__u32 histogram[TIME_CNT][HIST_SLOTS];
+	__u32 histogram[HIST_SLOTS];	/* of TIME_ON_CPU */
 };
-_Static_assert(sizeof(struct call_cell) == 72 + 4 * TIME_CNT * HIST_SLOTS, "call_cell");
+_Static_assert(sizeof(struct call_cell) == 72 + 4 * HIST_SLOTS, "call_cell");
 
 /* The clock of one task that is inside a syscall. */
 struct task_clock {

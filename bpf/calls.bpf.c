@@ -29,12 +29,6 @@ MAP(LRU_HASH, passed_on, __u32, struct passed, TASKS_MAX);
 __u64 relayed[RELAY_CNT];
 MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
 
-static __always_inline void charge(struct call_cell *cell, __u32 what, __u64 ns)
-{
-	cell->total_ns[what] += ns;
-	count_in(cell->histogram[what], ns);
-}
-
 static __always_inline struct call_cell *call_cell(__u32 side, __u32 call)
 {
 	__u32 index = side * CALL_CNT + call;
@@ -197,7 +191,7 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, int ret)
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
 	__u32 call, timed;
-	__u64 now, elapsed;
+	__u64 now, on_cpu_ns;
 
 	if (side == SIDE_OTHER)
 		return 0;
@@ -232,11 +226,12 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, int ret)
 	if (timed == CALL_NONE || !clock)
 		return 0;
 	note_passed(tid, clock->protocol, call, ret);
-	elapsed = now - clock->enter_ns;
+	on_cpu_ns = now - clock->enter_ns - clock->spent_ns[TIME_SOFTIRQ] - clock->spent_ns[TIME_BLOCKED];
 	cell->timed++;
-	charge(cell, TIME_SOFTIRQ, clock->spent_ns[TIME_SOFTIRQ]);
-	charge(cell, TIME_BLOCKED, clock->spent_ns[TIME_BLOCKED]);
-	charge(cell, TIME_ON_CPU, elapsed - clock->spent_ns[TIME_SOFTIRQ] - clock->spent_ns[TIME_BLOCKED]);
+	cell->total_ns[TIME_ON_CPU] += on_cpu_ns;
+	cell->total_ns[TIME_SOFTIRQ] += clock->spent_ns[TIME_SOFTIRQ];
+	cell->total_ns[TIME_BLOCKED] += clock->spent_ns[TIME_BLOCKED];
+	count_in(cell->histogram, on_cpu_ns);
 	return 0;
 }
 

@@ -62,7 +62,7 @@ static json_t *total_json(const struct call_cell *sum, enum call_time what, doub
 
 static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 {
-	__u64 histogram[TIME_CNT][HIST_SLOTS] = {};
+	__u64 histogram[HIST_SLOTS] = {};
 	struct call_cell sum = {};
 	double scale;
 
@@ -76,17 +76,16 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 		/* Of several CPUs any. */
 		if (cells[cpu].failed)
 			sum.last_errno = cells[cpu].last_errno;
-		for (int what = 0; what < TIME_CNT; what++) {
+		for (int what = 0; what < TIME_CNT; what++)
 			sum.total_ns[what] += cells[cpu].total_ns[what];
-			for (int slot = 0; slot < HIST_SLOTS; slot++)
-				histogram[what][slot] += cells[cpu].histogram[what][slot];
-		}
+		for (int slot = 0; slot < HIST_SLOTS; slot++)
+			histogram[slot] += cells[cpu].histogram[slot];
 	}
 	if (!sum.calls)
 		return NULL;
 	/* Some had begun before the programs came: totals stand for all. */
 	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o}",
 			 "side", side_names[index / CALL_CNT],
 			 "syscall", call_names[index % CALL_CNT],
 			 "calls", (json_int_t)sum.calls,
@@ -98,9 +97,7 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 			 "on_cpu_ns", total_json(&sum, TIME_ON_CPU, scale),
 			 "softirq_ns", total_json(&sum, TIME_SOFTIRQ, scale),
 			 "blocked_ns", total_json(&sum, TIME_BLOCKED, scale),
-			 "histogram", cells__histogram_json(histogram[TIME_ON_CPU]),
-			 "softirq_histogram", cells__histogram_json(histogram[TIME_SOFTIRQ]),
-			 "blocked_histogram", cells__histogram_json(histogram[TIME_BLOCKED]));
+			 "histogram", cells__histogram_json(histogram));
 }
 
 json_t *cells__calls_json(const struct copyscope *skel)

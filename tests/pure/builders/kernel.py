@@ -83,8 +83,6 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
                 "timed_calls": timed,
                 "phase": segments[0]["phase"],
                 "histogram": _histogram(on_cpu / totals["calls"], timed),
-                "softirq_histogram": _histogram(softirq / totals["calls"], timed),
-                "blocked_histogram": _histogram(blocked / totals["calls"], timed),
             }
         )
     return rows

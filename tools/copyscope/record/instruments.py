@@ -69,8 +69,6 @@ class Call(Section):
     largest_bytes: int | None = None
     failed_calls: int = 0
     last_errno: int | None = None
-    softirq_histogram: Histogram | None = None
-    blocked_histogram: Histogram | None = None
 
 
 class FunctionCell(Section):
