@@ -31,7 +31,6 @@ def test_all_that_are_asked_something_are_asked_in_one_place() -> None:
         "fleet/ansible.py",
         "fleet/library/copyscope_ask.py",
         "hosts/far.py",
-        "hosts/host.py",
         "run/child.py",
         "run/perf_stat.py",
         "simulate/guest.py",

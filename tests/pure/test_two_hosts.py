@@ -158,8 +158,6 @@ def test_a_host_is_spoken_to_while_it_is_held(programs: Path, tmp_path: Path) ->
         assert host.run(["echo", "a 'b'"], "no step") == "a 'b'\n"
         with pytest.raises(RunError, match=r"web2: ls: .*No such file or directory: look there"):
             host.run(["ls", "/nowhere"], "look there")
-        clock = host.clock()
-        assert clock.offset_ns is not None and abs(clock.offset_ns) < 1_000_000_000
         assert host.machine()["kernel"] == os.uname().release
         assert host.load(os.getpid())["cpus"] == os.cpu_count()
         assert host.why_gone() is None

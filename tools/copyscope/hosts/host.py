@@ -4,17 +4,15 @@ Its collector and its traffic are children here, driven by lines; a far one thro
 So nothing but the two programs runs there, and no time of its clock is compared with one of another.
 """
 
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from copyscope import paths
-from copyscope.asking import LimitError, ask, line_of
+from copyscope.asking import LimitError, ask
 from copyscope.errors import RunError
 from copyscope.escaping import one_line
 from copyscope.machine import elsewhere, fingerprint
@@ -23,19 +21,7 @@ from copyscope.topology.workload_user import WorkloadUser, invoking_user
 
 # A guest in emulation, whose only CPU loads BPF programs meanwhile, took more than 30 s for `ip route get`.
 COMMAND_S = 90.0
-# The quickest of so many questions says the most about a clock.
-CLOCK_QUESTIONS = 8
-CLOCK = "while read -r _; do date +%s%N; done"
 SAID_MAX = 120
-
-
-@dataclass(frozen=True)
-class Clock:
-    """How far a host's time of day is ahead of ours; it is known within the time that asking took, halved."""
-
-    offset_ns: int | None
-    error_ns: int | None
-    reason: str | None = None
 
 
 class Host:
@@ -115,39 +101,6 @@ class Host:
                 return fingerprint.read_load(elsewhere.cpu_ns(root, own_pid), root=root)
         except RunError as error:
             return {"t_ns": time.monotonic_ns(), "own_ns": None, "cpus": None, "reason": str(error)}
-
-    def clock(self) -> Clock:
-        """Its time of day against ours."""
-        if self.near:
-            return Clock(0, 0)
-        with subprocess.Popen(
-            self.argv(["sh", "-c", CLOCK]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=self.environment,
-            start_new_session=True,
-        ) as process:
-            try:
-                return min(
-                    (self._ask_time(process) for _ in range(CLOCK_QUESTIONS)),
-                    key=lambda one: one.error_ns or 0,
-                )
-            except TimeoutError as late:
-                return Clock(None, None, f"date(1) there: {late}")
-            except (OSError, ValueError):
-                return Clock(None, None, "its date(1) prints no nanoseconds")
-            finally:
-                process.kill()
-
-    def _ask_time(self, process: "subprocess.Popen[bytes]") -> Clock:
-        assert process.stdin and process.stdout
-        before_ns, began_ns = time.time_ns(), time.monotonic_ns()
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-        there_ns = int(line_of(process.stdout))
-        half_ns = (time.monotonic_ns() - began_ns) // 2
-        return Clock(there_ns - before_ns - half_ns, half_ns)
 
 
 def together(loads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

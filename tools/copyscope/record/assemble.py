@@ -49,7 +49,7 @@ def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict
     return delta
 
 
-def segment_row(segment: MeasuredSegment | Past, *, two_hosts: bool = False) -> Row:
+def segment_row(segment: MeasuredSegment | Past) -> Row:
     """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
     if isinstance(segment, Past):
         return segment.row()
@@ -61,8 +61,6 @@ def segment_row(segment: MeasuredSegment | Past, *, two_hosts: bool = False) -> 
         return row | {
             "sides": {"target": target_totals(*(dict(mark["target"]) for mark in segment["marks"]))}
         }
-    if two_hosts:
-        row |= {"receiver_begin_ns": begin["receiver"]["t_ns"], "receiver_end_ns": end["receiver"]["t_ns"]}
     return row | {"sides": {side: {"role": side, **subtract_totals(end[side], begin[side])} for side in end}}
 
 
@@ -100,14 +98,13 @@ def assemble(
     """
     sides = PROCESSES if target is None else WATCHED
     measured = [one for one in raw.segments if one["phase"] != WARM_UP]
-    two_hosts = target is None and raw.places is not None
-    segments = [segment_row(one, two_hosts=two_hosts) for one in raw.segments]
+    segments = [segment_row(one) for one in raw.segments]
     phases = [segment["phase"] for segment in segments]
     collector = raw.collector or {}
     taxonomy = Taxonomy.load()
     phase_of_calls = next((phase for phase in phases if "calls" in phase), "calls")
     no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0}
-    own = _own_sections(raw, workload, two_hosts=two_hosts) if workload else {}
+    own = _own_sections(raw, workload) if workload else {}
     return {
         "schema": SCHEMA,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -145,7 +142,7 @@ def assemble(
     }
 
 
-def _own_sections(raw: Raw, workload: Row, *, two_hosts: bool) -> Row:
+def _own_sections(raw: Raw, workload: Row) -> Row:
     """What only traffic of our own has."""
     # What the first connection really got; nobody knows before there is one.
     used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
@@ -155,7 +152,7 @@ def _own_sections(raw: Raw, workload: Row, *, two_hosts: bool) -> Row:
     }
     if raw.placement is not None:
         made["placement"] = raw.placement
-    if two_hosts:
+    if raw.places is not None:
         rtt = rtt_us(raw.reports.get("sender"))
         made |= {"places": raw.places, "topology": {**(raw.topology or {}), "rtt_us": rtt}}
     return made

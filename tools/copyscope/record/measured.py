@@ -15,7 +15,7 @@ from copyscope.record.instruments import (
     Sampler,
     Stack,
 )
-from copyscope.record.sections import Explained, MachineLoad, Reasons, Section
+from copyscope.record.sections import MachineLoad, Reasons, Section
 from copyscope.record.simulated import Simulated
 from copyscope.record.traffic import ReceiverTotals, SenderTotals, SideTotals, TargetTotals, Traffic
 from copyscope.record.watched import (
@@ -60,7 +60,6 @@ class Segment(Section):
     begin_ns: traffic of our own resumed; of a program the hooks were there
     end_ns: of our own: traffic paused, every byte delivered, every completion read
     sides: what each did in it, by the names in `run.sides`
-    receiver_begin_ns: on two hosts: by the receiver's clock
     """
 
     index: int
@@ -69,8 +68,6 @@ class Segment(Section):
     begin_ns: int
     end_ns: int
     sides: dict[str, SideTotals]
-    receiver_begin_ns: int | None = None
-    receiver_end_ns: int | None = None
 
     @property
     def sender(self) -> SenderTotals:
@@ -343,17 +340,11 @@ class Placement(Section):
     receiver: list[Pinned]
 
 
-class Place(Explained):
-    """The machine of one side of a run on two hosts, and its time of day against that of the caller's.
-
-    clock_offset_ns: ahead of the caller's time of day
-    clock_offset_error_ns: half of what asking took
-    """
+class Place(Section):
+    """The machine of one side of a run on two hosts."""
 
     host: str
     machine: Machine
-    clock_offset_ns: int | None
-    clock_offset_error_ns: int | None
 
 
 class Places(Section):
