@@ -104,24 +104,6 @@ def test_the_hypervisor_and_unsteady_segments_are_named() -> None:
     assert state["sentence"] == "unsteady: segments varied by 87 %: repeat, or --duration 12"
 
 
-@pytest.mark.parametrize("raw", [builders.raw_record("one_copy"), watched_record()])
-def test_an_older_record_has_no_readings_and_says_so(raw: Record) -> None:
-    del raw["machine_state"]
-    state = derive(raw)["machine_state"]
-    assert state["others_share"] is None and "made before" in state["reasons"]["others_share"]
-    assert state["spread_share"] is not None
-    assert set(state["reasons"]) == {key for key, value in state.items() if value is None}
-
-
-def test_a_section_without_a_later_reading_is_derived_all_the_same() -> None:
-    """Records of some days have what was derived, and not yet the number of CPUs."""
-    raw = busy_record(others_ns=0)
-    section = derive(raw)["machine_state"]
-    del section["cpus"]
-    again = derive(raw | {"machine_state": section})["machine_state"]
-    assert again["cpus"] is None and again["others_share"] is None and again["reasons"]["cpus"]
-
-
 def test_a_watched_program_has_the_same_line() -> None:
     raw = watched_record()
     wall_ns = raw["machine_state"]["wall_ns"]

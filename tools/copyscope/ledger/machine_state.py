@@ -13,7 +13,6 @@ from msgspec import structs
 
 from copyscope import stats
 from copyscope.grouping import grouped
-from copyscope.record.assemble import unread
 from copyscope.record.derived import MachineState, Placed
 from copyscope.record.measured import Measured, Pinned, Run
 from copyscope.record.sections import ClockState, MachineLoad
@@ -38,9 +37,8 @@ def machine_state(raw: Measured, beside_ns: float | None) -> MachineState:
 
     beside_ns: of the side `other` of the ledger.
     """
-    read = raw.machine_state or MachineLoad(**unread("this record was made before copyscope measured it"))
-    # The first records with this section do not have all of its keys.
-    found = structs.asdict(read) | {"cpus": read.cpus or None}
+    read = raw.machine_state
+    found = structs.asdict(read)
     found["others_ns"] = others_ns(raw, read, beside_ns)
     cpus_ns = (read.wall_ns or 0) * (read.cpus or 0)
     for key in ("others", "steal"):

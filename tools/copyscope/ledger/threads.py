@@ -24,7 +24,7 @@ class ThreadShare:
 
 
 def by_thread(raw: Measured, time: SideTime) -> list[ThreadShare]:
-    """Those that took most first; empty where nothing was sampled, or an older record does not say."""
+    """Those that took most first; empty where nothing was sampled."""
     names = time_event(raw.samples, raw.sampler.events) or ()
     rows = [row for row in raw.threads or [] if event_name(row.event) in names]
     whole = sum(sum(row.weights.values()) for row in rows)

@@ -384,7 +384,7 @@ class Measured(Section):
     sampler: Sampler
     samples: list[Sample]
     loss: dict[str, int | Loss]
-    machine_state: MachineLoad | None = None
+    machine_state: MachineLoad
     stacks: list[Stack] | None = None
     workload: Workload | None = None
     traffic: Traffic | None = None

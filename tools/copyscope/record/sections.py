@@ -87,7 +87,7 @@ class MachineLoad(Section):
     own_ns: int | None
     sides_ns: int | None
     reasons: Reasons
-    cpus: int | None = None
+    cpus: int | None
     clock_before: ClockState | None = None
     clock_after: ClockState | None = None
     peers_ns: int = 0

@@ -169,14 +169,14 @@ def _trust(run: Whole, width: int) -> str:
     section = run.derived.overhead
     watching = section.watching
     whole = [said, _overheads(section.phases) if watching is None else watching_text(watching)]
-    whole += [state.sentence or "machine quiet", end] if state else [end]
+    whole += [state.sentence or "machine quiet", end]
     unseen = _unseen(run)
     whole += unseen
     if len(line := "; ".join(whole)) <= width:
         return line
     # What a line of 80 columns can hold.
     cost = _in_short("overhead", section) if watching is None else _in_short("watching cost", watching)
-    return "; ".join([said, cost, *([quiet(state)] if state else []), end, *unseen])
+    return "; ".join([said, cost, quiet(state), end, *unseen])
 
 
 def _unseen(run: Whole) -> list[str]:

@@ -58,7 +58,7 @@ def sample(record: Mapping[str, Any]) -> Sample:
         goodput_gbps=goodput["probed"] if goodput["unprobed"] is None else goodput["unprobed"],
         steal_percent=record["machine"]["steal_percent"],
         valid=record["verdict"]["valid"],
-        others_share=(record.get("machine_state") or {}).get("others_share"),
+        others_share=record["machine_state"]["others_share"],
     )
 
 

@@ -161,7 +161,7 @@ def stolen_share(raw: Measured) -> float:
     hrtimer_forward_now() in perf_swevent_hrtimer(), kernel/events/core.c.
     """
     load = raw.machine_state
-    if not load or not load.steal_ns or load.busy_ns is None:
+    if not load.steal_ns or load.busy_ns is None:
         return 0.0
     return load.steal_ns / (load.steal_ns + load.busy_ns)
 
