@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 NOT_AVAILABLE = "n/a"
 
+# What options and /sys write behind a number of bytes.
+SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _BINARY_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 # The one exception: heights of a history, where the terminal has them.
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -63,6 +65,12 @@ def format_whole_size(size_bytes: int) -> str:
         if size_bytes >= step and size_bytes % step == 0:
             return f"{size_bytes // step} {unit}"
     return f"{size_bytes} B"
+
+
+def option_size(size_bytes: int) -> str:
+    """The same as options take it: 64K, 1500."""
+    number, unit = format_whole_size(size_bytes).split()
+    return number + unit.rstrip("iB")
 
 
 def format_ns(value: float | None) -> str:

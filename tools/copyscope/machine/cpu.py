@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.machine.files import ROOT, read_integer, read_text
+from copyscope.units import SIZE_UNITS
 
 VIRTUAL_FIRMWARE = (
     r"QEMU|KVM|VMware|VirtualBox|innotek|Virtual Machine|Amazon EC2|Google Compute|Xen|Parallels|Apple Virt"
@@ -99,7 +100,7 @@ def read_caches(root: Path) -> dict[str, Any]:
         if match is None or level is None:
             continue
         suffix = {"Data": "d", "Instruction": "i"}.get(kind or "", "")
-        size_bytes = int(match.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[match.group(2)]
+        size_bytes = int(match.group(1)) * SIZE_UNITS[match.group(2)]
         caches[f"l{level}{suffix}_bytes"] = size_bytes
         caches["last_level_shared_by_cpus"] = read_text(index, "shared_cpu_list")
     return caches

@@ -113,6 +113,5 @@ def _instead(run: Whole) -> str:
     if run.raw.target or run.raw.modelled is not None or relays(run.raw.run):
         return ""
     work = run.raw.asked
-    number, unit = units.format_whole_size(work.size_bytes).split()
-    size = "" if work.size_bytes == 1 << 16 else f" --size {number}{unit.strip('iB')}"
+    size = "" if work.size_bytes == 1 << 16 else f" --size {units.option_size(work.size_bytes)}"
     return f"; modelled: copyscope simulate {work.impl}{size}"

@@ -154,8 +154,7 @@ def _next(run: Whole) -> str:
         return ""
     options = f" --topology {path}" if path != "veth" else ""
     if work.size_bytes != USUAL_BYTES:
-        number, unit = units.format_whole_size(work.size_bytes).split()
-        options += f" --size {number}{unit.strip('iB')}"
+        options += f" --size {units.option_size(work.size_bytes)}"
     return f"; copyscope compare {work.impl} {INSTEAD_OF.get(work.impl, PLAIN)}{options}"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from copyscope.errors import UsageError
+from copyscope.units import SIZE_UNITS
 
 VCPUS_MAX = 8
 LINE_MIN_BYTES, LINE_MAX_BYTES = 16, 256
 # The plugin's own numbers; larger ones are no machine.
 SIZE_MAX_BYTES = 4 << 30
 WAYS_MAX = 4096
-UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 LEVELS = ("l1d", "l2", "llc")
 # What can be changed beside them: numbers by their fields, and choices. `ddio`: where the lines go that a
 # device writes: to memory, to the LLC, or nobody looks.
@@ -36,9 +36,9 @@ class Level:
     ways: int
 
     def __str__(self) -> str:
-        for unit, step in (("M", 1 << 20), ("K", 1 << 10)):
-            if self.size_bytes and self.size_bytes % step == 0:
-                return f"{self.size_bytes // step}{unit}:{self.ways}"
+        for unit in ("M", "K"):
+            if self.size_bytes and self.size_bytes % SIZE_UNITS[unit] == 0:
+                return f"{self.size_bytes // SIZE_UNITS[unit]}{unit}:{self.ways}"
         return f"{self.size_bytes}:{self.ways}"
 
 
@@ -76,7 +76,7 @@ def read_level(text: str) -> Level:
     found = re.fullmatch(r"(\d{1,12})([KMG]?):(\d{1,5})", text)
     if found is None:
         raise ValueError(f"{text}: not SIZE:WAYS, such as 48K:12")
-    return Level(int(found[1]) * UNITS[found[2]], int(found[3]))
+    return Level(int(found[1]) * SIZE_UNITS[found[2]], int(found[3]))
 
 
 # Name, L1D, L2, LLC, what the LLC holds, TLB; and where that is from.

@@ -28,6 +28,7 @@ from copyscope.sweep.experiment_file import (
     read_fixed,
     read_source,
 )
+from copyscope.units import option_size
 
 Factors = dict[str, Scalar]
 
@@ -189,11 +190,7 @@ def describe(factors: Mapping[str, Scalar]) -> str:
 def _shown(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if key in BYTES:
-        for unit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
-            if value and value % unit == 0:
-                return f"{value // unit}{suffix}"
-    return str(value)
+    return option_size(value) if key in BYTES and value is not None else str(value)
 
 
 def difference(kept: Experiment, asked: Experiment) -> str | None:

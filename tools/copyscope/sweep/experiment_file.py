@@ -24,6 +24,7 @@ from copyscope.plan.instruments import parse_time_s
 from copyscope.plan.options import check_usage
 from copyscope.plan.schedule import DURATION_MIN_S
 from copyscope.simulate import request
+from copyscope.units import SIZE_UNITS
 
 KeyPath = tuple[str | int, ...]
 FILE_BYTES_MAX = 1 << 20
@@ -46,7 +47,6 @@ COUNTS = (
 SECONDS = ("warmup",)
 HOSTS = ("sender_at", "receiver_at")
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KMG]?)(?:i?B)?", re.IGNORECASE)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
@@ -262,7 +262,7 @@ def as_options(settings: Mapping[str, Scalar]) -> list[str]:
 def size_bytes(text: str) -> int | None:
     """`64K`, `64KB` -> 65536, `0.5M` -> 524288; None for what is no size."""
     found = _SIZE.fullmatch(text)
-    size = Fraction(found[1]) * _UNITS[found[2].upper()] if found else None
+    size = Fraction(found[1]) * SIZE_UNITS[found[2].upper()] if found else None
     return int(size) if size is not None and size.denominator == 1 else None
 
 

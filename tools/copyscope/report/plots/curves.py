@@ -15,7 +15,7 @@ from copyscope.report.plots.grid import WIDTH_IN, Grid, legend_lines, say_not_av
 from copyscope.stats import Estimate, Missing
 from copyscope.study.facets import Axis, Panel, arrange, find_axis
 from copyscope.study.table import Row
-from copyscope.units import format_whole_size
+from copyscope.units import option_size
 
 # a scale is logarithmic when the largest value is more than so many times the smallest
 WIDE = 12.0
@@ -175,7 +175,7 @@ def scale_across(axes: Axes, places: Sequence[float], axis: Axis) -> None:
     axes.set_xlim(places[0] / 1.5, places[-1] * 1.5)
     width_in = axes.get_position().width * WIDTH_IN
     labelled = apart(places, LABEL_IN * math.log2(places[-1] / places[0] * 1.5**2) / width_in)
-    labels = ["" if p not in labelled else _tick(p) if axis.binary else f"{p:g}" for p in places]
+    labels = ["" if p not in labelled else option_size(int(p)) if axis.binary else f"{p:g}" for p in places]
     axes.set_xticks(list(places), labels, rotation=90 if len(places) > 6 else 0)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(f"{axis.label} (bytes)" if axis.binary else axis.label)
@@ -188,12 +188,6 @@ def apart(places: Sequence[float], doublings: float) -> list[float]:
         if not kept or math.log2(place / kept[-1]) >= doublings:
             kept.append(place)
     return kept
-
-
-def _tick(value: float) -> str:
-    """A size for a tick: 64, 4K, 1M."""
-    number, unit = format_whole_size(int(value)).split()
-    return number + unit[0].replace("B", "")
 
 
 def _note_missing(axes: Axes, missing: Sequence[tuple[float, str]]) -> None:
