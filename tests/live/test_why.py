@@ -105,7 +105,7 @@ Peer = Callable[[Hosts, str], contextlib.AbstractContextManager[None]]
 
 
 def set_optmem(hosts: Hosts, optmem_bytes: int) -> None:
-    """Of `near`; before 6.8 it is of the whole machine, which is changed where that is a guest of the test's own."""
+    """Of `near`; before 6.8 of the whole machine, which is changed where that is a guest."""
     limit = ["sysctl", "-qw", f"{OPTMEM}={optmem_bytes}"]
     if not subprocess.run([*hosts.inside("near"), *limit], capture_output=True, check=False).returncode:
         return
