@@ -175,7 +175,7 @@ def test_how_a_watched_program_sends_and_the_bottleneck_stand_below_the_title() 
     evidence = "on CPU 12 % of the time; connections waited"
     record["verdict"]["limit"] = {"who": "peer", "evidence": evidence, "decisive": "connections waited"}
     assert screen(record).splitlines()[1:3] == [
-        "sends: write, 64 KiB, 33,333/s, zero-copy 0.0 %",
+        "sends: write, 64 KiB, 33,333/s, MSG_ZEROCOPY 0.0 %",
         "bottleneck: peer (connections waited)",
     ]
 

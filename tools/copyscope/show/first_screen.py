@@ -134,11 +134,17 @@ def _facts(run: Whole, width: int) -> list[Text]:
 
 
 def _way(verb: str, one: Direction, seconds: float) -> str:
-    """`sends: writev, 32 KiB, 40,000/s, zero-copy 0 %`: the call that moved most, and the mean of all."""
+    """`sends: writev, 32 KiB, 40,000/s, MSG_ZEROCOPY 0 %`: the call that moved most, and the mean of all.
+
+    By its own name: sendfile and splice are zero-copy, too.
+    """
     most = max(one.by_call, key=lambda call: call.bytes)
     rate = f", {units.format_count(round(one.calls / seconds))}/s" if seconds > 0 else ""
     text = f"{verb}: {most.syscall}, {units.format_bytes(round(one.mean_bytes))}{rate}"
-    return f"{text}, zero-copy {units.format_percent(one.zerocopy_share)}" if verb == "sends" else text
+    if verb != "sends":
+        return text
+    asked = "SEND_ZC" if most.syscall == "io_uring" else "MSG_ZEROCOPY"
+    return f"{text}, {asked} {units.format_percent(one.zerocopy_share)}"
 
 
 def _next(run: Whole) -> str:

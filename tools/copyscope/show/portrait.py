@@ -55,7 +55,7 @@ def _direction_text(part: Direction, direction: str) -> str:
     text = f"{units.format_count(part.calls)} calls of {mean} on average; {calls}"
     if direction == "send":
         text += (
-            f"; by reference: zero-copy {units.format_percent(part.zerocopy_share)}, "
+            f"; by reference: MSG_ZEROCOPY {units.format_percent(part.zerocopy_share)}, "
             f"file pages {units.format_percent(part.page_share)}, "
             f"from a socket (splice) {units.format_percent(part.socket_share)}, "
             f"its own memory (vmsplice) {units.format_percent(part.memory_share)} of the bytes; "
