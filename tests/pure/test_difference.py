@@ -384,7 +384,7 @@ def test_on_a_small_terminal_the_answer_is_first_and_a_row_is_one_line(base: dic
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     assert lines[0].startswith(("not clear: ", "no difference: "))
     assert sum(line.startswith("late copy") for line in lines) == 1
-    assert "all copies and sends copied anyway" in " ".join(lines)
+    assert "counted copies (pp: of the bytes sent), sends copied anyway" in " ".join(lines)
     headers = [next(line for line in said[width].splitlines() if line.startswith("what")) for width in said]
     assert all(line.split() == ["what", "before", "after", "change", "verdict"] for line in headers)
     assert "deferred" not in said[80]

@@ -20,6 +20,7 @@ from copyscope.judge.difference import (
     CPU,
     GOODPUT,
     SAME,
+    SENDS,
     UNSURE,
     WORSE,
     Difference,
@@ -289,11 +290,15 @@ def said(row: Row) -> str:
     """One row in words."""
     if row.change is None:
         return f"{row.what} n/a ({row.reason})"
+    if row.base == "payload" and row.before is not None and row.after is not None:
+        if row.unit == SENDS:
+            return f"sends copied anyway: {percent(row.before)} before, {percent(row.after)} after"
+        return f"counted copies per byte: {row.before:.2f} before, {row.after:.2f} after"
     name = row.what if row.what in LABELS else f"{row.what} {row.unit}"
     text = f"{name} {row.change:+.1%}".replace("%", " %")
     if row.low is not None and row.high is not None and row.low != row.high:
         text += f" ({row.low * 100:+.1f} to {row.high * 100:+.1f})"
-    return f"{text} of the payload" if row.base == "payload" else text
+    return text
 
 
 def percent(share: float) -> str:
@@ -379,6 +384,14 @@ def _listed(judged: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {verdict}" for name, verdict in judged.items())
 
 
+def _beside(row: Ranked) -> str:
+    """Of one that is not known to be slower than the one above; that none was found does not say the same."""
+    if row.is_apart:
+        return ""
+    same = row.goodput is not None and row.goodput.verdict == SAME
+    return f" (no difference from {row.against})" if same else f" (not clear against {row.against})"
+
+
 def ranked_sentence(rows: Sequence[Ranked]) -> str:
     """`the fastest: one_copy 11.2 Gb/s; then ...`; of who is no slower than the one above that is said."""
     first, *others = rows
@@ -386,5 +399,5 @@ def ranked_sentence(rows: Sequence[Ranked]) -> str:
     if not others[0].is_apart:
         second, *others = others
         text = f"no difference was found between {first} and {second}"
-    then = (f"{row}" + ("" if row.is_apart else f" (no difference from {row.against})") for row in others)
+    then = (f"{row}{_beside(row)}" for row in others)
     return f"{text}; then {', '.join(then)}" if others else text

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from copyscope.escaping import one_line, visible
 from copyscope.judge.comparison import Comparison, Ranked, Ranking
-from copyscope.judge.difference import BETTER, SAME, UNKNOWN, UNSURE, WORSE, Difference, Row
+from copyscope.judge.difference import ALL, BETTER, SAME, UNKNOWN, UNSURE, WORSE, Difference, Row
 from copyscope.show.account_words import called
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.layout import Table, heading, wrap
@@ -19,11 +19,14 @@ from copyscope.units import NOT_AVAILABLE, counted, format_whole_size
 WORTH = 0.05
 # Columns of a ranking.
 RANKED = ("goodput", "verdict", "CPU time")
+LEAST = 0.001  # smaller numbers are not spelled out
 NAME_MAX = 12  # columns of the name of one that is compared
 LEGEND = (
-    "Geometric means; 95 % intervals. Copies and other work: ns/KiB, the change in points of all CPU time."
+    "Geometric means; 95 % intervals. Copies and other work: ns/KiB; pp: percentage points of all CPU time."
     " The verdict rests on goodput, CPU time"
 )
+# Of a watched program the bytes of copies from the page cache, and of its own, are not counted.
+COUNTED = "counted copies"
 
 
 def render(made: Comparison | Ranking, *, verbose: bool, console: Console) -> None:
@@ -95,7 +98,7 @@ def markdown(made: Comparison | Ranking) -> str:
 
 def legend(made: Comparison) -> str:
     """What `change` is of, and which rows decide: of two ways to choose between, not how they copy."""
-    return LEGEND if made.is_choice else f"{LEGEND}, all copies and sends copied anyway"
+    return LEGEND if made.is_choice else f"{LEGEND}, {COUNTED} (pp: of the bytes sent), sends copied anyway"
 
 
 def left_out(point: Difference, points: Sequence[Difference]) -> bool:
@@ -193,6 +196,8 @@ def cells(row: Row) -> list[str | None]:
 
 def _change(row: Row) -> str | None:
     text = _percent(row.change)
+    if text is not None and row.base != "itself":
+        text = text.replace("%", "pp")
     if row.low is None or row.high is None or row.low == row.high:
         return text
     return f"{text} ({100 * row.low:+.0f} to {100 * row.high:+.0f})"
@@ -206,6 +211,7 @@ def _name(row: Row) -> str:
     """As the screen of a run calls an account or a stage, and its unit."""
     what, unit, side = row.what, row.unit, row.side
     name = "sends copied anyway" if what == "flagged" else called(what, watched=side == "target", side=side)
+    name = COUNTED if what == ALL else name
     if unit == "appeared":
         return f"{name} APPEARED"
     # What is in ns/KiB says so in the legend.
@@ -218,4 +224,6 @@ def _number(value: float | None, unit: str) -> str | None:
         return None
     if unit in ("appeared", "of sends"):
         return f"{100 * value:.3g} %"
+    if 0 < value < LEAST:
+        return f"<{LEAST}"
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
