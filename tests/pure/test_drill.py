@@ -30,7 +30,7 @@ from copyscope.drill.ways import (
     Way,
     Write,
 )
-from copyscope.show.drill import say
+from copyscope.show.drill import drill_lines, say
 from copyscope.taxonomy.taxonomy import Taxonomy
 from copyscope.topology import TopologyError
 
@@ -191,6 +191,24 @@ def test_who_copied_is_known_or_has_its_reason(tmp_path: Path) -> None:
     else:
         assert (write.copied_by.within, write.copied_by.account) == ("unix_stream_sendmsg", "copy_in")
         assert write.copied_by.count >= 3 and "in unix_stream_sendmsg (" in say(write)
+
+
+def test_the_answer_in_short_stands_last_and_a_path_without_any_way_has_one_row() -> None:
+    def row(way: str, path: str, result: Any, reason: str | None = None) -> Row:
+        return Row(way, path, result, BUFFER_BYTES, 0, 0, 1, None, reason)
+
+    names = ("write", "sendfile, file", "sendfile, memfd", "vmsplice")
+    results = ("copied before return", "by reference", "late copy", "by reference")
+    rows = [row(way, "lo", result) for way, result in zip(names, results, strict=True)]
+    rows += [row(way, "tls", "refused", "no tls here") for way in names]
+    lines = [line.plain for line in drill_lines(rows, "6.18", 80)]
+    tls = [line for line in lines if line.startswith("tls")]
+    assert tls == ["tls   all              refused: no tls here"]
+    assert max(map(len, lines)) <= 80 and lines[-3:] == [
+        "write     copied                     refused",
+        "sendfile  by reference or late copy  refused",
+        "vmsplice  by reference               refused",
+    ]
 
 
 @pytest.mark.parametrize(
