@@ -39,7 +39,7 @@ def render(sentence: str, rows: Sequence[Crossover], *, verbose: bool, console: 
 
 
 def overtaking_lines(rows: Sequence[Crossover], width: int) -> list[Text]:
-    """One row per pair and number of threads: where the second is better."""
+    """One row per pair: where the second is better. Numbers of threads with the same answer share it."""
     lines = heading("CROSSOVERS", "where the second is better (95 % interval); CPU time of both sides", width)
     if not rows:
         return lines + wrap("no two strategies were measured in the same setting", width)
@@ -49,9 +49,16 @@ def overtaking_lines(rows: Sequence[Crossover], width: int) -> list[Text]:
         words=("setting", "goodput", "CPU time"),
         numbers=("threads",),
     )
-    for (pair, threads, where), some in grouped(rows, _setting).items():
-        found = {row.quantity: _answer(row) for row in some}
-        table.add(*pair, str(threads), where or None, found.get(OF_GOODPUT), found.get(OF_TIME))
+    found = {
+        setting: tuple({row.quantity: _answer(row) for row in some}.get(of) for of in (OF_GOODPUT, OF_TIME))
+        for setting, some in grouped(rows, _setting).items()
+    }
+    pairs = list(grouped(found, lambda setting: (setting[0], setting[2])))
+    by_pair = sorted(found, key=lambda setting: pairs.index((setting[0], setting[2])))
+    alike = grouped(by_pair, lambda setting: (setting[0], setting[2], found[setting]))
+    for (pair, where, answers), some in alike.items():
+        threads = ", ".join(str(threads) for _, threads, _ in some)
+        table.add(*pair, threads, where or None, *answers)
     return lines + table.lines(width)
 
 
