@@ -112,7 +112,7 @@ def test_a_pmu_that_does_not_interrupt_is_named_and_replaced() -> None:
     ]
     rows = by_name(probe(events=events))
     assert (rows["cycles"].status, rows["cycles"].fact) == ("limited", dead)
-    assert rows["cycles"].advice == "none needed: cpu-clock is used"
+    assert rows["cycles"].advice == "no action needed: cpu-clock is used"
 
 
 def test_sampler_without_any_event_stops_the_job() -> None:
@@ -382,7 +382,7 @@ def test_what_bpftrace_containers_and_tls_need(tmp_path: Path) -> None:
 
 def test_nothing_to_do_is_said_in_these_words() -> None:
     fine = Finding("kernel", "BTF", "ok", "there")
-    no_pmu = Finding("kernel", "PMU", "limited", "none", "none needed; use bare metal")
+    no_pmu = Finding("kernel", "PMU", "limited", "none", "no action needed; use bare metal")
     assert Diagnosis((fine, no_pmu)).sentence.endswith("; nothing to do")
     todo = Finding("kernel", "tracefs", "limited", "not mounted", "mount it")
     assert "nothing to do" not in Diagnosis((fine, todo)).sentence

@@ -126,7 +126,10 @@ def _hook_findings(hooks: list[dict[str, Any]]) -> Iterable[Finding]:
             )
             yield Finding("hooks", name, "ok", fact)
         else:
-            advice = WITHOUT.get(hook["instrument"], "none") if needed else "none: its numbers will be n/a"
+            nothing = "no action needed"
+            advice = (
+                WITHOUT.get(hook["instrument"], nothing) if needed else f"{nothing}: its numbers will be n/a"
+            )
             fact = f"{hook['state']}: {hook.get('reason') or 'no reason given'}"
             yield Finding("hooks", name, "limited", fact, advice)
 
@@ -159,7 +162,7 @@ def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
         elif any(name in names for names in TIME_EVENTS):
             yield _other_time_event(name, why, time_shown_by)
         else:
-            yield Finding("sampler", name, "limited", why, "none: its numbers will be n/a")
+            yield Finding("sampler", name, "limited", why, "no action needed: its numbers will be n/a")
     if not time_shown_by:
         yield Finding(
             "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
@@ -171,7 +174,7 @@ def _other_time_event(name: str, why: str, shown_by: tuple[str, ...] | None) -> 
     if shown_by is None:
         return Finding("sampler", name, "limited", why, "use a machine with a PMU")
     if "cpu-clock" in shown_by:
-        return Finding("sampler", name, "limited", why, "none needed: cpu-clock is used")
+        return Finding("sampler", name, "limited", why, "no action needed: cpu-clock is used")
     return Finding("sampler", name, "ok", f"not needed, {shown_by[0]} is used: {why}")
 
 

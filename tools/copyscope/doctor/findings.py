@@ -58,7 +58,7 @@ class Diagnosis:
             if row.status != "ok"
             and row.advice
             and not row.cause
-            and not row.advice.startswith(("none", "only for"))
+            and not row.advice.startswith(("no action needed", "only for"))
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def check_kernel(machine: Mapping[str, Any], root: Path = ROOT) -> Iterable[Find
         yield in_kernel("PMU", "ok", ", ".join(machine["pmu"]))
     else:
         advice = (
-            "none needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
+            "no action needed; for cycles and misses use bare metal, or a VM with a virtual PMU;"
             " copyscope simulate models the misses of each copy"
         )
         fact = "none: cycles, instructions and cache misses are neither counted nor sampled"
@@ -136,7 +136,7 @@ def _capabilities(root: Path) -> Iterable[Finding]:
         elif name in ("CAP_BPF", "CAP_PERFMON") and sys_admin:
             yield in_kernel(name, "ok", f"{purpose}: through CAP_SYS_ADMIN")
         elif name == "CAP_SYS_RESOURCE":
-            advice = "none on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
+            advice = "no action needed on Linux 5.11 and newer; before, BPF maps need a larger `ulimit -l`"
             yield in_kernel(name, "limited", f"missing ({purpose})", advice)
         else:
             advice = "run as root, outside of an unprivileged container"
@@ -160,12 +160,13 @@ def check_disturbances(
         yield disturbing("turbo", "confounder", "on: the clock follows temperature", advice)
     if machine["smt"]:
         advice = (
-            "none: copyscope run --placement split (the default) takes cores of their own for the two sides"
+            "no action needed: copyscope run --placement split (the default) takes cores of their own for "
+            "the two sides"
         )
         yield disturbing("SMT", "confounder", "on: two threads share a core", advice)
     if machine["hybrid"]:
         cores = ", ".join(f"{kind} {cpus}" for kind, cpus in machine["hybrid"].items())
-        advice = "none: copyscope run --placement split (the default) takes cores of one type"
+        advice = "no action needed: copyscope run --placement split (the default) takes cores of one type"
         yield disturbing("hybrid cores", "confounder", cores, advice)
     if machine["cpus_online"] < 2:
         fact = "1: sender, receiver and softirq take turns"
@@ -199,7 +200,8 @@ def _steal(machine: Mapping[str, Any], steal: float | None) -> Finding:
     if steal is not None and steal > LOW_STEAL_PERCENT:
         fact = f"{fact}; it stole {steal:.1f} % of the CPU time just now"
         return disturbing("hypervisor", "confounder", fact, "repeat at another time, or on bare metal")
-    return disturbing("hypervisor", "confounder", fact, "none; the steal time of each run is recorded")
+    advice = "no action needed; the steal time of each run is recorded"
+    return disturbing("hypervisor", "confounder", fact, advice)
 
 
 def _memory(machine: Mapping[str, Any], root: Path) -> Iterable[Finding]:

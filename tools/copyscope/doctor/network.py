@@ -89,7 +89,7 @@ def tls_finding(protocols: str | None) -> Finding:
     """Whether programs can give TLS to the kernel; asked of a list, for a socket's question would load it."""
     if "tls" in (protocols or "").split():
         return zero_copy("tls", "ok", "the kernel's TLS is there (tcp_available_ulp)")
-    advice = "none needed, but for programs that use kTLS: modprobe tls"
+    advice = "no action needed, but for programs that use kTLS: modprobe tls"
     return zero_copy("tls", "limited", "the kernel's TLS is not loaded, or not built", advice)
 
 

@@ -15,16 +15,25 @@ STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "confounder
 
 
 def render(diagnosis: Diagnosis, *, verbose: bool, console: Console) -> None:
-    """Print one block per area, at most 100 columns wide."""
+    """Print one block per area, at most 100 columns wide; the answer last: above it a screen may scroll."""
     width = min(console.width, REPORT_WIDTH)
-    console.print(Text(diagnosis.sentence, style="bold"), width=width)
-    for area, rows in grouped(diagnosis.findings, lambda row: row.area).items():
-        console.print()
-        console.print(Text(area.upper(), style="bold"))
-        console.print(_table(rows, verbose), width=width)
+    areas = grouped(diagnosis.findings, lambda row: row.area)
+    fine = [] if verbose else [area for area, rows in areas.items() if not any(map(_is_told, rows))]
+    for area, rows in areas.items():
+        if area not in fine:
+            console.print(Text(area.upper(), style="bold"))
+            console.print(_table(rows, verbose), width=width)
+            console.print()
+    if fine:
+        console.print(Text.assemble(("ok", STYLES["ok"]), f"  {', '.join(fine)}"), width=width)
     if not verbose:
-        console.print()
         console.print("every fact: -v; as data: --json -", width=width)
+    console.print(Text(diagnosis.sentence, style="bold"), width=width)
+
+
+def _is_told(row: Finding) -> bool:
+    """What is not simply fine, unless another row says why."""
+    return row.status != "ok" and not row.cause
 
 
 def _table(rows: Sequence[Finding], verbose: bool) -> Table:
@@ -34,7 +43,7 @@ def _table(rows: Sequence[Finding], verbose: bool) -> Table:
     table.add_column()
     fine = [row for row in rows if row.status == "ok"]
     # Neighbours that say the same are one row: a machine without a PMU lacks six counters for one reason.
-    shown = rows if verbose else [row for row in rows if row.status != "ok" and not row.cause]
+    shown = rows if verbose else list(filter(_is_told, rows))
     for _, group in groupby(shown, key=lambda row: (row.status, row.fact, row.advice)):
         first, *_ = alike = list(group)
         names = ", ".join(row.name for row in alike)
