@@ -41,7 +41,7 @@ def client(port: int, seconds: float, *more: str) -> list[str]:
         (["--netns", "/etc/passwd", "--pid", "1"], 1, "--netns: /etc/passwd: not a network namespace"),
         (["--netns", "4194301", "--pid", "1"], 1, "--netns: 4194301: no such process"),
         (["--pid", "1", "--json", "/no/such/x.json"], 1, "--json: /no/such/x.json: no such directory"),
-        (["--netns", "1"], 2, "nothing to watch: give a name, --pid, --comm, --cgroup or -- COMMAND"),
+        (["--netns", "1"], 2, "nothing to watch: give a name, a pid, --unit"),
         (["--", "/no/such/program"], 127, "/no/such/program: No such file or directory"),
         (["--", "/etc/passwd"], 126, "/etc/passwd: Permission denied"),
     ],

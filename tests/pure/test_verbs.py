@@ -59,6 +59,7 @@ def test_alone_it_answers_questions_with_verbs() -> None:
         (("run", "--pid", "1"), "to watch a program: sudo copyscope watch --pid 1"),
         (("run", "--", "true", "a b"), "to watch a program: sudo copyscope watch -- true 'a b'"),
         (("watch",), "nothing to watch: give a name"),
+        (("watch", "--durration", "3", "nginx"), "--durration nginx: did you mean --duration?"),
         (("watch", "nginx", "--pid", "1"), "nginx and --pid: name one program"),
         pytest.param(
             ("watch", "--pid", "nginx"),

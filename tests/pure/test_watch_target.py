@@ -204,7 +204,7 @@ def test_the_command_is_behind_the_dashes() -> None:
 @pytest.mark.parametrize(
     ("options", "command", "said"),
     [
-        ([], [], "nothing to watch: give a name, --pid"),
+        ([], [], "nothing to watch: give a name, a pid"),
         (["--pid", "1", "--comm", "x"], [], "--pid and --comm"),
         (["--pid", "1"], ["ls"], "--pid and -- COMMAND"),
         (["--pid", "1", "--duration", "0"], [], "--duration: 0"),

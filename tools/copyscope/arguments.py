@@ -1,6 +1,7 @@
 """The parser of every command: wrong usage is one line and an exception, whatever the words are."""
 
 import argparse
+import difflib
 import math
 import re
 import sys
@@ -13,6 +14,7 @@ from copyscope.errors import UsageError
 # Beyond this nothing is counted here; Python refuses to print numbers of more than 4,300 digits.
 DIGITS_MAX = 18
 _WHOLE = re.compile(rf"[+-]?[0-9]{{1,{DIGITS_MAX}}}")
+_UNKNOWN = re.compile(r"unrecognized arguments: (--[\w-]+)")
 _NOT_A_VALUE = re.compile(r"(--[\w-]+)=--")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -87,7 +89,14 @@ class UsageParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help lists the options)")
+        raise UsageError(f"{message}{self._meant(message)} ({self.prog} --help lists the options)")
+
+    def _meant(self, message: str) -> str:
+        """The option that is spelled much like one that is none."""
+        found = _UNKNOWN.match(message)
+        names = [name for action in self._actions for name in action.option_strings]
+        close = difflib.get_close_matches(found[1][:32], names, n=1) if found else []
+        return f": did you mean {close[0]}?" if close else ""
 
 
 def add(to: argparse._ActionsContainer, table: str, **more: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 def _watch(argv: list[str]) -> int:
     args, command = parse(argv)
-    entry.need_root("watch", argv)
+    entry.need_root(*as_typed(argv))
     entry.build()
     target = find_target(args, command)
     if args.serve is not None:
@@ -57,6 +57,12 @@ def _watch(argv: list[str]) -> int:
 
         return serve.serve(args, target)
     return _measure(args, command, target)
+
+
+def as_typed(argv: Sequence[str]) -> tuple[str, list[str]]:
+    """The verb and its words as they were given: `advise` and `why` are watch with an option (verbs.py)."""
+    first, *rest = argv
+    return (first[2:], rest) if first in ("--advise", "--why") else ("watch", list(argv))
 
 
 def _measure(args: argparse.Namespace, command: list[str], target: Target) -> int:

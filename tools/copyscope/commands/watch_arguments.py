@@ -168,7 +168,7 @@ def _parser(
         epilog=examples + MORE_EXAMPLES.format(verb=verb) + STATUS,
         allow_abbrev=False,
     )
-    whom = made.add_argument_group("whom")
+    whom = made.add_argument_group("target")
     whom.add_argument(
         "program",
         nargs="?",
@@ -214,7 +214,7 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
     named += ["-- COMMAND"] * bool(command)
     named[:0] = [args.program] * (args.program is not None)
     if not named:
-        raise UsageError("nothing to watch: give a name, --pid, --comm, --cgroup or -- COMMAND")
+        raise UsageError("nothing to watch: give a name, a pid, --unit, --container, --cgroup or -- COMMAND")
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: name one program: --pid, --comm, --cgroup or -- COMMAND")
     if args.program == "":

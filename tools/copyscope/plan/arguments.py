@@ -12,14 +12,14 @@ from copyscope.topology import WRITTEN
 SWITCH = ("on", "off")
 EXAMPLES = """\
 examples:
-  sudo copyscope run --impl zerocopy                         one profile over a veth pair, one ledger
-  sudo copyscope run --impl one_copy --size 1M --threads 4
-  sudo copyscope run zerocopy --topology veth-xdp --explain
-  sudo copyscope run zerocopy --topology nics:eth1,eth2
-  sudo copyscope run --impl zerocopy --receiver-at web2      from here to another machine
-  sudo copyscope run --impl two_copy --repeat 5 --out results/mine
-  sudo copyscope run --impl zerocopy --json - | jq .verdict
-  sudo copyscope run zerocopy --simulate                     with modelled cache misses
+  sudo copyscope run zero_copy                               over a veth pair
+  sudo copyscope run one_copy --size 1M --threads 4
+  sudo copyscope run zero_copy --topology veth-xdp --explain
+  sudo copyscope run zero_copy --topology nics:eth1,eth2
+  sudo copyscope run zero_copy --receiver-at web2            from here to another machine
+  sudo copyscope run two_copy --repeat 5 --out results/mine
+  sudo copyscope run zero_copy --json - | jq .verdict
+  sudo copyscope run zero_copy --simulate                    with modelled cache misses
 """
 PROGRAMS = "\nany other program: copyscope watch --help\n"
 STATUS = """
@@ -29,7 +29,7 @@ exit status: 0 valid, 1 failed, invalid, or not written to FILE or DIR (a line s
 
 FIRST_EXAMPLES = """\
 examples:
-  sudo copyscope run zero_copy                               one profile over a veth pair, one ledger
+  sudo copyscope run zero_copy                               over a veth pair
   sudo copyscope run one_copy --size 1M --threads 4 --json run.json
 """
 COMMON = (
@@ -62,8 +62,8 @@ WORKLOAD = """
 --batch N =1            per_field: N fields per sendmmsg(); default 1: one send() each
 --call CALL =sendmsg    one_copy: sendmsg (default) or writev
 --via VIA =sendfile     sendfile: sendfile() (default) or splice() through a pipe
---wait WHEN             zero_copy, uring_zc: read completion notices in a batch (default: a quarter of the
-                        ring), after each message, or never (until the end)
+--wait WHEN             zero_copy, uring_zc: read completion notices in batches (batch, the default: a
+                        quarter of the ring), after each message (each), or at the end (never)
 --registered            uring_zc: send from registered buffers
 --align ALIGN =heap     heap (default) or page
 --pages PAGES =4k       4k (default), thp or hugetlb
