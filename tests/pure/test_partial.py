@@ -9,6 +9,7 @@ import pytest
 from copyscope.ledger.derive import derive
 from copyscope.record import store
 from copyscope.record.check import typed_whole
+from copyscope.record.segments import NO_LEDGER
 from copyscope.show import terminal
 from rich.console import Console
 
@@ -90,7 +91,7 @@ def test_a_part_of_the_instruments_makes_a_valid_run(impl: str, run: str) -> Non
 
 def test_without_the_ledger_nothing_of_it_is_zero() -> None:
     full = derived("zero_copy", "calls only")
-    absent = "no ledger segment in this run"
+    absent = NO_LEDGER
     for row in full["ledger"]:
         if row["account"] != "gather":
             assert row["bytes"] is None and row["cpu_ns"] is None

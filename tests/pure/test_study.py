@@ -43,7 +43,7 @@ CASES: dict[str, tuple[list[Record], str]] = {
     ),
     "no ledger": (
         sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, phases=("unprobed", "calls")),
-        "no ledger segment",
+        "copies were not measured",
     ),
     "the collector died": (
         sweep(impls=PAIR, sizes=(4096,), threads=(1,), repeats=2, died=("collector",)),

@@ -25,6 +25,7 @@ from copyscope.ledger.window import Window
 from copyscope.record import store
 from copyscope.record.check import typed_whole
 from copyscope.record.moved import subtract_volume
+from copyscope.record.segments import NO_LEDGER
 from copyscope.show import live, watch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -254,7 +255,7 @@ def test_without_segments_of_the_ledger_no_account_has_bytes() -> None:
     assert {why.pop("gather"), why.pop("user_encrypt")} == {
         "in the program's own memory: no hook counts what it copies there"
     }
-    assert len(why) == 9 and set(why.values()) == {"no ledger segment in this run"}
+    assert len(why) == 9 and set(why.values()) == {NO_LEDGER}
 
 
 def short_command(phase: str, ended: str) -> Record:

@@ -164,7 +164,7 @@ def cpu_per_kib(run: Whole, sides: Iterable[str]) -> Value:
 
 
 def _no_payload(run: Whole) -> str:
-    return "no payload was delivered" if ledger_segments(run) else "no ledger segment in this run"
+    return "no payload was delivered" if ledger_segments(run) else segments.NO_LEDGER
 
 
 def event_per_byte(run: Whole, side: str, event: str, per_bytes: int) -> Value:
@@ -220,7 +220,7 @@ def overhead_effect(run: Whole) -> Value:
     """The share of goodput lost to the ledger's instruments."""
     phase = run.derived.overhead.phases.get("ledger")
     if phase is None:
-        return Missing("the run had no ledger segments")
+        return Missing(segments.NO_LEDGER)
     return _or_why(phase.effect, phase.reason)
 
 

@@ -351,7 +351,7 @@ def why_no_time(raw: Measured, side: str) -> str | None:
     if cpu_time(raw, side).ns:
         return None
     return why_no_ledger(raw.run) or (
-        "its processes used no CPU time in the ledger segments: they slept, or had ended before it was read"
+        "its processes used no CPU time while it was sampled: they slept, or had ended before it was read"
     )
 
 

@@ -15,6 +15,8 @@ PROCESSES = ("sender", "receiver")
 WATCHED = ("target",)
 # segments that only warm connections and caches up: recorded, never measured
 WARM_UP: Final = "warmup"
+# Said of all that the ledger would have.
+NO_LEDGER: Final = "copies were not measured: the run ended before, or --instruments leaves them out"
 # socket buffers of a few MiB hold the first milliseconds: below this a run measures them and not the path
 SHORTEST_LEDGER_NS = 50_000_000
 
@@ -64,7 +66,7 @@ def measured(segments: Iterable[Segment]) -> list[Segment]:
 
 def why_no_ledger(run: Run) -> str | None:
     """Why nothing of the ledger is known, when no segment had its instruments; None when one had."""
-    return None if select(run.segments, "ledger") else "no ledger segment in this run"
+    return None if select(run.segments, "ledger") else NO_LEDGER
 
 
 def why_no_calls(hooks: Iterable[Hook]) -> str:

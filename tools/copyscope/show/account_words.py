@@ -30,9 +30,10 @@ WORDS = {
         step="program's own memcpy",
         arrow="copy",
         caption="COPY  program's own memcpy: fields -> one buffer",
-        in_a_line="the program copies the fields of a message into one buffer, then sends it",
-        meaning="The program itself copies the fields of a message into one buffer before it sends. Copy "
-        "number one of a two-copy send; the kernel knows nothing of it. The program times it.",
+        in_a_line="memcpy() in the program itself: the kernel knows nothing of it",
+        meaning="The program itself copies, with memcpy() or the like, before it sends: the fields of a "
+        "message into one buffer, for example, copy number one of a two-copy send. The kernel knows nothing "
+        "of it. copyscope's own traffic times it; of a watched program it is sampled.",
     ),
     "user_encrypt": Words(
         step="cipher in the program",
@@ -55,8 +56,9 @@ WORDS = {
         step="page pinning",
         arrow="none",
         caption="no copy  page pinning: the packet refers to user pages",
-        in_a_line="no copy: the kernel holds the program's pages and sends from them",
-        meaning="No copy: the kernel takes references on the program's pages and puts them into the packet. "
+        in_a_line="no copy: the kernel holds pages, of the program or a file, and sends them",
+        meaning="No copy: the kernel takes references on pages and puts them into the packet: the program's "
+        "(MSG_ZEROCOPY, SEND_ZC, vmsplice), or those of a file or another socket (sendfile, splice). "
         "It must find and hold every page and keep account of them, and that is what this row costs.",
     ),
     "encrypt": Words(

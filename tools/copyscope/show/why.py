@@ -36,4 +36,5 @@ def _cost(one: Problem) -> str:
     if one.cpu is None:
         return ""
     low, high = f"{one.cpu.low * 100:.0f}", f"{one.cpu.high * 100:.0f}"
-    return f" ({units.format_percent(one.cpu.share)} of its CPU time, {low} to {high})"
+    also = " with pinning and notices" if one.code == "copied" else ""
+    return f" ({units.format_percent(one.cpu.share)} of its CPU time{also}, {low} to {high})"

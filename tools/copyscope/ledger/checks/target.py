@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copyscope.ledger.checks.balance import Balance, Unknown
 from copyscope.record.instruments import Call
 from copyscope.record.measured import Measured, Segment
-from copyscope.record.segments import measured, select, total, wall_ns
+from copyscope.record.segments import NO_LEDGER, measured, select, total, wall_ns
 from copyscope.record.watched import (
     MAPPED_IN,
     SOCKMAP,
@@ -118,7 +118,7 @@ def looked_at(raw: Measured) -> list[Volume]:
 def taken_by_calls(raw: Measured) -> list[Volume]:
     """The part of it whose copies are seen."""
     if not select(raw.run.segments, "ledger"):
-        raise Unknown("no ledger segment in this run")
+        raise Unknown(NO_LEDGER)
     rows, unseen = looked_at(raw), uncopied(raw)
     found = [row for row in rows if row.protocol not in unseen]
     if rows and not found:
