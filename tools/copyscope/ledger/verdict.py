@@ -351,7 +351,7 @@ def too_short_beside(raw: Measured) -> list[str]:
     if cut_short(raw.run) or counted_whole(raw):
         return []
     what = "too short a command" if raw.watched.how == "command" else "too short"
-    return below_the_shortest(raw.run.segments, "for a ledger", what)
+    return below_the_shortest(raw.run.segments, "to say what copies cost", what)
 
 
 def below_the_shortest(segments: Sequence[Segment], why: str, what: str = "too short") -> list[str]:

@@ -49,8 +49,12 @@ def conclusion(section: Simulated) -> str:
     sizes = grouped(section.measurements, lambda one: one.size_bytes or 0)
     ranked = []
     for size_bytes, some in sizes.items():
-        some.sort(key=lambda one: _missed(one.sides))
-        named = ", ".join(f"{_named(one)} {_missed(one.sides):,.1f}" for one in some)
+        # Those that are printed alike are told apart by their copies.
+        some.sort(key=lambda one: (round(_missed(one.sides), 1), _missed(_copies(one))))
+        named = ", ".join(
+            f"{_named(one)} {_missed(one.sides):,.1f} ({_missed(_copies(one)):,.1f} in copies)"
+            for one in some
+        )
         ranked.append(f"{units.format_bytes(size_bytes)}: {named}")
     return f"{opening}L1D misses per KiB, the fewest first: {'; '.join(ranked)}"
 
