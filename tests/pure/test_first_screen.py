@@ -180,6 +180,12 @@ def test_how_a_watched_program_sends_and_the_bottleneck_stand_below_the_title() 
     ]
 
 
+def test_of_a_proxy_goodput_is_said_to_be_in_and_out() -> None:
+    record = ALL["watched"]()
+    record["target"]["received_bytes"] = record["target"]["sent_bytes"]
+    assert "Gb/s in and out, 5.50 GiB sent, 5.50 GiB received" in screen(record).splitlines()[0]
+
+
 def test_a_core_is_a_second_of_cpu_time_in_a_second() -> None:
     """10 Gb/s are 1,220,703 KiB a second: at 901.7 ns each 1.10 s of CPU time."""
     (row,) = [line for line in screen(ALL["zero_copy"]()).splitlines() if line.startswith("all ")]

@@ -105,6 +105,8 @@ def _title(run: Whole) -> str:
         name = one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else run.raw.target.name
         # Also between segments: of a short command that may be most.
         sent, received = run.raw.target.sent_bytes, run.raw.target.received_bytes
+        # Of a proxy each byte is in it twice.
+        speed += " in and out" if rate and min(sent, received) >= SMALL_SHARE * (sent + received) else ""
         moved = f"{units.format_bytes(sent)} sent, {units.format_bytes(received)} received"
         return f"{name}: {speed}, {moved}, {measured} measured"
     work = run.raw.asked

@@ -1,5 +1,7 @@
 """Why zero-copy does not make a watched program faster: the dearest problem first, and what to change."""
 
+from collections.abc import Sequence
+
 from rich.text import Text
 
 from copyscope import units
@@ -18,8 +20,7 @@ def why_lines(why: Why, width: int, room: int | None = None, *, explain: bool = 
     for number, one in enumerate(why.problems):
         found = _problem_lines(number + 1, one, width, evidence=whole or number == 0)
         if room is not None and number and len(lines) + len(found) >= room:
-            left = len(why.problems) - number
-            return lines + wrap(f"and {left} more: -v", width, style="dim")
+            return lines + _left(why.problems[number:], number + 1, width)
         lines += found
     return lines
 
@@ -29,6 +30,14 @@ def _problem_lines(number: int, one: Problem, width: int, *, evidence: bool) -> 
     if evidence:
         lines += wrap(f"   {one.evidence}", width, indent=3)
     return lines + wrap(f"   change: {one.change}", width, indent=3)
+
+
+def _left(problems: Sequence[Problem], number: int, width: int) -> list[Text]:
+    """In one line: the last by its name, where that fits."""
+    text = f"{number}. {problems[0].what}: -v"
+    if len(problems) > 1 or len(text) > width:
+        text = f"and {len(problems)} more: -v"
+    return wrap(text, width, style="dim")
 
 
 def _cost(one: Problem) -> str:
