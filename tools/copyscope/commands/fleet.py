@@ -51,7 +51,9 @@ def parser() -> UsageParser:
         examples=EXAMPLES,
     )
     made.add_argument(
-        "inventory", metavar="INVENTORY", help="an inventory of ansible, or hosts separated by commas"
+        "inventory",
+        metavar="INVENTORY",
+        help="an inventory of ansible, or hosts separated by commas; of one: web1,",
     )
     # A wheel has no bin/: its command is on PATH.
     tree = {"default": None if paths.ROOT == paths.PACKAGE else str(paths.ROOT)}

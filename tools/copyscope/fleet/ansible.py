@@ -147,7 +147,7 @@ def find(inventory: str, limit: str | None) -> Ansible:
     """Ours, which is pinned; else that of PATH. Raises UsageError, RunError."""
     # With a comma it is the hosts themselves, as ansible reads it.
     if "," not in inventory and not Path(inventory).exists():
-        named = "give an inventory of ansible, or hosts separated by commas: web1,web2"
+        named = "give an inventory of ansible, or hosts with commas: web1,web2; of one: web1,"
         raise UsageError(f"{visible(inventory)}: no such file: {named}")
     if find_spec("ansible") is not None:
         ours = (sys.executable, "-I", "-m", "ansible")

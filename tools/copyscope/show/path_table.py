@@ -236,7 +236,8 @@ def _moved(step: Step, width: int) -> dict[str, str | None]:
         "~" if any(isinstance(row, AccountRow) and row.bytes_method == "scaled" for row in step.rows) else ""
     )
     cells: dict[str, str | None] = {
-        "CPU time": units.format_ns(step.ns),
+        # Of no sample: below what stands in front of it.
+        "CPU time": "" if step.ns == 0.0 and step.half_ns else units.format_ns(step.ns),
         "bytes": "" if step.bytes is None else scaled + units.format_bytes(step.bytes),
         "calls": "" if step.calls is None else about + units.format_count(step.calls),
         "mostly in": step.functions,
