@@ -227,7 +227,7 @@ def identity_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
     unchecked = [identity for identity in identities if identity.holds is None]
     text = f"{len(held)} of {len(held) + len(broken)} consistency checks hold"
     if unchecked:
-        text += f"; {len(unchecked)} not checked in this run" + ("" if verbose else " (-v says why)")
+        text += f"; {len(unchecked)} not checked in this run" + ("" if verbose else " (-vv says why)")
     lines = labelled("checks", text, width, style="red" if broken else "")
     for label, group in (("  BROKEN", broken), ("  holds", held), ("  unchecked", unchecked)):
         for identity in group if verbose or group is broken else []:
