@@ -308,7 +308,7 @@ def test_a_cgroup_that_is_not_found_says_what_to_do(find: Any, name: str, said: 
         ("ngin", "did you mean nginx?"),
         ("Postgres", "did you mean postgres?"),
         ("ngnix", "did you mean nginx?"),
-        ("haproxy", "ps -eo comm lists names"),
+        ("haproxy", "ps -eo comm lists names; of a script give the pid (pgrep -f)"),
     ],
 )
 def test_a_name_that_is_nearly_one_is_asked_back(

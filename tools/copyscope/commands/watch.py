@@ -188,7 +188,7 @@ def check_met(made: Record, args: argparse.Namespace) -> None:
         for_s = f"{made['run']['measured_s']:.1f} s"
         raise RunError(
             f"--comm: {args.comm}: no process of this name ran in {for_s}: "
-            + (meant(args.comm) or "ps -eo comm lists names")
+            + (meant(args.comm) or "ps -eo comm lists names; of a script give the pid (pgrep -f)")
         )
 
 
