@@ -3,6 +3,7 @@
 At most 24 lines of 80 columns on a terminal that was never made larger; a larger one is used.
 """
 
+import re
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -35,6 +36,7 @@ ROWS_MAX = 8
 NAME_MAX = 48  # of a command with its arguments
 MORE = "more: -v (all), --explain, --json FILE"
 MORE_EXPLAINED = "more: -v --explain (all tables, what each line means, the path drawn)"
+PID = re.compile(r"\[(\d+)\](?=, |$)")
 # What a strategy is compared with.
 PLAIN = "one_copy"
 INSTEAD_OF = {PLAIN: "zero_copy", "relay_copy": "relay_splice", "relay_splice": "relay_copy"}
@@ -155,7 +157,9 @@ def _next(run: Whole) -> str:
         if target.command or run.derived.advice:
             return ""
         # A cgroup is called by its option: `unit nginx.service`.
-        name = f"--{target.name}" if target.how == "cgroup" else target.comm or target.name.partition("[")[0]
+        name = f"--{target.name}" if target.how == "cgroup" else target.comm or target.name
+        # Others of that name were not watched: `nginx[12], nginx[34]` is 12,34.
+        name = ",".join(PID.findall(name)) if target.how == "pid" else name
         return f"; advice: copyscope advise {one_line(name, NAME_MAX)}"
     work, path = run.raw.asked, run.raw.topology.kind
     if path not in ("veth", "loopback", "veth-xdp") or run.raw.places is not None:
