@@ -70,6 +70,7 @@ def anchor(title: str) -> str:
 def test_the_readme_is_read_in_a_minute() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 110 and len(text.split()) <= 900
+    assert "sudo make profile" in text and "sudo make test" in text
 
 
 def test_each_command_has_a_page_of_examples_and_the_citation_names_this_version() -> None:
