@@ -245,7 +245,8 @@ def _lost(cost: Ratio, decimals: int, of: str = "") -> str:
 
 def quiet(state: MachineState) -> str:
     if state.disturbance is None:
-        return "machine quiet"
+        # Records of before 0.3.0 have the sentence alone.
+        return "machine quiet" if state.sentence is None else "disturbed (-v)"
     if state.disturbance == machine_state.PEER:
         return f"its peer took {machine_state.peers_share(state) * 100:.0f} %"
     taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
