@@ -59,16 +59,12 @@ THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 traffic: $(OUTPUT)/traffic
 traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
-# STRATEGY(name) or READING(name) for each file, ABSENT(name) for each that is not built. Written anew only when the files are others:
-# make compares the lists itself, as it is run before every profile.
+# STRATEGY(name) or READING(name) for each file, ABSENT(name) for each that is not built. Written anew only when the files are others.
 names = $(foreach name,$(sort $(basename $(notdir $(2) $(3)))),$(if $(filter $(name),$(basename $(notdir $(3)))),ABSENT,$(1))($(name)))
 define name_list
-$(1):
-	@mkdir -p $$(@D)
-	@echo '$(call names,$(2),$(3),$(4))' > $$@
-ifneq "$$(file <$(1))" "$(call names,$(2),$(3),$(4))"
 $(1): FORCE
-endif
+	@mkdir -p $$(@D)
+	@[ "$$$$(cat $$@ 2>/dev/null)" = '$(call names,$(2),$(3),$(4))' ] || echo '$(call names,$(2),$(3),$(4))' > $$@
 endef
 define strategy_list
 $(call name_list,$(1)/strategies.inc,STRATEGY,$(2),$(ABSENT_STRATEGIES))
