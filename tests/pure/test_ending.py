@@ -83,6 +83,9 @@ def test_how_it_was_ended_is_said(
     assert capsys.readouterr().err == f"copyscope: {said}\n"
 
 
+NOT_THERE = "copyscope: /no/such/sweep"
+
+
 @pytest.mark.parametrize(
     ("loaded", "statuses"),
     [
@@ -101,6 +104,9 @@ def test_ctrl_c_while_all_is_loaded_is_no_traceback(loaded: str, statuses: list[
                 break
         run.send_signal(signal.SIGINT)
         said = [line for line in run.stderr.read().splitlines() if not line.startswith("import time:")]
+    # On a busy machine it may have come to its end before.
+    if run.returncode == entry.FAILED and [line.partition(": no such")[0] for line in said] == [NOT_THERE]:
+        return
     assert run.returncode in statuses, said
     # While the interpreter itself ends there may be a line, or none.
     assert all(line.startswith("copyscope: interrupted") for line in said)
