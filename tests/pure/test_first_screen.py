@@ -96,10 +96,12 @@ def test_every_row_has_its_meaning_in_one_line() -> None:
     ("state", "low", "high", "said"),
     [
         (
-            {"disturbance": None},
-            0.96,
-            0.99,
-            "overhead 3 % (1 to 4); machine quiet; nothing lost",
+            {"disturbance": None, "sentence": None},
+            *(0.96, 0.99, "overhead 3 % (1 to 4); machine quiet; nothing lost"),
+        ),
+        (
+            {"disturbance": None, "sentence": "machine busy: ...", "others_share": 0.84},  # an older record
+            *(0.96, 0.99, "overhead 3 % (1 to 4); busy: others took 84 %; nothing lost"),
         ),
         (
             {"disturbance": "busy", "sentence": "machine busy: ...", "others_share": 0.84},

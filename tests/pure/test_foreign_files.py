@@ -328,7 +328,15 @@ def test_a_command_that_runs_out_of_memory_says_so_in_one_line(tool: str, direct
 STARVED_FROM_THE_START = """
 import resource, sys
 from copyscope.__main__ import main
-compile("-" * 2000 + "1", "", "eval")  # a stack that cannot grow any more ends a program, and says nothing
+# A stack that cannot grow any more ends a program, and says nothing: it has grown as far as it ever does.
+usual = sys.getrecursionlimit()
+sys.setrecursionlimit(10_000)
+for deep in (2000, 5000):
+    try:
+        compile("-" * deep + "1", "", "eval")
+    except (RecursionError, MemoryError):
+        pass
+sys.setrecursionlimit(usual)
 most = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 sys.exit(main(sys.argv[2:]))

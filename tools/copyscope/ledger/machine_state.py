@@ -114,6 +114,13 @@ def disturbance(
     return {"disturbance": kind, "evidence": evidence, "sentence": whole}
 
 
+def disturbance_of(state: MachineState) -> str | None:
+    """Its kind; records of before it was a key say it only by how their sentence begins."""
+    if state.disturbance is not None or state.sentence is None:
+        return state.disturbance
+    return next((kind for kind, words in OPENINGS.items() if state.sentence.startswith(words)), PEER)
+
+
 def of_peers(read: MachineLoad) -> str | None:
     """What a load generator on this machine took: it is part of the load, and no disturbance."""
     share = peers_share(read)

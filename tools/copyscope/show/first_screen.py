@@ -244,13 +244,13 @@ def _lost(cost: Ratio, decimals: int, of: str = "") -> str:
 
 
 def quiet(state: MachineState) -> str:
-    if state.disturbance is None:
-        # Records of before 0.3.0 have the sentence alone.
-        return "machine quiet" if state.sentence is None else "disturbed (-v)"
-    if state.disturbance == machine_state.PEER:
+    kind = machine_state.disturbance_of(state)
+    if kind is None:
+        return "machine quiet"
+    if kind == machine_state.PEER:
         return f"its peer took {machine_state.peers_share(state) * 100:.0f} %"
     taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
-    if state.disturbance == machine_state.UNSTEADY:
+    if kind == machine_state.UNSTEADY:
         return f"goodput varied {(state.spread_share or 0.0) * 100:.0f} %"
     return f"busy: others took {taken * 100:.0f} %"
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from copyscope import units
-from copyscope.ledger.machine_state import OPENINGS
+from copyscope.ledger.machine_state import OPENINGS, disturbance_of
 from copyscope.record.check import Whole
 from copyscope.show.console import print_lines, report_width
 from copyscope.show.first_screen import HEIGHT
@@ -44,7 +44,7 @@ def _run_lines(runs: Sequence[Whole], shown: int, width: int) -> list[Text]:
     for run in runs[:shown]:
         verdict = run.derived.verdict
         goodput = run.derived.throughput_gbps.unprobed
-        opening = OPENINGS.get(run.derived.machine_state.disturbance or "")
+        opening = OPENINGS.get(disturbance_of(run.derived.machine_state) or "")
         noise = f"; {opening}" if opening else ""
         table.add(
             run.raw.run.id,
