@@ -88,7 +88,7 @@ def test_hosts_are_a_file_or_names_with_a_comma(place: Path, capsys: pytest.Capt
     assert command.main(["one,two", *words]) == 0
     assert {path.parts[-3] for path in (place / "out").rglob("*.json")} == {"host=one", "host=two"}
     assert command.main(["one", *words]) == 2
-    assert "give an inventory of ansible, or hosts separated by commas" in capsys.readouterr().err
+    assert "give an inventory of ansible, or hosts with commas" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a$(id)"])
