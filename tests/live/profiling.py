@@ -3,6 +3,8 @@
 import functools
 import json
 import os
+import platform
+import re
 import subprocess
 import tempfile
 import time
@@ -15,6 +17,8 @@ from typing import Any
 import pytest
 from copyscope import paths
 
+# (6, 18)
+KERNEL = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 FRONT = str(paths.ROOT / "bin" / "copyscope")
 RUN, WATCH = [FRONT, "run"], [FRONT, "watch"]
 

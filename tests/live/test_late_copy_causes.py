@@ -1,15 +1,13 @@
 """Why zero-copy sends were copied, over paths that look alike: what the kernel did is known of each."""
 
 import contextlib
-import platform
-import re
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from namespaces import SINK, TAP, Hosts, veth, wait_until
-from profiling import is_root
+from profiling import KERNEL, is_root
 from programs import bytes_of, stretched, watch
 
 pytestmark = [
@@ -17,7 +15,6 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 Record = dict[str, Any]
-KERNEL = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 
 SENDER = """
 import errno, select, socket, sys

@@ -1,8 +1,6 @@
 """A program with one fault is told of that fault first."""
 
 import contextlib
-import platform
-import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from pathlib import Path
 import pytest
 from copyscope import paths
 from namespaces import SINK, TAP, Hosts, veth, wait_until
-from profiling import SLOW, in_all, is_root, record_of
+from profiling import KERNEL, SLOW, in_all, is_root, record_of
 from programs import Record, running, stretched
 
 pytestmark = [
@@ -20,7 +18,6 @@ pytestmark = [
 ]
 MOVES, FAULTS, ACKS = (paths.OUTPUT / "tests" / name for name in ("moves", "faults", "acks"))
 CANNOT = 77
-KERNEL = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 OF_RINGS = ("unregistered", "registered", "ring_waits")
 OPTMEM = "net.core.optmem_max"
 # How often a peer acknowledges, in microseconds.

@@ -65,7 +65,7 @@ def _ranking_lines(made: Ranking, width: int) -> list[Text]:
     for row in made.ranking:
         above: tuple[str | None, ...] = ("", "", "")
         if row.goodput and row.cpu:
-            above = _change(row.goodput), row.goodput.verdict, _percent(row.cpu.change)
+            above = _change(row.goodput), row.goodput.verdict, _signed(row.cpu.change, "%")
         table.add(one_line(row.name, 2 * NAME_MAX), *_ranked_figures(row), *above)
     return lines + table.lines(width)
 
@@ -195,16 +195,14 @@ def cells(row: Row) -> list[str | None]:
 
 
 def _change(row: Row) -> str | None:
-    text = _percent(row.change)
-    if text is not None and row.base != "itself":
-        text = text.replace("%", "pp")
+    text = _signed(row.change, "%" if row.base == "itself" else "pp")
     if row.low is None or row.high is None or row.low == row.high:
         return text
     return f"{text} ({100 * row.low:+.0f} to {100 * row.high:+.0f})"
 
 
-def _percent(change: float | None) -> str | None:
-    return None if change is None else f"{100 * change:+.1f} %"
+def _signed(change: float | None, unit: str) -> str | None:
+    return None if change is None else f"{100 * change:+.1f} {unit}"
 
 
 def _name(row: Row) -> str:
