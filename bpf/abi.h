@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * abi.h - what the BPF programs and the collector both see: map values and limits.
+ * abi.h - map values and limits that the BPF programs and the collector share.
  *
- * Nothing else is shared. Fixed-width integers, no pointers, no bool, sizes asserted: the two sides are
- * compiled by different compilers for different targets.
+ * The BPF programs and the collector share no other types. Different compilers build both for different targets: hence fixed-width
+ * integers, no pointers, no bool, and asserted sizes.
  */
 #ifndef COPYSCOPE_ABI_H
 #define COPYSCOPE_ABI_H
 
-/* On the BPF side vmlinux.h has these types already. */
+/* BPF programs get these types from vmlinux.h. */
 #ifndef __VMLINUX_H__
 #include <linux/types.h>
 #endif
 
 #define ABI_VERSION 1
 
-/* Deepest kernel stack that perf keeps by default (/proc/sys/kernel/perf_event_max_stack). */
+/* Default depth limit of kernel stacks in perf (/proc/sys/kernel/perf_event_max_stack). */
 #define STACK_DEPTH 127
-/* Distinct stacks of one segment; the collector drains the map between segments. */
+/* Maximum number of distinct stacks in one segment; the collector drains the map between segments. */
 #define STACKS_MAX 16384
-/* Threads of both targets that may be inside a syscall at once. */
+/* Maximum number of threads, of both targets, that are inside a syscall at the same time. */
 #define TASKS_MAX 8192
 /*
- * System call numbers of every supported architecture are below this, in its own table and in that of its 32-bit programs; those of
- * x32 begin at 512, where the others end. The calls of socketcall(2) have the last numbers of the table.
+ * Upper bound of system call numbers on every supported architecture, native and 32-bit. Numbers of calls that only x32
+ * has start at 512, above the native ones. The last SOCKETCALLS entries of the table hold the calls of socketcall(2).
  */
 #define SYSCALLS_MAX 1024
 #define SOCKETCALLS 32
 #define SOCKETCALLS_AT (SYSCALLS_MAX - SOCKETCALLS)
 
-/* Who a sample or a call belongs to. SIDE_OTHER is any task that is not a target (ksoftirqd, idle, ...). */
+/*
+ * The process that a sample or a call belongs to. SIDE_OTHER is any task that is not a target (ksoftirqd, idle, ...).
+ */
 enum side {
 	SIDE_SENDER,
 	SIDE_RECEIVER,
@@ -38,8 +40,8 @@ enum side {
 #define SIDE_TARGETS 2
 
 /*
- * The syscalls that carry payload. The collector gives each its number and name (names.c). Our own traffic makes the
- * first ten; those from CALL_READ on are followed only when another program is watched, and only on the sockets of enum protocol.
+ * Syscalls that carry payload. The collector maps numbers and names to them (names.c). Our own traffic uses the first
+ * ten. Calls from CALL_READ on are followed only in a watched program, and only on sockets of enum protocol.
  */
 enum call {
 	CALL_NONE,
@@ -52,37 +54,37 @@ enum call {
 	CALL_SENDFILE,
 	CALL_WRITEV,
 	CALL_SPLICE,
-	/* Into a pipe, of our own traffic only: no socket takes part in it. */
+	/* vmsplice(2) into a pipe, in our own traffic only. No socket takes part in this call. */
 	CALL_VMSPLICE,
 	CALL_READ,
 	CALL_READV,
 	CALL_WRITE,
-	/* splice(2) out of a socket: the same number, told apart by its file descriptors. */
+	/* splice(2) from a socket. The number is that of CALL_SPLICE; the file descriptors show the direction. */
 	CALL_SPLICE_READ,
-	/* splice(2) into a socket of pages that are the program's own memory: of bytes, not of calls (pipe.bpf.h). */
+	/* splice(2) of the program's own memory into a socket. Counts bytes, not calls (pipe.bpf.h). */
 	CALL_SPLICE_MEMORY,
-	/* The same of pages that write(2) has filled: a copy was made, into the pipe. */
+	/* splice(2) into a socket of pages that write(2) filled: write(2) copied them into the pipe. */
 	CALL_SPLICE_WRITTEN,
-	/* The same of pages that splice(2) has taken out of a socket. */
+	/* splice(2) into a socket of pages that splice(2) took from a socket. */
 	CALL_SPLICE_RELAYED,
-	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps what has arrived; with any other option it is none of these. */
+	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps received data. Other options are CALL_NONE. */
 	CALL_MAP,
 	CALL_IO_URING,
-	/* Payload that moved in none of these: in-kernel senders, system calls without a hook. */
+	/* Payload moved by none of these calls: by in-kernel senders, or by system calls without a hook. */
 	CALL_OTHER,
 	CALL_CNT,
-	/* In tables of numbers only: one of the calls of sockets, its number is the first argument (socketcall(2)). */
+	/* socketcall(2), in tables of numbers only: its first argument selects the call. */
 	CALL_SOCKETCALL = CALL_CNT,
 };
 
-/* The kernel's own numbers, and those of the 32-bit programs that it runs. */
+/* System call tables: the kernel's native numbers, and the numbers of 32-bit programs. */
 enum number_table {
 	NUMBERS,
 	NUMBERS_32BIT,
 	NUMBER_TABLES,
 };
 
-/* What the sampler counts; each is one perf event per CPU. */
+/* Events that the sampler counts, one perf event per CPU each. */
 enum sample_event {
 	SAMPLE_CPU_CLOCK,
 	SAMPLE_CYCLES,
@@ -92,7 +94,7 @@ enum sample_event {
 	SAMPLE_CNT,
 };
 
-/* Programs that could not do their work say so here; every slot is read and printed. */
+/* Counters of work that a BPF program could not do. The collector reads and prints every one. */
 enum loss {
 	LOSS_STACK_MAP_FULL,
 	LOSS_STACK_UNREADABLE,
@@ -113,20 +115,22 @@ enum loss {
 	LOSS_CNT,
 };
 
-/* How the processes of a watched program are found. */
+/* How the processes of a watched program are selected. */
 enum watch_mode {
 	WATCH_NOBODY,
-	/* The map `watched` decides. */
+	/* The map `watched` selects them. */
 	WATCH_PROCESSES,
-	/* The cgroup of the running task decides; the map remembers whom it decided for. */
+	/* The cgroup of the running task selects them; the map `watched` caches the result. */
 	WATCH_CGROUP,
 };
 
-/* How a process came to be watched: by itself, or because its parent was (then it has inherited what that had). */
+/*
+ * Why a process is watched: it was selected itself, or it is the child of a watched process and inherited its state.
+ */
 enum watched_by {
 	WATCHED_ITSELF = 1,
 	WATCHED_BY_FORK,
-	/* copyscope itself, in a cgroup that it is asked to watch. */
+	/* copyscope itself and its helpers, inside a cgroup that it watches. */
 	WATCHED_NEVER,
 };
 
@@ -147,15 +151,15 @@ struct byte_cell {
 	__u64 bytes;
 	__u64 zerocopy_calls;
 	__u64 zerocopy_bytes;
-	/* Of sendfile(2): a call to the socket for each pipe full of pages. */
+	/* sendfile(2) and splice(2): one call to the socket per pipe full of pages. */
 	__u64 spliced_calls;
 	__u64 spliced_bytes;
 };
 _Static_assert(sizeof(struct byte_cell) == 48, "byte_cell");
 
 /*
- * Log-linear histogram of nanoseconds: HIST_SUB linear slots in each power of two, so a slot is at
- * most 1/HIST_SUB = 25 % wide. 38 powers of two reach 274 s.
+ * Log-linear histogram of nanoseconds: HIST_SUB linear slots in each power of two, so a slot is at most 1/HIST_SUB =
+ * 25 % wide. 38 powers of two reach 274 s.
  */
 #define HIST_SUB_BITS 2
 #define HIST_SUB (1 << HIST_SUB_BITS)
@@ -173,15 +177,17 @@ struct call_cell {
 	__u64 bytes;
 	__u64 timed;
 	__u64 largest_bytes;
-	/* Refused, but for what is asked again anyway (EAGAIN, EINTR); why the last one was. */
+	/*
+	 * Failed calls, except those that programs retry anyway (EAGAIN, EINTR), and the errno of the last failure.
+	 */
 	__u64 failed;
 	__u64 last_errno;
 	__u64 total_ns[TIME_CNT];
-	__u32 histogram[HIST_SLOTS];	/* of TIME_ON_CPU */
+	__u32 histogram[HIST_SLOTS];	/* durations of TIME_ON_CPU only */
 };
 _Static_assert(sizeof(struct call_cell) == 72 + 4 * HIST_SLOTS, "call_cell");
 
-/* The clock of one task that is inside a syscall. */
+/* Clock of one task that is inside a syscall. */
 struct task_clock {
 	__u64 enter_ns;
 	__u64 off_cpu_since_ns;
@@ -192,7 +198,7 @@ struct task_clock {
 };
 _Static_assert(sizeof(struct task_clock) == 56, "task_clock");
 
-/* Whose packet a CPU handled last, and in which jiffy. */
+/* Owner of the packet that a CPU handled last, and the jiffy in which the CPU handled this packet. */
 enum packet_owner {
 	OWNER_NOT_KNOWN,
 	OWNER_TARGET,
@@ -207,25 +213,34 @@ struct handled_packet {
 };
 _Static_assert(sizeof(struct handled_packet) == 16, "handled_packet");
 
-/* What the squares of periods are counted in: in ns or cycles 64 bits would not do, and of misses periods are short. */
+/*
+ * Unit of sample periods before they are squared. Squares of nanoseconds or cycles would overflow 64 bits; periods of
+ * cache misses are short enough.
+ */
 #define WEIGHT_UNIT(event) \
 	((event) == SAMPLE_CPU_CLOCK || (event) == SAMPLE_CYCLES || (event) == SAMPLE_REF_CYCLES ? 1024 : 1)
+
+/* Maximum number of functions whose presence on a stack shows that the stack belongs to a softirq. */
+#define SOFTIRQ_FUNCTIONS_MAX 16
 
 struct stack_cell {
 	__u64 samples;
 	/* Sum of the sample periods, in the event's own unit (ns for cpu-clock). */
 	__u64 weight;
-	/* Sum of their squares, in units of WEIGHT_UNIT squared. */
+	/* Sum of the squared periods, in units of WEIGHT_UNIT squared. */
 	__u64 weight_squared;
 	__u32 side;
 	__u32 event;
 	__u32 depth;
-	/* Of SIDE_OTHER: whose packet the CPU handled last (enum packet_owner). */
+	/* In a softirq: owner of the packet that the CPU handled last (enum packet_owner). */
 	__u32 owner;
-	/* Of a watched program in user mode (depth 0): its process; in frames[] the address, and two that may be return addresses. */
+	/*
+	 * User-mode sample of a watched program (depth 0): its pid. frames[] then holds the address and two candidate
+	 * return addresses.
+	 */
 	__u32 user_pid;
 	__u32 pad;
-	/* Of a watched program: the name of the thread (comm), which ends with a 0; else empty. */
+	/* Name of the watched program's thread (comm, terminated by a 0); empty for other samples. */
 	__u64 thread[2];
 	__u64 frames[STACK_DEPTH];
 };

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* abi_functions.h - the part of abi.h that is about function hooks; include that one. */
+/* abi_functions.h - the part of abi.h for function hooks. Include abi.h, not this file. */
 #ifndef COPYSCOPE_ABI_FUNCTIONS_H
 #define COPYSCOPE_ABI_FUNCTIONS_H
 
-/* What a hooked function is: a copy, or what stands for one, each of which has cells; or what delimits copies. */
+/*
+ * Role of a hooked function. Categories below CATEGORY_CNT are copies, or replace one, and have cells. The others
+ * only delimit copies.
+ */
 enum category {
 	CATEGORY_COPY_IN,
 	CATEGORY_PIN,
@@ -18,30 +21,37 @@ enum category {
 	CATEGORY_NONE,
 };
 
-/* How a hooked function is followed. */
+/* How calls to a hooked function are traced. */
 enum hook_kind {
-	/* A copy, inside of a root or of a softirq. */
+	/* A copy. It counts only inside a call of a KIND_ROOT function, or in a softirq. */
 	KIND_SPAN,
-	/* Copies are looked for from here on. */
+	/* A function, such as that of a send or a receive, inside which copies are measured. */
 	KIND_ROOT,
-	/* As a span, and the bytes that the bracket announced were not copied after all. */
+	/* Like KIND_SPAN. In addition, the bytes that the bracket announced were not copied. */
 	KIND_REFERENCE,
-	/* Its return is the beginning of a copy that no hook can see; the next event is its end. */
+	/* The return of the function starts a copy that no hook can see. The next event ends that copy. */
 	KIND_BRACKET,
-	/* Its entry ends a bracket. */
+	/* The entry of the function ends a bracket. */
 	KIND_MARK,
-	/* As a span, but a part of the deferred copy where it runs inside one: that is charged as a whole. */
+	/*
+	 * Like KIND_SPAN. Inside a deferred copy the function gets no frame, because the deferred copy is charged as a
+	 * whole.
+	 */
 	KIND_PART,
-	/* As a span, from the instructions that call the function to those after them; the function itself has no hook. */
+	/*
+	 * Like KIND_SPAN, but measured from the call instructions to the instructions after them. The function itself
+	 * has no hook.
+	 */
 	KIND_CALL,
 	/*
-	 * As a span that needs no root where our own traffic runs: a receiver that sleeps in its call when the hooks come has entered
-	 * it unseen. In a program that is watched it copies in the same function from sockets that are no business of ours.
+	 * Like KIND_SPAN, but in our own traffic the copy also counts outside of a KIND_ROOT function: if a receiver
+	 * already sleeps in its call when the hooks attach, the entry of that call was not seen. In a watched program a
+	 * KIND_ROOT function is required, because this function also copies from sockets that we do not follow.
 	 */
 	KIND_OWN_ROOT,
 };
 
-/* Where a hooked function's bytes are. */
+/* Where a hook finds the number of bytes that a function moves. */
 enum hook_bytes {
 	BYTES_NONE,
 	BYTES_RETURNED,
@@ -54,23 +64,26 @@ enum hook_bytes {
 	BYTES_INSERTED_PAGES,
 };
 
-/* Perf counters that are read with the clock, at most. */
+/* Maximum number of perf counters that are read together with the clock. */
 #define COUNTERS_MAX 4
-/* Pairs of looks in one run of the program that measures what they cost. */
+/* Pairs of readings in one run of the program that measures their cost. */
 #define LOOKS 8
 
-/* One look at the clock and at the counters of this CPU. */
+/* Values of this CPU's clock and counters, read together. */
 struct reading {
 	__u64 ns;
 	__u64 counters[COUNTERS_MAX];
 };
 _Static_assert(sizeof(struct reading) == 8 + 8 * COUNTERS_MAX, "reading");
 
-/* Functions nested in each other at once; deeper ones are not followed. */
+/* Maximum number of nested functions; deeper ones are not followed. */
 #define CALL_STACK_DEPTH 8
-/* A power of two. */
+/* Maximum number of call stacks; must be a power of two. */
 #define CALL_STACKS_MAX 4096
-/* Where the stack of a task is, or would be if others were not there before it: Fibonacci hashing (Knuth 6.4), 12 bits. */
+/*
+ * Index of a task's stack, `step` entries after its first choice (linear probing). Fibonacci hashing (Knuth 6.4) to
+ * 12 bits.
+ */
 #define CALL_STACK_PLACE(task, step) ((((__u32)(task) * 0x9e3779b9u >> 20) + (step)) & (CALL_STACKS_MAX - 1))
 #define CONTEXTS 2
 
@@ -79,68 +92,76 @@ struct call_frame {
 	__u32 category;
 	/* enum function_row */
 	__u32 row;
-	/* Of a copy: whether it is timed, and whether one of its looks took too long to be one. */
+	/* Copies only: whether the copy is timed, and whether one of its readings was disturbed and is unusable. */
 	__u32 timed;
 	__u32 stopped;
-	/* Of a timed copy, without what interrupted it. */
+	/* Timed copies only: time and counts of the copy, without interruptions. */
 	struct reading spent;
 };
 _Static_assert(sizeof(struct call_frame) == 24 + sizeof(struct reading), "call_frame");
 
 /*
- * The functions that one task is in, its clock and its counters. Both are the task's own: those of the CPU less off_cpu, modulo
- * 2^64, because what a counter was on the CPU that was left and on the one that came may be in any order.
+ * The functions that one task is in, its clock and its counters. Both are the task's own: those of the CPU minus
+ * off_cpu, modulo 2^64, because a counter of the new CPU may be above or below that of the old one.
  */
 struct call_stack {
-	/* task_key(), and how many have wanted this place: 0 where it is free. */
+	/* task_key() of the owner, and the number of tasks that claimed this entry (0: free). */
 	__u32 task;
 	__u32 claims;
 	__u32 depth;
 	__u32 busy;
-	/* How often off_cpu has grown. */
+	/* Number of times that off_cpu has grown. */
 	__u32 switches;
 	__u32 softirqs;
-	/* Frames that are timed. */
+	/* Number of timed frames on the stack. */
 	__u32 timed;
-	/* Of the task, since its outermost call began. */
+	/* enum side of the task, read when its outermost call began. */
 	__u32 side;
-	/* Since when nothing has been charged to the innermost frame, if that is timed. */
+	/* Time up to which the innermost frame has been charged, if that frame is timed. */
 	struct reading since;
 	/*
-	 * Of the CPU, when the task left it; ns is 0 while it runs. Written by sched_switch only, as off_cpu, but for softirqs that
-	 * interrupt a program: off_cpu has their time, too. Of the stack of such a softirq: when it began.
+	 * off_cpu_since: reading of the CPU when the task left it; ns is 0 while the task runs. off_cpu: sum
+	 * of what the readings advanced while the task was off the CPU. Only sched_switch writes them, with one exception: a softirq that
+	 * interrupts a program adds its time to off_cpu. In the stack of such a softirq, off_cpu_since holds the
+	 * start of the softirq.
 	 */
 	struct reading off_cpu_since;
 	struct reading off_cpu;
 	__u64 random;
-	/* Copies until the end of this round of gate_one_in, and how many are left when one is timed. */
+	/* Copies left in this round of gate_one_in, and the value of gate_left at which a copy is timed. */
 	__u32 gate_left;
 	__u32 gate_pick;
 	struct call_frame frames[CALL_STACK_DEPTH];
 };
 _Static_assert(sizeof(struct call_stack) == 48 + 3 * sizeof(struct reading) + CALL_STACK_DEPTH * sizeof(struct call_frame), "stack");
 
-/* The unit of squares: of nanoseconds they would not fit. */
+/* Times are squared in units of 2^SQUARE_SHIFT ns, because squares of nanoseconds would overflow. */
 #define SQUARE_SHIFT 6
 
-/* One per side, context (process, softirq) and category. Calls and bytes of all copies, the others of the timed ones. */
+/*
+ * Sums of copies, one cell per side, context (process, softirq) and category. `calls` and `bytes` count all copies, the
+ * other members the timed ones.
+ */
 struct function_cell {
 	__u64 calls;
 	__u64 bytes;
 	__u64 timed_calls;
-	/* Sum of the square of what each took, in (64 ns)^2. */
+	/* Sum of the squared durations, in (64 ns)^2. */
 	__u64 squares;
 	struct reading self;
 };
 _Static_assert(sizeof(struct function_cell) == 32 + sizeof(struct reading), "function_cell");
 #define FUNCTION_CELLS ((SIDE_OTHER + 1) * CONTEXTS * CATEGORY_CNT)
 
-/* Zero-copy sends whose notification is not queued yet, one entry per ubuf_info; optmem_max bounds them per socket. */
-#define ZEROCOPY_USES_MAX 8192
+/*
+ * Maximum number of zero-copy sends without a queued notification, one entry per ubuf_info; optmem_max bounds them
+ * per socket.
+ */
+#define ZEROCOPY_USES_MAX 65536
 
-/* A ubuf_info, from the first send that used it to its notification. */
+/* State of a ubuf_info, from the first send that uses it to its notification. */
 struct zerocopy_use {
-	/* When the last send that used it returned; 0 while one has not. */
+	/* Time when the last send that used it returned; 0 while a send is still running. */
 	__u64 returned_ns;
 	__u32 side;
 	__u32 sends;
@@ -149,7 +170,7 @@ struct zerocopy_use {
 };
 _Static_assert(sizeof(struct zerocopy_use) == 24, "zerocopy_use");
 
-/* The ubuf_info that a task's send uses. */
+/* The ubuf_info that a task's current send uses. */
 struct zerocopy_send {
 	__u64 ubuf;
 	__u32 is_new;
@@ -157,7 +178,9 @@ struct zerocopy_send {
 };
 _Static_assert(sizeof(struct zerocopy_send) == 16, "zerocopy_send");
 
-/* Deferred copies: one per owner (OWNER_UNKNOWN included), side that ran them, and context (CONTEXT_UNKNOWN, too). */
+/*
+ * Deferred copies: one cell per owner (or OWNER_UNKNOWN), side that executed them, and context (or CONTEXT_UNKNOWN).
+ */
 struct owner_cell {
 	__u64 calls;
 	__u64 bytes;
@@ -169,7 +192,7 @@ _Static_assert(sizeof(struct owner_cell) == 16, "owner_cell");
 #define OWNER_CONTEXTS (CONTEXT_UNKNOWN + 1)
 #define OWNER_CELLS (OWNERS * (SIDE_OTHER + 1) * OWNER_CONTEXTS)
 
-/* Notifications of one side's zero-copy sends; a send is counted where its notification came. */
+/* Notifications of the zero-copy sends of one side. A send is counted when its notification arrives. */
 struct completion_cell {
 	__u64 copied;
 	__u64 zerocopied;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* abi_watch.h - the part of abi.h that is about programs that we did not write; include that one. */
+/* abi_watch.h - the part of abi.h for watched programs. Include abi.h, not this file. */
 #ifndef COPYSCOPE_ABI_WATCH_H
 #define COPYSCOPE_ABI_WATCH_H
 
 enum direction {
 	DIRECTION_SEND,
 	DIRECTION_RECEIVE,
-	/* What of the received was copied to the program's memory, packet by packet. */
+	/* Part of the received bytes that was copied to the program's memory, counted packet by packet. */
 	DIRECTION_COPY_OUT,
-	/* Looked at with MSG_PEEK: copied, and still in the queue. */
+	/* Read with MSG_PEEK: copied, but still in the queue. */
 	DIRECTION_PEEK,
-	/* Received without a copy: pages that were mapped into its memory. */
+	/* Received without a copy: pages mapped into the program's memory. */
 	DIRECTION_MAPPED,
-	/* Returned by calls with MSG_TRUNC, counted above as well: TCP drops it without a copy; of a datagram it is the whole length. */
+	/*
+	 * Returned by calls with MSG_TRUNC, and also counted above. TCP drops these bytes without a copy; for a
+	 * datagram this is its full length.
+	 */
 	DIRECTION_TRUNCATED,
 	DIRECTION_CNT,
 };
@@ -21,18 +24,21 @@ enum protocol {
 	PROTOCOL_TCP,
 	PROTOCOL_UDP,
 	PROTOCOL_MPTCP,
-	/* The local domain: streams; datagrams and packets. */
+	/* Unix domain sockets: streams, and datagrams or sequenced packets. */
 	PROTOCOL_UNIX_STREAM,
 	PROTOCOL_UNIX_DGRAM,
-	/* Of any of these, in a sockmap: BPF programs may pass its bytes on to another socket, past its protocol (sk_msg, sk_skb). */
+	/*
+	 * A socket of any of these protocols in a sockmap. BPF programs (sk_msg, sk_skb) may pass its bytes directly
+	 * to another socket.
+	 */
 	PROTOCOL_SOCKMAP,
 	PROTOCOL_CNT,
 };
 
-/* Slot n holds sizes of [2^n, 2^(n+1)) bytes; slot 0 holds empty calls as well. */
+/* Slot n counts sizes of [2^n, 2^(n+1)) bytes. Slot 0 also counts empty calls. */
 #define SIZE_SLOTS 32
 
-/* What a watched program moved through its sockets: one per protocol, direction and system call. */
+/* Calls and bytes of a watched program on its sockets: one cell per protocol, direction and system call. */
 struct volume_cell {
 	__u64 calls;
 	__u64 bytes;
@@ -40,90 +46,103 @@ struct volume_cell {
 	__u64 zerocopy_bytes;
 	__u64 nodelay_calls;
 	__u64 cork_calls;
+	/* Sends by reference (zero-copy, sendfile, splice) that the socket copied in the call (by_reference.bpf.h). */
+	__u64 copied_calls;
+	__u64 copied_bytes;
+	/* Part of the bytes of splice(2) that io_uring requests moved (IORING_OP_SPLICE). */
+	__u64 ring_calls;
+	__u64 ring_bytes;
 	__u64 largest_bytes;
 	__u64 sizes[SIZE_SLOTS];
 };
-_Static_assert(sizeof(struct volume_cell) == 56 + 8 * SIZE_SLOTS, "volume_cell");
+_Static_assert(sizeof(struct volume_cell) == 88 + 8 * SIZE_SLOTS, "volume_cell");
 #define VOLUME_CELLS (PROTOCOL_CNT * DIRECTION_CNT * CALL_CNT)
-/* A power of two, that an index can be cut to (BOUNDED). */
+/* Number of volume cells; must be a power of two, for BOUNDED(). */
 #define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
-/* What a watched program read out of files into its memory. */
+/* How a watched program reads files into its memory. */
 enum file_reads {
 	/* Through the page cache: a copy. */
 	FILE_READS_CACHED,
-	/* With O_DIRECT: none. */
+	/* With O_DIRECT: no copy. */
 	FILE_READS_DIRECT,
-	/* Calls that may have read, and do not tell how much. */
+	/* Calls that may have read an unknown number of bytes. */
 	FILE_READS_UNSEEN,
 	FILE_READS_CNT,
 };
 
 enum file_call {
-	/* And pread(2). */
+	/* read(2) and pread(2) */
 	FILE_CALL_READ,
-	/* And preadv(2), preadv2(2). */
+	/* readv(2), preadv(2) and preadv2(2) */
 	FILE_CALL_READV,
 	FILE_CALL_URING,
-	/* io_submit(2). */
+	/* io_submit(2) */
 	FILE_CALL_AIO,
 	FILE_CALL_CNT,
 };
 
 #define FILE_READS_AT(kind, call) ((kind) * FILE_CALL_CNT + (call))
-/* A power of two, that an index can be cut to (BOUNDED). */
+/* Number of cells of file reads; must be a power of two, for BOUNDED(). */
 #define FILE_READS_SLOTS 16
 _Static_assert(FILE_READS_CNT * FILE_CALL_CNT <= FILE_READS_SLOTS, "FILE_READS_SLOTS");
 
-/* Send calls that the socket refused, by call and errno: those of send(2) are below 128. */
+/* Send calls that the socket refused, by call and errno. send(2) returns only errno values below 128. */
 #define ERRNO_SLOTS 128
 #define CALL_SLOTS 32
 _Static_assert(CALL_CNT <= CALL_SLOTS, "CALL_SLOTS");
 
-/* What a thread moved by timed calls that copy a stream: does it pass on what it receives? */
+/* Bytes that a thread moved by timed calls that copy a stream. Similar sums reveal a relay. */
 struct passed {
 	__u64 received_bytes;
 	__u64 sent_bytes;
 };
 _Static_assert(sizeof(struct passed) == 16, "passed");
 
-/* Threads that receive and send like amounts (RELAYS()). */
+/* Sums over threads that receive and send similar amounts (RELAYS()). */
 enum relay_total {
 	RELAY_THREADS,
 	RELAY_RECEIVED,
 	RELAY_SENT,
 	RELAY_CNT,
 };
-/* But for a tenth. */
+/* True if the amounts differ by at most a tenth. */
 #define RELAYS(received, sent) ((received) && (sent) * 10 >= (received) * 9 && (received) * 10 >= (sent) * 9)
 
-/* Slots 0 to 15 hold the counts 0 to 15, slot 16 + n holds [16 << n, 32 << n). */
+/* Slots 0 to 15 count the values 0 to 15. Slot 16 + n counts [16 << n, 32 << n). */
 #define COUNT_SLOTS 32
 #define COUNTS_EXACT 16
-/* Of one message so many buffers are looked at, of one sendmmsg(2) so many messages; all buffers are counted. */
+/*
+ * Maximum number of buffers inspected per message, and of messages inspected per sendmmsg(2). All buffers are counted.
+ */
 #define BUFFERS_LOOKED 16
 #define MESSAGES_LOOKED 64
 #define CACHE_LINE_BYTES 64
-/* A buffer below a page is small; from about 10 KB on zero-copy is cheaper than a copy (networking/msg_zerocopy.rst). */
+/*
+ * A buffer below a page is small. From about 10 KB on, zero-copy is cheaper than a copy
+ * (networking/msg_zerocopy.rst).
+ */
 #define SMALL_BUFFER_BYTES 4096
 #define LARGE_BUFFER_BYTES 10240
 
-/* How a watched program hands over what it sends: one per protocol and system call. */
+/* Messages and buffers that a watched program passes to its send calls: one cell per protocol and system call. */
 struct shape_cell {
-	/* Messages whose arguments were read, and those of which that failed. */
+	/* Number of messages with readable arguments, and of messages with unreadable arguments. */
 	__u64 messages;
 	__u64 unreadable;
-	/* Messages that begin where the message did that was looked at before in the same thread. */
+	/*
+	 * Number of messages with a first buffer at the address of the first buffer of the thread's previous message.
+	 */
 	__u64 repeated;
 	__u64 buffers;
-	/* Buffers that were looked at, those of them that begin at a page, and the others that begin at a cache line. */
+	/* Buffers that were inspected, those aligned to a page, and those aligned only to a cache line. */
 	__u64 looked;
 	__u64 page_aligned;
 	__u64 line_aligned;
-	/* Messages with MSG_ZEROCOPY that have a small buffer and a large one. */
+	/* Messages with MSG_ZEROCOPY that have both a small and a large buffer. */
 	__u64 mixed;
-	/* How often TCP went round its loop, for how many sends. */
+	/* TCP sends, and the iterations of the tcp_sendmsg_locked() loop that they took. */
 	__u64 sends;
 	__u64 rounds;
 	__u64 buffers_per_message[COUNT_SLOTS];
@@ -134,7 +153,7 @@ _Static_assert(sizeof(struct shape_cell) == 80 + 16 * COUNT_SLOTS, "shape_cell")
 #define SHAPE_SLOTS 128
 _Static_assert(SHAPE_CELLS <= SHAPE_SLOTS, "SHAPE_SLOTS");
 
-/* What is remembered of a thread that sends. */
+/* State of a thread that sends. */
 struct sending_task {
 	__u64 last_address;
 	__u32 rounds;
@@ -142,7 +161,7 @@ struct sending_task {
 };
 _Static_assert(sizeof(struct sending_task) == 16, "sending_task");
 
-/* Packets that the program itself handed to a device, before the device cuts them. */
+/* Packets that the program itself passed to a device, before the device segments them. */
 struct packet_cell {
 	__u64 packets;
 	__u64 bytes;
@@ -151,17 +170,17 @@ struct packet_cell {
 };
 _Static_assert(sizeof(struct packet_cell) == 24 + 8 * SIZE_SLOTS, "packet_cell");
 
-/* What one TCP socket moved: to be compared with what TCP itself says of it (TCP_INFO). */
+/* Bytes that one TCP socket moved, to be compared with TCP's own count (TCP_INFO). */
 struct socket_cell {
 	__u64 inode;
 	__u64 sent_bytes;
 	__u64 received_bytes;
 };
 _Static_assert(sizeof(struct socket_cell) == 24, "socket_cell");
-/* Open at once, of those that moved anything (collector --sockets-max). */
+/* Maximum number of open sockets that have moved data (collector --sockets-max). */
 #define SOCKETS_MAX 262144
 
-/* Whom a watched program was connected to, and through which device (empty: not known). */
+/* Peer of a watched program, and the device on the way to the peer (empty: unknown). */
 struct peer {
 	__u32 netns;
 	__u32 family;
@@ -171,11 +190,12 @@ struct peer {
 _Static_assert(sizeof(struct peer) == 40, "peer");
 #define PEERS_MAX 64
 
-/* What became of the zero-copy sends of one socket, read from its error queue without taking anything off. */
+/* Zero-copy sends of one socket, as read from its error queue without dequeuing anything. */
 struct zerocopy_socket {
 	/*
-	 * The first send whose completion has not been seen, that has not returned, that is not given back (both), whose notice is
-	 * not read.
+	 * Numbers of the first send whose completion we have not seen (next_id), that has not returned (sent_id),
+	 * that is not both returned and completed (back_id), and whose notification the program has not read
+	 * (read_id).
 	 */
 	__u32 next_id;
 	__u32 sent_id;
@@ -183,47 +203,55 @@ struct zerocopy_socket {
 	__u32 read_id;
 	__u32 protocol;
 	__u32 pad;
-	/* Its address: as a number to the verifier, which allows no arithmetic on the pointer. */
+	/* Address of the socket, as an integer, because the verifier allows no arithmetic on the pointer. */
 	__u64 socket;
-	/* Since its first that was seen; and what of it was given back. */
+	/* Bytes sent since the first send that we saw, and the number of these bytes that the kernel has released. */
 	__u64 sent_bytes;
 	__u64 back_bytes;
-	/* When its last notice came that somebody slept for. */
+	/* Time of the last notification that a task slept waiting for. */
 	__u64 noticed_ns;
 };
 _Static_assert(sizeof(struct zerocopy_socket) == 56, "zerocopy_socket");
 
-/* One zero-copy send, until another comes to its place. */
+/* One zero-copy send, until another send overwrites the entry. */
 struct zerocopy_buffer {
 	__u64 socket;
 	__u64 returned_ns;
-	/* 0: the kernel has not given it back. */
+	/* Time of the notification; 0 while the kernel still uses the memory. */
 	__u64 noticed_ns;
-	/* What its socket had sent with it. */
+	/* Value of the socket's sent_bytes after this send. */
 	__u64 bytes;
 	__u32 id;
 	__u32 pad;
 };
 _Static_assert(sizeof(struct zerocopy_buffer) == 40, "zerocopy_buffer");
-/* A power of two. */
+/* Number of zero-copy sends that are remembered; must be a power of two. */
 #define BUFFERS_MAX 32768
 
-/* A thread that sends with MSG_ZEROCOPY: whether it sleeps until a notice comes. */
+/* A thread that sends with MSG_ZEROCOPY. Records whether it sleeps until a notification arrives. */
 struct waiting_task {
-	/* When it last sent, or read a notice, and how often it had gone to sleep by then. */
+	/*
+	 * Time of its last send or of the last notification that it read, and its number of voluntary context
+	 * switches by then.
+	 */
 	__u64 since_ns;
 	__u64 switches;
-	/* Waits since its last send: they count when it sends on. */
+	/* Waits since the last send of the thread. These waits count once the thread sends again. */
 	__u64 waits;
 	__u64 waited_ns;
-	/* To sleep, other than a notice: it has received something since, or its socket has no room. */
+	/*
+	 * Nonzero if the thread may have slept for something else: it has received data since, or its socket was
+	 * full.
+	 */
 	__u64 has_a_reason;
 };
 _Static_assert(sizeof(struct waiting_task) == 40, "waiting_task");
-/* A thread that reads a notice later than this was not woken by it, if it had not waited longer for it. */
+/*
+ * A thread that reads a notification later than this was woken by something else, unless it had waited even longer.
+ */
 #define WAKE_UP_NS 1000000
 
-/* What is with the kernel: now, and at most at once. */
+/* Memory of zero-copy sends that the kernel still uses: current and maximum number of buffers and bytes. */
 enum flight {
 	FLIGHT_BUFFERS,
 	FLIGHT_BYTES,
@@ -231,7 +259,7 @@ enum flight {
 	FLIGHT_MOST_BYTES,
 	FLIGHT_CNT,
 };
-/* By protocol; a power of two. */
+/* Number of groups, one per protocol; must be a power of two. */
 #define FLIGHT_SLOTS (8 * FLIGHT_CNT)
 _Static_assert(PROTOCOL_CNT <= 8, "FLIGHT_SLOTS");
 
@@ -241,38 +269,47 @@ struct buffer_cell {
 	__u64 given_back;
 	__u64 before_return;
 	__u64 read;
-	/* With the kernel yet when their socket was closed. */
+	/* Sends still in use by the kernel when their socket was closed. */
 	__u64 closed;
-	/* With the flag: ENOBUFS, EAGAIN; and without SO_ZEROCOPY, where it means nothing. */
+	/*
+	 * Calls with MSG_ZEROCOPY that failed with ENOBUFS or EAGAIN, and calls without SO_ZEROCOPY, which ignore the
+	 * flag.
+	 */
 	__u64 enobufs;
 	__u64 eagain;
 	__u64 without_option;
-	/* Calls that took a notice; waits for one, after which the thread sent on. */
+	/*
+	 * Calls that read notifications; waits for a notification after which the thread sent again, and their total
+	 * time.
+	 */
 	__u64 readings;
 	__u64 waits;
 	__u64 waited_ns;
-	/* From the return of the send to the notice, and from there to its reading. */
+	/*
+	 * Times from the return of a send to its notification, and from there until the program reads the
+	 * notification.
+	 */
 	__u64 latency[HIST_SLOTS];
 	__u64 reading[HIST_SLOTS];
 };
 _Static_assert(sizeof(struct buffer_cell) == 88 + 16 * HIST_SLOTS, "buffer_cell");
 
-/* Totals of a watched program that are no bytes. */
+/* Totals of a watched program that do not count bytes. */
 enum watch_total {
 	WATCH_FORKS,
-	/* Threads of watched processes, first threads too, that were made. */
+	/* New threads of watched processes, including their first threads. */
 	WATCH_BIRTHS,
 	WATCH_EXITS,
-	/* CPU time of the processes that have ended, each to its end but for less than a tick. */
+	/* CPU time of the processes that have exited, accurate to less than a tick. */
 	WATCH_ENDED_NS,
 	WATCH_COMPLETIONS,
 	WATCH_COPIED,
 	WATCH_NOTIFICATIONS,
-	/* Completions that the program had taken off the queue before they could be read. */
+	/* Completions that the program dequeued before we could read them. */
 	WATCH_UNSEEN,
-	/* Notifications of io_uring whose program did not ask whether the send was copied. */
+	/* io_uring notifications of programs that did not request the copy report (IORING_SEND_ZC_REPORT_USAGE). */
 	WATCH_UNTOLD,
-	/* Zero-copy sends of io_uring from memory that is not registered, and is pinned for each. */
+	/* io_uring zero-copy sends from unregistered memory, which is pinned for each send. */
 	WATCH_UNREGISTERED,
 	WATCH_TOTAL_CNT,
 };

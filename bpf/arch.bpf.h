@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * arch.bpf.h - where each architecture keeps a syscall's number and arguments, which ABI it is of, and its count of preemption.
+ * arch.bpf.h - registers of a system call, its ABI and the preemption count on each architecture.
  *
- * The first argument's own register holds the return value at sys_exit; orig_x0 still holds the argument.
- * Only numbers that programs compare at their hottest place are here; the others come from the collector (call_of_nr).
+ * At sys_exit the register of the first argument holds the return value; orig_x0 still holds the argument. This file
+ * defines only the numbers that frequent programs compare. Other numbers come from the collector (call_of_nr).
  */
 #ifndef COPYSCOPE_ARCH_BPF_H
 #define COPYSCOPE_ARCH_BPF_H
@@ -21,11 +21,19 @@
 #define REG_THIRD_32BIT dx
 #define REG_FOURTH_32BIT si
 #define REG_FIFTH_32BIT di
-/* arch/x86/include/asm/thread_info.h: set by every entry for 32 bits, int $0x80 of a 64-bit program too, until the call's end. */
+/*
+ * Set by every 32-bit entry until the call ends, including int $0x80 in a 64-bit program
+ * (arch/x86/include/asm/thread_info.h).
+ */
 #define TASK_ABI thread_info.status
 #define ABI_IS_32BIT 0x2
-/* __X32_SYSCALL_BIT (arch/x86/include/uapi/asm/unistd.h): a number of x32, which has registers of 64 bits and pointers of 32. */
+/* __X32_SYSCALL_BIT (arch/x86/include/uapi/asm/unistd.h) marks x32 calls: 64-bit registers, 32-bit pointers. */
 #define NUMBER_OF_X32 0x40000000
+/*
+ * True from the entry of a call to its return: until the return, its result is the value that the entry code sets
+ * (PUSH_AND_CLEAR_REGS rax=$-ENOSYS, arch/x86/entry/entry_64.S). Registers of an interrupt have a negative orig_ax.
+ */
+#define IS_INSIDE_CALL(regs) ((long)(regs)->orig_ax >= 0 && (long)(regs)->ax == -38 /* ENOSYS */)
 #elif defined(__TARGET_ARCH_arm64)
 #define REG_SYSCALL syscallno
 #define REG_FIRST orig_x0
@@ -33,7 +41,7 @@
 #define REG_THIRD regs[2]
 #define REG_FOURTH regs[3]
 #define REG_FIFTH regs[4]
-/* AArch32 has r0 where the others have x0. */
+/* AArch32 passes the first argument in r0, the same register as x0. */
 #define REG_FIRST_32BIT REG_FIRST
 #define REG_SECOND_32BIT REG_SECOND
 #define REG_THIRD_32BIT REG_THIRD
@@ -44,8 +52,13 @@
 #define ABI_IS_32BIT (1UL << 22)
 #define NUMBER_OF_X32 0
 #define TASK_PREEMPT_COUNT thread_info.preempt.count
+/*
+ * True from the entry of a call to its return, which overwrites the first argument (invoke_syscall(),
+ * arch/arm64/kernel/syscall.c). A call that returns the value of its first argument looks as if it still ran.
+ */
+#define IS_INSIDE_CALL(regs) ((regs)->syscallno >= 0 && (regs)->regs[0] == (regs)->orig_x0)
 #else
-#error "this architecture: registers of system calls not known: add a block to bpf/arch.bpf.h"
+#error "unsupported architecture: add its system call registers to bpf/arch.bpf.h"
 #endif
 
 #if defined(__TARGET_ARCH_x86)

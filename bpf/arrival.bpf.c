@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
-/* arrival.bpf.c - a program that we did not write: what becomes of what it sends. */
+/* arrival.bpf.c - watched programs: packets and completions of the data that they send. */
 #include "completion.bpf.h"
 #include "map.bpf.h"
 
-/* Where the TCP header has its own length, in words of four bytes, in the upper half of the byte. */
+/* Offset of the byte whose upper half is the length of the TCP header, in words of four bytes. */
 #define TCP_OFFSET_AT 12
 
 MAP(PERCPU_ARRAY, packet_cells, __u32, struct packet_cell, 1);
 
-/* A completion has been queued on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()). */
+/*
+ * The kernel queued a completion on the error queue of a socket (__msg_zerocopy_callback() calls sk_error_report()).
+ */
 SEC("?tp_btf")
 int BPF_PROG(on_completion, const struct sock *sk)
 {
 	__u64 key = (__u64)sk;
-	struct zerocopy_socket *known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	struct zerocopy_socket *zc_socket = bpf_map_lookup_elem(&zerocopy_sockets, &key);
 
-	if (known)
-		see_completion(sk, known);
+	if (zc_socket)
+		read_completion(sk, zc_socket);
 	return 0;
 }
 
-/* What is behind the headers: an acknowledgement has nothing there. The transport header is an offset from head. */
+/* Return the bytes after the headers; an acknowledgement has none. transport_header is an offset from head. */
 static __always_inline __u32 payload_bytes(const struct sk_buff *skb, __u16 protocol)
 {
 	__u64 headers = (__u64)skb->head + skb->transport_header - (__u64)skb->data;
@@ -34,8 +36,9 @@ static __always_inline __u32 payload_bytes(const struct sk_buff *skb, __u16 prot
 }
 
 /*
- * What leaves: packets with payload that the program itself hands to a device, in its own time, before they are cut. Once
- * each: devices on top of others (VLANs, tunnels) and bridges hand them on, to one that the socket knows nothing of.
+ * Count outgoing packets with payload that the program itself passes to a device, in its own context and before
+ * segmentation. Each packet counts once: stacked devices (VLANs, tunnels) and bridges pass it on to another device than
+ * that of the socket's route.
  */
 SEC("?tp_btf")
 int BPF_PROG(on_packet, const struct sk_buff *skb, const struct net_device *dev)

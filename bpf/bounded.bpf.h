@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* bounded.bpf.h - an index that the verifier knows to be small enough, whatever the compiler made of the code before. */
+/*
+ * bounded.bpf.h - bounds for array indices that the verifier accepts, whatever the compiler does to the code before.
+ */
 #ifndef COPYSCOPE_BOUNDED_BPF_H
 #define COPYSCOPE_BOUNDED_BPF_H
 
 /*
- * index, at most count - 1.
+ * Reduces index to at most count - 1.
  *
- * The compiler drops a test whose outcome it knows, and moves the others: to a copy of the value in another register, or to a part
- * of it (clang 19 compared a slot with its last one before the two lowest bits were in it). The verifier knows of a register what
- * was tested of that very register or an unchanged copy, and what it can work out from the bounds of both operands (kernel:
- * Documentation/bpf/verifier.rst, "Register value tracking"), which is less than the compiler knows; where the rest is not enough
- * the program is refused: "invalid access to map value". So the bound is set in assembler, which the compiler takes as it is, in
- * the register that it then has to index with.
+ * The compiler drops a check whose outcome it knows. It may also apply a check to a copy of the value in another
+ * register, or to a part of it: clang 19 compared a slot with the last one before adding the two lowest bits. The
+ * verifier knows only what was checked in that register or in an unchanged copy, and what follows from the bounds of
+ * both operands (Documentation/bpf/verifier.rst, "Register value tracking"). Where that is not enough, it refuses the
+ * program: "invalid access to map value". So assembler code, which the compiler does not change, sets the bound in
+ * the register that is the index.
  */
 #define BOUNDED(index, count) ({ \
 	__u64 bounded_ = (index); \
@@ -20,7 +22,7 @@
 	bounded_; \
 })
 
-/* The same of any other count; a branch more. */
+/* Like BOUNDED(), for a count that is not a power of two. It costs one more branch. */
 #define CLAMPED(index, count) ({ \
 	__u64 clamped_ = (index); \
 	asm volatile("if %0 < %1 goto +1; %0 = %2" : "+r"(clamped_) : "i"(count), "i"((count) - 1)); \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * buffers.bpf.h - a program that we did not write: the life of what it sends with MSG_ZEROCOPY, from the return of the call to the
- * kernel's notice that it needs the memory no more, and to the reading of that notice.
+ * buffers.bpf.h - watched programs: life of the buffers sent with MSG_ZEROCOPY, from the return of the call to the
+ * notification that the kernel no longer needs the memory, and to the reading of that notification.
  *
- * The kernel numbers these sends of a socket, and a notice is a range of numbers. How many there are is known by numbers alone, and
- * their bytes by sums at numbers: what was overwritten in the map costs times and no counts.
+ * The kernel numbers these sends per socket, and a notification is a range of numbers. Send counts follow from the
+ * numbers alone, and byte counts from running totals. An overwritten map entry therefore loses times but no sends.
  */
 #ifndef COPYSCOPE_BUFFERS_BPF_H
 #define COPYSCOPE_BUFFERS_BPF_H
@@ -12,7 +12,10 @@
 #include "histogram.bpf.h"
 #include "waits.bpf.h"
 
-/* Of one notice, or one reading, so many are timed: each costs a lookup, and small sends share a notice by thousands. */
+/*
+ * Maximum number of sends timed per notification or reading. Each send costs a lookup, and thousands of small sends can
+ * share a notification.
+ */
 #define TIMED_MOST 32
 
 struct buffer_map {
@@ -25,8 +28,11 @@ extern struct buffer_map zerocopy_buffers SEC(".maps");
 
 extern __u64 zerocopy_flight[FLIGHT_SLOTS];
 
-/* A send without the flag, by a thread that has sent with it: in this call it may have slept for room. */
-static __always_inline void note_sent_plainly(__u32 protocol)
+/*
+ * Note a send without MSG_ZEROCOPY by a thread that has used the flag. The thread may have slept in this call for room
+ * in the socket.
+ */
+static __always_inline void note_send_without_flag(__u32 protocol)
 {
 	struct buffer_cell *cell = waiting_used && waiting_task() ? buffer_cell_of(protocol) : NULL;
 
@@ -34,66 +40,70 @@ static __always_inline void note_sent_plainly(__u32 protocol)
 		note_sent_on(cell, bpf_ktime_get_ns());
 }
 
-/* Its place; another's, later or earlier, may be there. Sends of one socket follow each other. */
-static __always_inline struct zerocopy_buffer *place_of(const struct zerocopy_socket *known, __u32 id)
+/*
+ * Return the entry for a send. The entry may hold an earlier or later send. Sends of one socket have consecutive
+ * entries.
+ */
+static __always_inline struct zerocopy_buffer *entry_of(const struct zerocopy_socket *zc_socket, __u32 id)
 {
-	__u32 index = (((__u32)(known->socket >> 6) * 0x9e3779b9u >> 17) + id) & (BUFFERS_MAX - 1);
+	__u32 index = (((__u32)(zc_socket->socket >> 6) * 0x9e3779b9u >> 17) + id) & (BUFFERS_MAX - 1);
 
 	return bpf_map_lookup_elem(&zerocopy_buffers, &index);
 }
 
-/* NULL: it was overwritten. */
-static __always_inline struct zerocopy_buffer *buffer_of(const struct zerocopy_socket *known, __u32 id)
+/* Return the entry of a send, or NULL if it was overwritten. */
+static __always_inline struct zerocopy_buffer *buffer_of(const struct zerocopy_socket *zc_socket, __u32 id)
 {
-	struct zerocopy_buffer *buffer = place_of(known, id);
+	struct zerocopy_buffer *buffer = entry_of(zc_socket, id);
 
-	return buffer && buffer->socket == known->socket && buffer->id == id ? buffer : NULL;
+	return buffer && buffer->socket == zc_socket->socket && buffer->id == id ? buffer : NULL;
 }
 
-static __always_inline __u64 *flight_of(__u32 protocol, enum flight what)
+static __always_inline __u64 *flight_of(__u32 protocol, enum flight counter)
 {
-	return &zerocopy_flight[BOUNDED(protocol * FLIGHT_CNT + what, FLIGHT_SLOTS)];
+	return &zerocopy_flight[BOUNDED(protocol * FLIGHT_CNT + counter, FLIGHT_SLOTS)];
 }
 
-static __always_inline void take_back(const struct zerocopy_socket *known, __u64 buffers, __u64 bytes)
+static __always_inline void subtract_in_flight(const struct zerocopy_socket *zc_socket, __u64 buffers, __u64 bytes)
 {
-	add_atomic(flight_of(known->protocol, FLIGHT_BUFFERS), -buffers);
-	add_atomic(flight_of(known->protocol, FLIGHT_BYTES), -bytes);
+	add_atomic(flight_of(zc_socket->protocol, FLIGHT_BUFFERS), -buffers);
+	add_atomic(flight_of(zc_socket->protocol, FLIGHT_BYTES), -bytes);
 }
 
 static __always_inline void add_flight(__u32 protocol, enum flight now, enum flight most, __u64 part)
 {
-	__u64 *sum = flight_of(protocol, now), *largest = flight_of(protocol, most), there;
+	__u64 *sum = flight_of(protocol, now), *largest = flight_of(protocol, most), current;
 
 	add_atomic(sum, part);
-	there = *(volatile __u64 *)sum;
-	/* Two CPUs may take back before a third has handed out. */
-	if ((__s64)(there - *largest) > 0)
-		*largest = there;
+	current = *(volatile __u64 *)sum;
+	/* The counter may be negative: two CPUs may subtract before a third has added. */
+	if ((__s64)(current - *largest) > 0)
+		*largest = current;
 }
 
-static __always_inline void hand_out(const struct zerocopy_socket *known, __u64 buffers, __u64 bytes)
+static __always_inline void add_in_flight(const struct zerocopy_socket *zc_socket, __u64 buffers, __u64 bytes)
 {
-	add_flight(known->protocol, FLIGHT_BUFFERS, FLIGHT_MOST_BUFFERS, buffers);
-	add_flight(known->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
+	add_flight(zc_socket->protocol, FLIGHT_BUFFERS, FLIGHT_MOST_BUFFERS, buffers);
+	add_flight(zc_socket->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
 }
 
 /*
- * Up to this number all have returned and been given back: how many just now. A notice may come between any two lines of the send
- * that it is for, which finds them counted then.
+ * Note that all sends before `end` have returned and are completed. Return the number of sends for which this is new. A
+ * notification may arrive at any point of the hook of its own send; note_returned() then finds it and counts these
+ * sends.
  */
-static __always_inline __u32 note_given_back(struct zerocopy_socket *known, struct buffer_cell *cell, __u32 end)
+static __always_inline __u32 note_given_back(struct zerocopy_socket *zc_socket, struct buffer_cell *cell, __u32 end)
 {
-	struct zerocopy_buffer *last = buffer_of(known, end - 1);
-	__u64 until = end == known->sent_id ? known->sent_bytes : last ? last->bytes : known->back_bytes;
-	__u32 buffers = end - known->back_id;
+	struct zerocopy_buffer *last = buffer_of(zc_socket, end - 1);
+	__u64 until = end == zc_socket->sent_id ? zc_socket->sent_bytes : last ? last->bytes : zc_socket->back_bytes;
+	__u32 buffers = end - zc_socket->back_id;
 
 	if ((__s32)buffers <= 0)
 		return 0;
-	known->back_id = end;
+	zc_socket->back_id = end;
 	cell->given_back += buffers;
-	take_back(known, buffers, until - known->back_bytes);
-	known->back_bytes = until;
+	subtract_in_flight(zc_socket, buffers, until - zc_socket->back_bytes);
+	zc_socket->back_bytes = until;
 	return buffers;
 }
 
@@ -102,35 +112,44 @@ static __always_inline void count_ns(__u64 histogram[HIST_SLOTS], __u64 ns)
 	histogram[CLAMPED(histogram_slot(ns), HIST_SLOTS)]++;
 }
 
-/* A send has returned, and the kernel gave it this number. Threads that send at once over one socket may read the same. */
-static __always_inline void note_returned(struct zerocopy_socket *known, __u32 id, __u64 bytes)
+/*
+ * Note that a send has returned, and that the kernel gave it the number `id`. Threads that send over one socket at the
+ * same time may read the same number.
+ */
+static __always_inline void note_returned(struct zerocopy_socket *zc_socket, __u32 id, __u64 bytes)
 {
-	struct buffer_cell *cell = buffer_cell_of(known->protocol);
-	struct zerocopy_buffer *buffer = place_of(known, id);
-	__u32 buffers = id + 1 - known->sent_id;
+	struct buffer_cell *cell = buffer_cell_of(zc_socket->protocol);
+	struct zerocopy_buffer *buffer = entry_of(zc_socket, id);
+	__u32 buffers = id + 1 - zc_socket->sent_id;
 	__u64 now = bpf_ktime_get_ns();
 
-	add_atomic(&known->sent_bytes, bytes);
+	add_atomic(&zc_socket->sent_bytes, bytes);
 	if (!cell || !buffer)
 		return;
 	note_sent_on(cell, now);
 	if ((__s32)buffers < 0) {
-		/* The later send of another thread was noted first, and this one with it, but for its bytes. */
-		add_flight(known->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
+		/*
+		 * Another thread's later send was noted first. Its note counted this send, too, but not the bytes of
+		 * this send.
+		 */
+		add_flight(zc_socket->protocol, FLIGHT_BYTES, FLIGHT_MOST_BYTES, bytes);
 		return;
 	}
-	buffer->socket = known->socket;
+	buffer->socket = zc_socket->socket;
 	buffer->id = id;
-	buffer->bytes = known->sent_bytes;
+	buffer->bytes = zc_socket->sent_bytes;
 	buffer->noticed_ns = 0;
 	buffer->returned_ns = now;
-	known->sent_id = id + 1;
+	zc_socket->sent_id = id + 1;
 	cell->sends += buffers;
-	/* Its additions are a barrier: the notice sees this send, or this send that there was one. */
-	hand_out(known, buffers, bytes);
-	if ((__s32)(known->next_id - id) <= 0)
+	/*
+	 * On x86 the atomic additions are a barrier: the notification's hook sees this send, or this hook sees the
+	 * notification. On arm64 both may miss it; the next notification then counts the send.
+	 */
+	add_in_flight(zc_socket, buffers, bytes);
+	if ((__s32)(zc_socket->next_id - id) <= 0)
 		return;
-	buffers = note_given_back(known, cell, id + 1);
+	buffers = note_given_back(zc_socket, cell, id + 1);
 	if (!buffers)
 		return;
 	buffer->noticed_ns = now;
@@ -138,24 +157,27 @@ static __always_inline void note_returned(struct zerocopy_socket *known, __u32 i
 	cell->latency[0] += buffers;
 }
 
-/* A notice of low to high; those from first on, that are less, were not seen. */
-static __noinline int note_notice(struct zerocopy_socket *known, __u32 first, __u32 range)
+/*
+ * Note a notification. It completes the sends from first to first + range - 1, including those whose own notification
+ * was missed.
+ */
+static __noinline int note_completed(struct zerocopy_socket *zc_socket, __u32 first, __u32 range)
 {
-	struct buffer_cell *cell = known ? buffer_cell_of(known->protocol) : NULL;
+	struct buffer_cell *cell = zc_socket ? buffer_cell_of(zc_socket->protocol) : NULL;
 	__u64 now = bpf_ktime_get_ns();
 	__u32 end = first + range;
 
 	if (!cell)
 		return 0;
-	if (is_awaited(known->socket))
-		known->noticed_ns = now;
-	/* What has not returned counts when it does. */
-	if ((__s32)(end - known->sent_id) > 0)
-		end = known->sent_id;
-	if ((__s32)(end - first) <= 0 || !note_given_back(known, cell, end))
+	if (is_awaited(zc_socket->socket))
+		zc_socket->noticed_ns = now;
+	/* note_returned() counts the sends that have not returned yet. */
+	if ((__s32)(end - zc_socket->sent_id) > 0)
+		end = zc_socket->sent_id;
+	if ((__s32)(end - first) <= 0 || !note_given_back(zc_socket, cell, end))
 		return 0;
 	for (__u32 i = 0; i < TIMED_MOST && first + i != end; i++) {
-		struct zerocopy_buffer *buffer = buffer_of(known, first + i);
+		struct zerocopy_buffer *buffer = buffer_of(zc_socket, first + i);
 
 		if (!buffer || buffer->noticed_ns)
 			continue;
@@ -165,22 +187,22 @@ static __noinline int note_notice(struct zerocopy_socket *known, __u32 first, __
 	return 0;
 }
 
-/* The program has read notices up to this number. */
-static __noinline int note_reading(struct zerocopy_socket *known, __u32 end)
+/* Note that the program has read the notifications of all sends before `end`. */
+static __noinline int note_notifications_read(struct zerocopy_socket *zc_socket, __u32 end)
 {
-	struct buffer_cell *cell = known ? buffer_cell_of(known->protocol) : NULL;
+	struct buffer_cell *cell = zc_socket ? buffer_cell_of(zc_socket->protocol) : NULL;
 	__u64 now = bpf_ktime_get_ns();
 	__u32 first;
 
-	if (!cell || (__s32)(end - known->read_id) <= 0)
+	if (!cell || (__s32)(end - zc_socket->read_id) <= 0)
 		return 0;
-	first = known->read_id;
-	known->read_id = end;
+	first = zc_socket->read_id;
+	zc_socket->read_id = end;
 	cell->read += end - first;
 	cell->readings++;
-	note_waited(known->noticed_ns, now);
+	note_waited(zc_socket->noticed_ns, now);
 	for (__u32 i = 0; i < TIMED_MOST && first + i != end; i++) {
-		struct zerocopy_buffer *buffer = buffer_of(known, first + i);
+		struct zerocopy_buffer *buffer = buffer_of(zc_socket, first + i);
 
 		if (buffer && buffer->noticed_ns)
 			count_ns(cell->reading, now - buffer->noticed_ns);
@@ -188,16 +210,19 @@ static __noinline int note_reading(struct zerocopy_socket *known, __u32 end)
 	return 0;
 }
 
-/* Its socket is closed, or its place is another's: nobody will tell of what is with the kernel yet. */
-static __always_inline void note_gone(const struct zerocopy_socket *known)
+/*
+ * Note that the socket is closed, or that another socket has its address: no notification will report the sends that
+ * the kernel still uses.
+ */
+static __always_inline void note_socket_gone(const struct zerocopy_socket *zc_socket)
 {
-	struct buffer_cell *cell = buffer_cell_of(known->protocol);
-	__u32 buffers = known->sent_id - known->next_id;
+	struct buffer_cell *cell = buffer_cell_of(zc_socket->protocol);
+	__u32 buffers = zc_socket->sent_id - zc_socket->next_id;
 
 	if (!cell || (__s32)buffers <= 0)
 		return;
 	cell->closed += buffers;
-	take_back(known, buffers, known->sent_bytes - known->back_bytes);
+	subtract_in_flight(zc_socket, buffers, zc_socket->sent_bytes - zc_socket->back_bytes);
 }
 
 #endif

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * bytes.bpf.c - how many bytes passed the socket layer and the receive copy, to the byte.
+ * bytes.bpf.c - exact number of bytes that pass the socket layer and the receive copy.
  *
- * Cheap on purpose (a compare and four additions), and still the dearest of what counts: it runs in segments of its own
- * where the traffic tells its bytes itself, else in those of the sampler, as a part of the effect that the ledger states.
+ * Each hook needs only a compare and four additions, but of all counting hooks these cost the most. The hooks run in
+ * segments of their own if the traffic reports its bytes itself. Otherwise the hooks run in the segments of the
+ * sampler, and the ledger's statement of overhead includes them.
  */
 #include "map.bpf.h"
 #include "socket.bpf.h"
-#include "uring.bpf.h"
+#include "io_request.bpf.h"
 
-/* Our own traffic sends in ways that pass the socket more than once a call, or as pages of a pipe. */
+/* Set if our own traffic passes the socket more than once per call, or sends pages of a pipe. */
 const volatile bool sends_in_pieces;
 
-/* So many messages our own traffic sends in one call, at most (src/traffic/options.c); struct mmsghdr with pointers of 64 bits. */
+/*
+ * Maximum number of messages that our own traffic sends per call (src/traffic/options.c), and the layout of the
+ * 64-bit struct mmsghdr.
+ */
 #define BATCH_MAX 64
 #define MMSGHDR_BYTES 64
 #define MSG_LEN_AT 56
 
 MAP(PERCPU_ARRAY, byte_cells, __u32, struct byte_cell, BYTES_CNT * SIDE_TARGETS);
 
-/* How a send gives its bytes to the kernel. */
-enum by { BY_COPY, BY_ZEROCOPY, BY_SPLICE };
+/* How a send passes its bytes to the kernel. */
+enum method { BY_COPY, BY_ZEROCOPY, BY_SPLICE };
 
-static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 bytes, enum by by)
+static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 bytes, enum method method)
 {
 	__u32 index = hook * SIDE_TARGETS + side;
 	struct byte_cell *cell = bpf_map_lookup_elem(&byte_cells, &index);
@@ -31,10 +35,10 @@ static __always_inline void count_bytes(enum byte_hook hook, __u32 side, __s64 b
 		return;
 	cell->calls++;
 	cell->bytes += bytes;
-	if (by == BY_ZEROCOPY) {
+	if (method == BY_ZEROCOPY) {
 		cell->zerocopy_calls++;
 		cell->zerocopy_bytes += bytes;
-	} else if (by == BY_SPLICE) {
+	} else if (method == BY_SPLICE) {
 		cell->spliced_calls++;
 		cell->spliced_bytes += bytes;
 	}
@@ -45,7 +49,7 @@ struct socket_call {
 	__u64 flags;
 };
 
-/* The syscall and its flags argument, as they still stand in the registers at sys_exit. */
+/* Read the number and the flags of the syscall from the registers, which still hold them at sys_exit. */
 static __always_inline struct socket_call socket_call(struct pt_regs *regs)
 {
 	struct socket_call call = { .nr = regs->REG_SYSCALL };
@@ -60,9 +64,9 @@ static __always_inline int takes_zerocopy(const struct sock *sk)
 }
 
 /*
- * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c): what kind of send it is,
- * the syscall says. Without SO_ZEROCOPY the flag MSG_ZEROCOPY is ignored and the bytes are copied. sendfile(2) and splice(2)
- * come by here from 6.5 on, once for each pipe full of pages (splice_to_socket()).
+ * The tracepoint's own flags argument is always 0 for sends (__sock_sendmsg(), net/socket.c), so the kind of send is
+ * read from the syscall. Without SO_ZEROCOPY the kernel ignores MSG_ZEROCOPY and copies. From 6.5 on, sendfile(2) and
+ * splice(2) pass here once per pipe full of pages (splice_to_socket()).
  */
 SEC("?tp_btf")
 int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
@@ -70,13 +74,13 @@ int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 side = current_side();
 	struct socket_call call;
-	enum by by = BY_COPY;
+	enum method method = BY_COPY;
 
 	if (side == SIDE_OTHER || ret < 0)
 		return 0;
 	/*
-	 * A copy, for sure: without looking at the registers, which costs a third of all this. sendfile(2) makes the task a
-	 * pipe of its own, which it keeps (splice_direct_to_actor(), fs/splice.c).
+	 * This send is certainly a copy. The test avoids reading the registers, which is a third of the cost.
+	 * sendfile(2) gives the task a pipe, which the task keeps (splice_direct_to_actor(), fs/splice.c).
 	 */
 	if (!sends_in_pieces && !task->splice_pipe && !takes_zerocopy(sk)) {
 		count_bytes(BYTES_SEND, side, ret, BY_COPY);
@@ -84,14 +88,14 @@ int BPF_PROG(on_send_bytes, struct sock *sk, int ret, int flags)
 	}
 	call = socket_call((struct pt_regs *)bpf_task_pt_regs(task));
 	if (call.nr == NR_SENDFILE || call.nr == NR_SPLICE)
-		by = BY_SPLICE;
+		method = BY_SPLICE;
 	else if (call.flags & MSG_ZEROCOPY && takes_zerocopy(sk))
-		by = BY_ZEROCOPY;
-	count_bytes(BYTES_SEND, side, ret, by);
+		method = BY_ZEROCOPY;
+	count_bytes(BYTES_SEND, side, ret, method);
 	return 0;
 }
 
-/* sendmmsg(2) returns how many it has sent, and writes the length of each beside it. */
+/* sendmmsg(2) returns the number of messages sent, and stores the length of each in its header. */
 static __always_inline void count_several(struct pt_regs *regs, __u32 side, long sent)
 {
 	const char *headers = (const char *)regs->REG_SECOND;
@@ -102,7 +106,7 @@ static __always_inline void count_several(struct pt_regs *regs, __u32 side, long
 			count_bytes(BYTES_SEND, side, length, BY_COPY);
 }
 
-/* Before 6.3 there is no sock_send_length: the return value of the syscall is what the socket layer took. */
+/* Kernels before 6.3 have no sock_send_length: use the return value of the syscall. */
 SEC("?tp_btf")
 int BPF_PROG(on_send_bytes_at_exit, struct pt_regs *regs, long ret)
 {
@@ -128,7 +132,7 @@ int BPF_PROG(on_receive_bytes, struct sock *sk, int ret, int flags)
 {
 	__u32 side = current_side();
 
-	/* Reading a completion is not receiving payload. */
+	/* Calls with MSG_ERRQUEUE read completions, not payload. */
 	if (side == SIDE_OTHER || ret < 0 || (flags & MSG_ERRQUEUE))
 		return 0;
 	count_bytes(BYTES_RECEIVE, side, ret, BY_COPY);
@@ -161,8 +165,9 @@ int BPF_PROG(on_copy_out_bytes, const struct sk_buff *skb, int len)
 }
 
 /*
- * A request to send has ended; the socket may have taken it in parts, each of which passed on_send_bytes() as a copy: only
- * here stands whether it was one. A notification is no request, and a request that was refused moved nothing.
+ * An io_uring send request has completed. The socket may have taken it in parts, and on_send_bytes() counted each
+ * part as a copy; only the request tells whether it was one. Notifications are not requests, and refused requests
+ * moved nothing.
  */
 SEC("?tp_btf")
 int BPF_PROG(on_uring_bytes, void *ring, void *ended)

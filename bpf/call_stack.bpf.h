@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* call_stack.bpf.h - the call stack of a task: which copy is innermost, and what it has spent since the last event. */
+/*
+ * call_stack.bpf.h - the call stack of a task: the innermost copy, and the time that it has spent since the last event.
+ */
 #ifndef COPYSCOPE_CALL_STACK_BPF_H
 #define COPYSCOPE_CALL_STACK_BPF_H
 
@@ -10,13 +12,16 @@
 #include "call_stacks.bpf.h"
 #include "function_cells.bpf.h"
 
-/* A task that is preempted each time it looks at the clock is not to be expected. */
-#define LOOK_ATTEMPTS 4
+/* Attempts at a reading without preemption. A task that is preempted in every attempt is very unlikely. */
+#define READING_ATTEMPTS 4
 
-/* A look that takes longer was stopped, by an interrupt or by a hypervisor: several times what it usually takes. */
+/*
+ * Longest duration of a valid reading; longer ones were disturbed by an interrupt or a hypervisor. The collector sets
+ * this to several times the usual duration.
+ */
 __u64 look_limit_ns = ~0ULL;
 
-/* NULL when the stack is empty. */
+/* Return the innermost frame, or NULL if the stack is empty. */
 static __always_inline struct call_frame *top_frame(struct call_stack *stack)
 {
 	__u32 top = stack->depth - 1;
@@ -34,12 +39,12 @@ static __always_inline __u32 innermost(struct call_stack *stack)
 }
 
 /*
- * The task's own clock and counters: those of its CPU, less what they did while it was off the CPU. They stand still while
- * it is, wherever in a program it was preempted. Returns whether the look was stopped: then it is none.
+ * Read the task's own clock and counters: the values of its CPU, minus their increase while the task was off the CPU,
+ * even if it was preempted inside a BPF program. Return 1 if the reading was disturbed and must not be used.
  */
-static __noinline int look(struct call_stack *stack, struct reading *now, int begins)
+static __noinline int read_task_clock(struct call_stack *stack, struct reading *now, int begins)
 {
-	for (int i = 0; i < LOOK_ATTEMPTS; i++) {
+	for (int i = 0; i < READING_ATTEMPTS; i++) {
 		__u32 switches = *(volatile __u32 *)&stack->switches;
 		__u64 took;
 
@@ -49,12 +54,12 @@ static __noinline int look(struct call_stack *stack, struct reading *now, int be
 		barrier();
 		if (*(volatile __u32 *)&stack->switches == switches)
 			return took > look_limit_ns;
-		/* It was preempted in between: what was read is of before and after. */
+		/* The task was preempted during the reading, which therefore mixes values from before and after. */
 	}
 	return 1;
 }
 
-/* The first thing that a program does: what was spent until now is the innermost copy's, if that is timed. */
+/* Charge the time since the last event to the innermost copy, if that is timed. A program calls this first. */
 static __always_inline void charge(struct call_stack *stack)
 {
 	struct call_frame *frame = stack->timed ? top_frame(stack) : NULL;
@@ -62,20 +67,23 @@ static __always_inline void charge(struct call_stack *stack)
 
 	if (!frame || !frame->timed)
 		return;
-	frame->stopped |= look(stack, &now, 0);
+	frame->stopped |= read_task_clock(stack, &now, 0);
 	add_between(&frame->spent, &stack->since, &now);
 }
 
-/* And the last: from now on it is the innermost copy's. */
-static __always_inline void go_on(struct call_stack *stack)
+/* Charge the time from now on to the innermost copy. A program calls this last. */
+static __always_inline void resume_charging(struct call_stack *stack)
 {
 	struct call_frame *frame = stack->timed ? top_frame(stack) : NULL;
 
 	if (frame && frame->timed)
-		frame->stopped |= look(stack, &stack->since, 1);
+		frame->stopped |= read_task_clock(stack, &stack->since, 1);
 }
 
-/* A frame that is pushed counts in `softirqs` and `timed` for as long as it is on the stack: not one that did not fit. */
+/*
+ * Push a frame, which counts in `softirqs` and `timed` while it is on the stack; a frame that does not fit is not
+ * counted.
+ */
 static __always_inline void push(struct call_stack *stack, __u32 category, __u64 bytes, __u32 row)
 {
 	static const struct reading none = {};
@@ -93,13 +101,13 @@ static __always_inline void push(struct call_stack *stack, __u32 category, __u64
 	frame->bytes = bytes;
 	frame->row = row;
 	frame->stopped = 0;
-	frame->timed = category < CATEGORY_CNT && choose(stack);
+	frame->timed = category < CATEGORY_CNT && is_next_copy_timed(stack);
 	stack->timed += frame->timed;
 	stack->softirqs += row == ROW_SOFTIRQ;
 	copy_reading(&frame->spent, &none);
 }
 
-/* The innermost frame is over. */
+/* Remove the innermost frame. */
 static __always_inline void pop(struct call_stack *stack)
 {
 	struct call_frame *frame = top_frame(stack);
@@ -112,9 +120,9 @@ static __always_inline void pop(struct call_stack *stack)
 }
 
 /*
- * Drops what lies above the last frame of the row: its exit did not fire (a kretprobe without a free instance, a program
- * that was skipped). False when there is no such frame, at least not above the softirq that we are in: it was entered
- * before we were attached.
+ * Drop the frames above the last frame of this row, because their exits did not fire (a kretprobe without a free
+ * instance, a skipped program). Return false if there is no such frame above the current softirq: the function was
+ * entered before the hooks were attached.
  */
 static __always_inline bool unwind(struct call_stack *stack, __u32 row)
 {
@@ -131,7 +139,7 @@ static __always_inline bool unwind(struct call_stack *stack, __u32 row)
 			if (i) {
 				stack->depth = depth - i;
 				stack->timed = timed;
-				/* What it spent was taken for that of another. */
+				/* A part of its time was charged to another frame, so its own sum is unusable. */
 				frame->stopped = 1;
 				count_loss(LOSS_CALL_STACK_BROKEN);
 			}
@@ -144,7 +152,7 @@ static __always_inline bool unwind(struct call_stack *stack, __u32 row)
 	return false;
 }
 
-/* The copy that a bracket announced ends with the next event, and did not happen if that event takes references. */
+/* End the copy that a bracket announced, at the next event. If that event takes references, the copy did not happen. */
 static __always_inline void end_bracket(struct call_stack *stack, int copied)
 {
 	struct call_frame *frame = top_frame(stack);
@@ -156,10 +164,14 @@ static __always_inline void end_bracket(struct call_stack *stack, int copied)
 	pop(stack);
 }
 
-/* What must be open already. */
-enum within { WITHIN_NOTHING, WITHIN_ROOT };
+/*
+ * Requirement for the stack: none, or a call of a KIND_ROOT function that has not returned. WITHIN_OTHER_TASK: a
+ * softirq on top of a task that is not a target, and for which no stack is created, because short threads of other
+ * programs would fill the table.
+ */
+enum within { WITHIN_NOTHING, WITHIN_OTHER_TASK, WITHIN_ROOT };
 
-/* NULL: there is none, and none is wanted. */
+/* Return the task's stack. Create it for WITHIN_NOTHING; otherwise return NULL if there is none. */
 static __always_inline struct call_stack *stack_of(__u32 task, enum within within)
 {
 	struct call_stack *stack = find_stack(task);
@@ -169,10 +181,14 @@ static __always_inline struct call_stack *stack_of(__u32 task, enum within withi
 	return stack;
 }
 
-/* A program works on the stack below and was interrupted. NULL as for begin(). */
+/*
+ * Return the softirq's own stack: the softirq interrupted a program that works on the task's stack, or the task has
+ * none. Return NULL in the same cases as begin().
+ */
 static __noinline struct call_stack *begin_softirq_stack(enum within within)
 {
-	struct call_stack *stack = stack_of(SOFTIRQ_STACK | bpf_get_smp_processor_id(), within);
+	struct call_stack *stack = stack_of(SOFTIRQ_STACK | bpf_get_smp_processor_id(),
+					    within == WITHIN_OTHER_TASK ? WITHIN_NOTHING : within);
 
 	if (!stack || (within == WITHIN_ROOT && !stack->depth))
 		return NULL;
@@ -184,38 +200,41 @@ static __noinline struct call_stack *begin_softirq_stack(enum within within)
 	barrier();
 	if (!stack->depth) {
 		stack->side = current_side();
-		/* Until it ends, the clock of the stack below stands still (rest_below()). */
+		/* The clock of the interrupted task stands still until this softirq ends (rest_below()). */
 		read_now(&stack->off_cpu_since, false);
 	}
 	return stack;
 }
 
-/* The stack of the current task, or of the softirq that interrupted a program which works on that. NULL: nothing is open, or busy. */
+/*
+ * Return the stack of the current task, or the stack of the softirq that interrupted a program working on the task's
+ * stack. NULL: no call of a KIND_ROOT function is open, the table is full, or the stack is busy.
+ */
 static __always_inline struct call_stack *find_open(enum within within)
 {
 	struct call_stack *stack = stack_of(task_key(bpf_get_current_pid_tgid()), within);
 
-	if (!stack)
+	if (!stack && within == WITHIN_NOTHING)
 		return NULL;
-	if (stack->busy)
+	if (!stack || stack->busy)
 		return begin_softirq_stack(within);
 	if (within == WITHIN_ROOT && !stack->depth)
 		return NULL;
 	stack->busy = 1;
-	/* From here on sched_switch minds the task's clock: before it is read. */
+	/* From here on the hook of sched_switch follows the task's clock. This must precede the first reading. */
 	barrier();
 	if (!stack->depth)
 		stack->side = current_side();
 	return stack;
 }
 
-/* NULL also while function hooks do not count. */
+/* Like find_open(), but return NULL while function hooks do not count. */
 static __always_inline struct call_stack *begin(enum within within)
 {
 	return functions_on ? find_open(within) : NULL;
 }
 
-/* The end of a program's work. */
+/* Release the stack at the end of a program. */
 static __always_inline void finish(struct call_stack *stack)
 {
 	barrier();

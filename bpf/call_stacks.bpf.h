@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* call_stacks.bpf.h - where the call stack of each task is kept. */
+/* call_stacks.bpf.h - table of the call stacks of all tasks. */
 #ifndef COPYSCOPE_CALL_STACKS_BPF_H
 #define COPYSCOPE_CALL_STACKS_BPF_H
 
@@ -7,8 +7,9 @@
 #include "counters.bpf.h"
 
 /*
- * By task, with linear probing. Every event needs it, and of an array the verifier makes the look-up a few instructions, where a
- * hash costs a call, a hash of its own and a bucket. Nothing is taken out; the collector empties it before the hooks come.
+ * Keyed by task, with linear probing. Every event looks up a stack. In an array the verifier turns that into a few
+ * instructions, while a BPF hash map costs a call, a hash and a bucket. Entries are never removed; the collector
+ * clears the table before the hooks count.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -19,54 +20,74 @@ struct {
 } call_stacks SEC(".maps");
 
 /*
- * A softirq that interrupts a program at its work leaves the task's stack alone and has one of its own, of the CPU: a task does not
- * come back before it is over. Tids are below 2^22.
+ * A softirq that interrupts a program leaves the task's stack alone and uses a stack of its own, keyed by CPU. The task
+ * cannot continue before that softirq ends. Thread ids are below 2^22.
  */
 #define SOFTIRQ_STACK 0x40000000u
 
-/* How far from its place a stack may be. */
+/* Maximum distance of a stack from its first choice. */
 #define CALL_STACK_STEPS 16
 
-/* NULL where there is no such stack. */
-static __noinline struct call_stack *find_stack(__u32 task)
+/*
+ * The two functions below are global, so that the verifier checks each of them on its own. As static functions, the
+ * verifier of 5.10 (5.10.223) could track their argument or loop counter back into a state of the caller, where it
+ * dereferences NULL (__mark_chain_precision()): the kernel oopses. Global functions of 5.10 return numbers only, so these
+ * functions return the index of a stack, or CALL_STACKS_MAX for none.
+ */
+__noinline int index_of_stack(__u32 task)
 {
 	for (__u32 step = 0; step < CALL_STACK_STEPS; step++) {
 		__u32 index = CALL_STACK_PLACE(task, step);
 		struct call_stack *stack = bpf_map_lookup_elem(&call_stacks, &index);
 
 		if (!stack || !stack->claims)
-			return NULL;
+			return CALL_STACKS_MAX;
 		if (stack->task == task)
-			return stack;
+			return index;
 	}
-	return NULL;
+	return CALL_STACKS_MAX;
 }
 
 /*
- * A place is owned if claims is 1 after our increment; of two tasks at once both may go on to the next. (The old value
- * from the addition itself would need BPF_FETCH, which came with 5.12.)
+ * Claim an entry for a task. The entry is ours if `claims` is 1 after our increment. If two tasks claim it at once,
+ * both may move on. (The old value of the addition would need BPF_FETCH, new in 5.12.)
  */
-static __noinline struct call_stack *make_stack(__u32 task)
+__noinline int claim_stack(__u32 task)
 {
 	for (__u32 step = 0; step < CALL_STACK_STEPS; step++) {
 		__u32 index = CALL_STACK_PLACE(task, step);
 		struct call_stack *stack = bpf_map_lookup_elem(&call_stacks, &index);
 
 		if (!stack)
-			return NULL;
+			return CALL_STACKS_MAX;
 		if (stack->claims)
 			continue;
 		add_atomic(&stack->claims, 1);
 		if (*(volatile __u32 *)&stack->claims != 1)
 			continue;
 		stack->task = task;
-		return stack;
+		return index;
 	}
 	count_loss(LOSS_CALL_STACK_MAP_FULL);
-	return NULL;
+	return CALL_STACKS_MAX;
 }
 
-/* The task's clock stood still while the softirq of this stack ran, as it does while the task is off the CPU. */
+/* Return the stack of a task, or NULL if there is none. */
+static __always_inline struct call_stack *find_stack(__u32 task)
+{
+	__u32 index = index_of_stack(task);
+
+	return bpf_map_lookup_elem(&call_stacks, &index);
+}
+
+static __always_inline struct call_stack *make_stack(__u32 task)
+{
+	__u32 index = claim_stack(task);
+
+	return bpf_map_lookup_elem(&call_stacks, &index);
+}
+
+/* Stop the interrupted task's clock for the duration of this softirq, as if the task had been off the CPU. */
 static __always_inline void rest_below(const struct call_stack *softirq_stack)
 {
 	struct call_stack *below = find_stack(task_key(bpf_get_current_pid_tgid()));

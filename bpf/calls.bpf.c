@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * calls.bpf.c - the kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
+ * calls.bpf.c - kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *
- * A clock per task: started at sys_enter, frozen by sched_switch, stopped at sys_exit. Softirq work that
- * runs inside the call (on veth and lo: the peer's protocol work and the deferred copy) is a time of its own.
- * blocked includes the wait for a CPU after the wake-up.
+ * Each task has a clock: sys_enter starts it, sched_switch pauses it, sys_exit stops it. Softirq work that runs
+ * inside the call is timed separately (on veth and lo: the peer's protocol work and the deferred copy). Blocked time
+ * includes the wait for a CPU after the wake-up.
  */
 #include "histogram.bpf.h"
 #include "map.bpf.h"
@@ -14,18 +14,18 @@
 #define EBADF 9
 #define EAGAIN 11
 #define ENOTSOCK 88
-/* include/linux/errno.h: from here on a call is made again, or was interrupted. */
+/* First of the kernel's internal error codes: the call is restarted, or was interrupted (include/linux/errno.h). */
 #define ERESTARTSYS 512
 
 /* Declared in system_call.bpf.h. */
 const volatile __u8 call_of_nr[NUMBER_TABLES][SYSCALLS_MAX];
-/* Calls that are being timed now: while there are none, the hooks that fire most often cost one load. */
+/* Number of calls being timed. While it is 0, the most frequent hooks cost one load. */
 __u32 open_clocks;
 
 MAP(HASH, clocks, __u32, struct task_clock, TASKS_MAX);
-/* By thread, over all segments; one that is gone leaves its place to the next. */
+/* Keyed by thread, over all segments. LRU, so that threads that have exited make room for new ones. */
 MAP(LRU_HASH, passed_on, __u32, struct passed, TASKS_MAX);
-/* Of threads that have ended. */
+/* Sums over threads that have exited. */
 __u64 relayed[RELAY_CNT];
 MAP(PERCPU_ARRAY, call_cells, __u32, struct call_cell, CALL_CNT * SIDE_TARGETS);
 
@@ -40,8 +40,8 @@ static __always_inline void count_call(struct call_cell *cell, __u32 call, int r
 {
 	cell->calls++;
 	/*
-	 * io_uring_enter() returns requests, and the calls for several messages return messages. What vmsplice() gives to a pipe
-	 * moves with the splice() that comes after.
+	 * These calls return numbers of requests or messages instead of bytes. Pages that vmsplice() puts into a pipe
+	 * are moved by the splice() that follows.
 	 */
 	if (ret > 0 && call != CALL_IO_URING && call != CALL_SENDMMSG && call != CALL_RECVMMSG && call != CALL_VMSPLICE)
 		cell->bytes += ret;
@@ -54,8 +54,8 @@ static __always_inline void count_call(struct call_cell *cell, __u32 call, int r
 }
 
 /*
- * Ends the clock of this task, if one runs: whatever becomes of this call, the next one has a clock of its own. The call that it
- * is of, or CALL_NONE. The time is read after that: an interrupt between the two gives it no softirq time from beyond its end.
+ * Stop the task's clock, if it runs, so that the next call has a clock of its own. Return its call, or CALL_NONE.
+ * Callers read the time after this function, so that an interrupt in between adds no softirq time from after the end.
  */
 static __always_inline __u32 stop_clock(struct task_clock *clock)
 {
@@ -74,18 +74,18 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct task_clock fresh = {}, *clock;
 	__u32 protocol = PROTOCOL_CNT;
-	struct system_call made;
+	struct system_call syscall;
 	__u32 tid = pid_tgid;
 	__u32 call;
 
-	if (side_of(pid_tgid >> 32) == SIDE_OTHER)
+	if (side_of_running(pid_tgid >> 32) == SIDE_OTHER)
 		return 0;
-	call = read_system_call(&made, regs);
+	call = read_system_call(&syscall, regs);
 	if (call == CALL_NONE)
 		return 0;
 	if (watch_mode != WATCH_NOBODY) {
-		call = watched_call(&made, &protocol);
-		if (call == CALL_NONE || is_looking(&made))
+		call = watched_call(&syscall, &protocol);
+		if (call == CALL_NONE || takes_no_payload(&syscall))
 			return 0;
 	}
 
@@ -99,7 +99,7 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 		if (!clock)
 			return 0;
 	}
-	stop_clock(clock); /* open still: the end of that call was not seen */
+	stop_clock(clock); /* still running: the exit of that call was not seen */
 	clock->off_cpu_since_ns = 0;
 	clock->softirq_since_ns = 0;
 	clock->spent_ns[TIME_SOFTIRQ] = 0;
@@ -107,13 +107,13 @@ int BPF_PROG(on_syscall_enter, struct pt_regs *regs, long nr)
 	add_atomic(&open_clocks, 1);
 	clock->protocol = protocol;
 	clock->enter_ns = bpf_ktime_get_ns();
-	/* It runs from here on, so that an interrupt gives it no softirq time from before its begin. */
+	/* Start the clock last, so that an interrupt adds no softirq time from before the start. */
 	barrier();
 	clock->call = call;
 	return 0;
 }
 
-/* Splice(2) has two names, by its direction (watched_call()). */
+/* splice(2) counts as one of two calls, depending on its direction (watched_call()). */
 static __always_inline bool is_call(__u32 call, __u32 of_number)
 {
 	return call == of_number || (call == CALL_SPLICE_READ && of_number == CALL_SPLICE);
@@ -135,19 +135,19 @@ static __always_inline bool has_lost_its_file(__u32 fd, __u32 call, int ret)
 }
 
 /*
- * Another thread has closed the file since this call began, perhaps opened another in its place: whether it was a socket
- * cannot be told any more. Of a call that can be of another file it may be the loss of a call that would not have counted.
+ * Another thread closed the file during this call and may have opened another in its place, so we cannot tell whether
+ * it was a socket. A call that also works on other files may be counted as lost although it was not on a socket.
  */
-static __always_inline void count_closed(const struct system_call *made, int ret)
+static __always_inline void count_closed(const struct system_call *syscall, int ret)
 {
-	if (is_looking(made) || (made->call == CALL_MAP && !is_mapping(made)))
+	if (takes_no_payload(syscall) || (syscall->call == CALL_MAP && !is_mapping(syscall)))
 		return;
-	if (has_lost_its_file(FIRST_ARGUMENT(made), made->call, ret) ||
-	    (made->call == CALL_SPLICE && has_lost_its_file(THIRD_ARGUMENT(made), made->call, ret)))
+	if (has_lost_its_file(FIRST_ARGUMENT(syscall), syscall->call, ret) ||
+	    (syscall->call == CALL_SPLICE && has_lost_its_file(THIRD_ARGUMENT(syscall), syscall->call, ret)))
 		count_loss(LOSS_CALL_FILE_CLOSED);
 }
 
-/* Splice(2) could move it from one to the other of these. */
+/* Sum up the bytes of stream sockets, between which splice(2) could move data. */
 static __always_inline void note_passed(__u32 tid, __u32 protocol, __u32 call, long ret)
 {
 	struct passed fresh = {}, *passed;
@@ -185,9 +185,9 @@ SEC("?tp_btf")
 int BPF_PROG(on_syscall_exit, struct pt_regs *regs, int ret)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	__u32 side = side_of(pid_tgid >> 32);
+	__u32 side = side_of_running(pid_tgid >> 32);
 	struct task_clock *clock;
-	struct system_call made;
+	struct system_call syscall;
 	struct call_cell *cell;
 	__u32 tid = pid_tgid;
 	__u32 call, timed;
@@ -195,30 +195,33 @@ int BPF_PROG(on_syscall_exit, struct pt_regs *regs, int ret)
 
 	if (side == SIDE_OTHER)
 		return 0;
-	call = read_system_call(&made, regs);
+	call = read_system_call(&syscall, regs);
 	if (call == CALL_NONE)
 		return 0;
-	/* Entered before the programs were attached: counted, not timed. */
+	/* A call that was entered before the programs were attached is counted but not timed. */
 	clock = open_clocks ? bpf_map_lookup_elem(&clocks, &tid) : NULL;
 	timed = stop_clock(clock);
 	now = bpf_ktime_get_ns();
 	if (is_call(timed, call)) {
-		/* As it was found at the entry: another thread may have closed the file meanwhile, or opened another in its place. */
+		/*
+		 * Use the call as determined at entry: another thread may have closed the file since, or opened
+		 * another in its place.
+		 */
 		call = timed;
 	} else {
 		timed = CALL_NONE;
 		if (watch_mode != WATCH_NOBODY) {
 			__u32 protocol;
 
-			call = watched_call(&made, &protocol);
+			call = watched_call(&syscall, &protocol);
 			if (call == CALL_NONE)
-				count_closed(&made, ret);
-			if (call == CALL_NONE || is_looking(&made))
+				count_closed(&syscall, ret);
+			if (call == CALL_NONE || takes_no_payload(&syscall))
 				return 0;
 		}
 	}
 	if (call == CALL_SPLICE_READ || call == CALL_MAP)
-		splices_seen = 1;
+		splices_seen = SPLICES_SEEN;
 	cell = call_cell(side, call);
 	if (!cell)
 		return 0;
@@ -249,22 +252,18 @@ int BPF_PROG(on_task_switch, bool preempt, struct task_struct *prev, struct task
 
 	if (!open_clocks)
 		return 0;
-	if (side_of(prev->tgid) != SIDE_OTHER) {
-		clock = running_clock(prev->pid);
-		if (clock)
-			clock->off_cpu_since_ns = bpf_ktime_get_ns();
-	}
-	if (side_of(next->tgid) != SIDE_OTHER) {
-		clock = running_clock(next->pid);
-		if (clock && clock->off_cpu_since_ns) {
-			clock->spent_ns[TIME_BLOCKED] += bpf_ktime_get_ns() - clock->off_cpu_since_ns;
-			clock->off_cpu_since_ns = 0;
-		}
+	clock = running_clock(prev->pid);
+	if (clock)
+		clock->off_cpu_since_ns = bpf_ktime_get_ns();
+	clock = running_clock(next->pid);
+	if (clock && clock->off_cpu_since_ns) {
+		clock->spent_ns[TIME_BLOCKED] += bpf_ktime_get_ns() - clock->off_cpu_since_ns;
+		clock->off_cpu_since_ns = 0;
 	}
 	return 0;
 }
 
-/* The clock that softirq time on this CPU goes to; NULL unless a timed call of a target was interrupted. */
+/* Return the clock that softirq time on this CPU belongs to, or NULL unless a target's timed call was interrupted. */
 static __always_inline struct task_clock *interrupted_clock(void)
 {
 	__u64 pid_tgid;
@@ -272,7 +271,7 @@ static __always_inline struct task_clock *interrupted_clock(void)
 	if (!open_clocks)
 		return NULL;
 	pid_tgid = bpf_get_current_pid_tgid();
-	return side_of(pid_tgid >> 32) != SIDE_OTHER ? running_clock(pid_tgid) : NULL;
+	return side_of_running(pid_tgid >> 32) != SIDE_OTHER ? running_clock(pid_tgid) : NULL;
 }
 
 SEC("?tp_btf")
@@ -297,7 +296,10 @@ int BPF_PROG(on_softirq_leave, unsigned int vec)
 	return 0;
 }
 
-/* Of a thread that ends nothing is remembered: its number may be another's. Stays attached, as all of `watch`. */
+/*
+ * Forget a thread that exits, because its id may be reused. Stays attached for the whole run, like all of the
+ * instrument `watch`.
+ */
 SEC("?tp_btf")
 int BPF_PROG(on_thread_exit, struct task_struct *task)
 {

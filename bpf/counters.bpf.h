@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * counters.bpf.h - the clock and the perf counters of this CPU, read together.
+ * counters.bpf.h - reads the clock and the perf counters of this CPU together.
  *
- * The events count on each CPU, for all tasks. A task reads them only between two switches, so on one CPU, and what a
- * counter did meanwhile is the task's (and what interrupted it). That needs no event per thread, and follows threads that
- * are started later.
+ * The events count per CPU, for all tasks. A task reads them only between two context switches and so on one CPU,
+ * where the difference belongs to the task and to its interrupts. This needs no event per thread, and covers
+ * threads that start later.
  */
 #ifndef COPYSCOPE_COUNTERS_BPF_H
 #define COPYSCOPE_COUNTERS_BPF_H
 
 #include "target.bpf.h"
 
-/* How many counters are read; the verifier removes the others. */
+/* Number of counters that are read; the verifier removes the code for other counters. */
 const volatile __u32 counters_cnt;
-/* Event i of CPU c is entry c * COUNTERS_MAX + i; the collector makes and fills it. */
+/* Event i of CPU c is entry c * COUNTERS_MAX + i. The collector creates the map's events. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(max_entries, COUNTERS_MAX);
@@ -31,7 +31,7 @@ static __always_inline __u64 read_counter(__u32 i)
 	struct bpf_perf_event_value value = {};
 	__u32 index = bpf_get_smp_processor_id() * COUNTERS_MAX + i;
 
-	/* A CPU without the event reads 0 all the time, and so adds nothing. */
+	/* A CPU without the event always reads 0, which adds nothing. */
 	if (bpf_perf_event_read_value(&counter_events, index, &value, sizeof(value))) {
 		count_loss(LOSS_COUNTER_UNREADABLE);
 		return 0;
@@ -40,8 +40,9 @@ static __always_inline __u64 read_counter(__u32 i)
 }
 
 /*
- * Of what begins, the clock last; of what ends, the clock first, and the counters in the other order: so little of the reading itself
- * is in between, least in the last counter. Returns how long it took: whatever stopped the CPU meanwhile is in one and not in another.
+ * At the start of a copy, read the clock last. At its end, read the clock first and the counters in reverse order.
+ * The interval then contains as little as possible of the reading itself, least for the last counter. Return the
+ * duration of the reading: an interruption during it would be in some values and not in others.
  */
 static __always_inline __u64 read_now(struct reading *now, bool begins)
 {

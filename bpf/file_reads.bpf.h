@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* file_reads.bpf.h - a program that we did not write: what it reads out of files into its memory. */
+/* file_reads.bpf.h - watched programs: bytes that they read from files into their memory. */
 #ifndef COPYSCOPE_FILE_READS_BPF_H
 #define COPYSCOPE_FILE_READS_BPF_H
 
@@ -13,9 +13,10 @@ extern __u64 file_read_calls[FILE_READS_SLOTS];
 extern __u64 file_read_bytes[FILE_READS_SLOTS];
 
 /*
- * FILE_READS_CNT: of no file, or of one without pages in the cache, where what was just read is: files of the kernel's own (procfs).
+ * Return FILE_READS_CNT if the file is not regular, or if no page of it is in the page cache after the read, as with
+ * files that the kernel generates (procfs).
  */
-static __always_inline enum file_reads read_of_file(const struct file *file)
+static __always_inline enum file_reads file_read_kind(const struct file *file)
 {
 	if (!file || (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) != S_IFREG)
 		return FILE_READS_CNT;
@@ -26,7 +27,7 @@ static __always_inline enum file_reads read_of_file(const struct file *file)
 
 static __always_inline void count_file_read(const struct file *file, enum file_call call, __u64 bytes)
 {
-	enum file_reads kind = read_of_file(file);
+	enum file_reads kind = file_read_kind(file);
 
 	if (kind == FILE_READS_CNT)
 		return;
@@ -34,8 +35,8 @@ static __always_inline void count_file_read(const struct file *file, enum file_c
 	add_atomic(&file_read_bytes[BOUNDED(FILE_READS_AT(kind, call), FILE_READS_SLOTS)], bytes);
 }
 
-/* It may have been a read: nothing tells of how many bytes. */
-static __always_inline void note_unseen_read(enum file_call call)
+/* Count a call that may have read an unknown number of bytes. */
+static __always_inline void count_unsized_read(enum file_call call)
 {
 	add_atomic(&file_read_calls[BOUNDED(FILE_READS_AT(FILE_READS_UNSEEN, call), FILE_READS_SLOTS)], 1);
 }

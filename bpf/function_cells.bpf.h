@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* function_cells.bpf.h - what copies did: a cell for each side, context and category. */
+/* function_cells.bpf.h - sums of copies: one cell per side, context and category. */
 #ifndef COPYSCOPE_FUNCTION_CELLS_BPF_H
 #define COPYSCOPE_FUNCTION_CELLS_BPF_H
 
@@ -8,7 +8,7 @@
 
 MAP(PERCPU_ARRAY, function_cells, __u32, struct function_cell, FUNCTION_CELLS);
 
-/* A copy has ended. Of one that was timed, what it took, unless a look was none. */
+/* Count a copy that has ended. Add its time if it was timed and no reading was disturbed. */
 static __noinline int count_copy(const struct call_stack *stack, const struct call_frame *frame, __s64 bytes)
 {
 	__u32 index = (stack->side * CONTEXTS + !!stack->softirqs) * CATEGORY_CNT + frame->category;

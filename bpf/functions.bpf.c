@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * functions.bpf.c - what each copy of a send or receive costs, exactly: a call stack per task.
+ * functions.bpf.c - exact cost of each copy in a send or receive, measured with a call stack per task.
  *
- * A hook at which no copy begins or ends only keeps the stack. Where one does, the clock and the counters are looked at: last of
- * all where it begins, first of all where it ends. Softirq work that runs on top of a task is nested in it: it ends before the
- * task goes on, its time is in no copy that it interrupts, and its copies are in a context of their own.
+ * Hooks at which no copy begins or ends only maintain the stack. The others read the clock and the counters: as their
+ * last action where a copy begins, as their first action where a copy ends. Softirq work on top of a task is nested in
+ * that task's stack, because it ends before the task continues. The time of softirqs is not part of the copies that
+ * they interrupt, and copies in softirqs count in a separate context.
  */
 #include "hooked.bpf.h"
 #include "look_cost.bpf.h"
 #include "call_stack.bpf.h"
 
-/* How each function is hooked, set before loading; probed: by kprobe and kretprobe (hooked.bpf.h). */
+/* How each function is hooked, set before loading. `probed` means by kprobe and kretprobe (hooked.bpf.h). */
 const volatile __u8 function_arguments[ROW_CNT];
 const volatile __u8 function_probed[ROW_CNT];
 const volatile __u32 page_bytes = 4096;
 
-/* The return of a function that is about to copy; what comes next is the end of the copy. */
-static __always_inline int announce(__u32 category, __s64 bytes)
+/* Begin a bracket: a function that precedes a copy has returned. The next event is the end of that copy. */
+static __always_inline int begin_bracket(__u32 category, __s64 bytes)
 {
 	struct call_stack *stack = begin(WITHIN_ROOT);
 
@@ -24,10 +25,10 @@ static __always_inline int announce(__u32 category, __s64 bytes)
 		return 0;
 	charge(stack);
 	end_bracket(stack, 1);
-	/* Not every check is followed by the copy of a payload; those in a send are. Where pages are sent, none is. */
+	/* Only a check inside a send is followed by a copy of payload. If pages are sent, nothing is copied. */
 	if (bytes > 0 && innermost(stack) == CATEGORY_SEND)
 		push(stack, category, bytes, ROW_BRACKET);
-	go_on(stack);
+	resume_charging(stack);
 	finish(stack);
 	return 0;
 }
@@ -37,7 +38,7 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	bool root = kind == KIND_ROOT || (kind == KIND_OWN_ROOT && watch_mode == WATCH_NOBODY);
 	struct call_stack *stack;
 
-	/* Another's send is none of our business; a softirq is pushed by its own hook. */
+	/* Other programs' sends are not followed. Softirqs are pushed by a hook of their own. */
 	if (root && current_side() == SIDE_OTHER)
 		return 0;
 	stack = begin(root ? WITHIN_NOTHING : WITHIN_ROOT);
@@ -48,14 +49,14 @@ static __always_inline int enter(__u32 row, __u32 category, __u32 kind, __u64 by
 	charge(stack);
 	end_bracket(stack, kind != KIND_REFERENCE);
 	if (kind != KIND_MARK) {
-		/* No root contains itself: it ended and its exit did not fire. */
+		/* A KIND_ROOT function never calls itself: the earlier call has ended, but its exit did not fire. */
 		if (root && unwind(stack, row)) {
 			pop(stack);
 			count_loss(LOSS_CALL_STACK_BROKEN);
 		}
 		push(stack, category, bytes, row);
 	}
-	go_on(stack);
+	resume_charging(stack);
 out:
 	finish(stack);
 	return 0;
@@ -70,14 +71,17 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	stack = begin(WITHIN_ROOT);
 	if (!stack)
 		return 0;
-	/* Inside the deferred copy it is a part of that, and has no frame. */
+	/* Inside a deferred copy the function has no frame, because it is a part of that copy. */
 	if (kind == KIND_PART && innermost(stack) == CATEGORY_DEFERRED)
 		goto out;
 	charge(stack);
 	end_bracket(stack, 1);
 	frame = unwind(stack, row) ? top_frame(stack) : NULL;
 	if (!frame) {
-		/* It was entered before we were attached; or other ways lead to the instruction after a call, too. */
+		/*
+		 * The function was entered before the hooks were attached. For KIND_CALL this is normal: other code
+		 * also reaches the instruction after a call.
+		 */
 		if (kind != KIND_CALL)
 			count_loss(LOSS_CALL_STACK_BROKEN);
 		goto out;
@@ -93,7 +97,7 @@ static __always_inline int leave(__u32 row, __u32 category, __u32 kind, __u32 by
 	if (category < CATEGORY_CNT)
 		count_copy(stack, frame, bytes);
 	pop(stack);
-	go_on(stack);
+	resume_charging(stack);
 out:
 	finish(stack);
 	return 0;
@@ -121,13 +125,15 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		return (__u32)ARGUMENT(ctx, probed, 3, PT_REGS_PARM4);
 	if (bytes_kind == BYTES_FIFTH_ARGUMENT)
 		return (__u32)ARGUMENT(ctx, probed, 4, PT_REGS_PARM5);
-	/* 5.10 stores a bool as one byte and leaves the rest as it was. */
+	/* 5.10 writes only one byte of a bool argument; the other bytes of the slot are undefined. */
 	if (bytes_kind == BYTES_CHECKED && !(__u8)ARGUMENT(ctx, probed, 2, PT_REGS_PARM3))
 		return ARGUMENT(ctx, probed, 1, PT_REGS_PARM2);
 	return 0;
 }
 
-/* kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can. */
+/*
+ * The sections say kprobe and kretprobe, but the collector attaches these programs by fentry and fexit where it can.
+ */
 #define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
 	SEC("?kprobe") \
 	int enter_##id(void *ctx) \
@@ -135,7 +141,7 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 		__u64 at_entry = bytes_at_entry(ctx, ROW_##id, BYTES_##bytes); \
 \
 		if (KIND_##kind == KIND_BRACKET) \
-			return announce(CATEGORY_##category, at_entry); \
+			return begin_bracket(CATEGORY_##category, at_entry); \
 		if (KIND_##kind == KIND_ROOT && \
 		    !in_watched_netns((struct sock *)ARGUMENT(ctx, function_probed[ROW_##id], 0, PT_REGS_PARM1))) \
 			return 0; \
@@ -148,7 +154,7 @@ static __always_inline __u64 bytes_at_entry(void *ctx, __u32 row, __u32 bytes_ki
 				 (__s32)returned_value(ctx, function_probed[ROW_##id], function_arguments[ROW_##id]); \
 \
 		if (KIND_##kind == KIND_BRACKET) \
-			return announce(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
+			return begin_bracket(CATEGORY_##category, BYTES_##bytes == BYTES_CHECKED ? \
 					bytes_at_entry(ctx, ROW_##id, BYTES_##bytes) : returned); \
 		return leave(ROW_##id, CATEGORY_##category, KIND_##kind, BYTES_##bytes, returned); \
 	}
@@ -156,11 +162,12 @@ FUNCTIONS(FUNCTION)
 #undef FUNCTION
 
 /*
- * A task whose clock is being followed; NULL for any other. Also one that is preempted in the middle of a program, before
- * its copy is there or after it is gone: on kernels that preempt (PREEMPT_LAZY, the default of 7.x) programs on
- * functions only have migration disabled. Nothing is charged here: that is for the task's own programs.
+ * Return the stack of a task whose clock is followed, or NULL. This includes a task that is preempted in the middle
+ * of a program, before its copy is on the stack or after it is popped: on kernels that preempt (PREEMPT_LAZY, the
+ * default of 7.x), programs on functions only disable migration. Nothing is charged here, because only the task's own
+ * programs do that.
  */
-static __always_inline struct call_stack *followed(const struct task_struct *task)
+static __always_inline struct call_stack *followed_stack(const struct task_struct *task)
 {
 	struct call_stack *stack;
 
@@ -178,12 +185,12 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 
 	if (!functions_on)
 		return 0;
-	stack = followed(prev);
+	stack = followed_stack(prev);
 	if (stack) {
 		read_now(&now, true);
 		copy_reading(&stack->off_cpu_since, &now);
 	}
-	stack = followed(next);
+	stack = followed_stack(next);
 	if (stack && stack->off_cpu_since.ns) {
 		if (!now.ns)
 			read_now(&now, true);
@@ -194,11 +201,11 @@ int BPF_PROG(on_shadow_switch, bool preempt, struct task_struct *prev, struct ta
 	return 0;
 }
 
-/* Of whatever kind: TCP sends from tasklets and timers, too. */
+/* Softirqs of every vector count, because TCP also sends from tasklets and timers. */
 SEC("?tp_btf")
 int BPF_PROG(on_shadow_softirq_enter, unsigned int vec)
 {
-	struct call_stack *stack = begin(WITHIN_NOTHING);
+	struct call_stack *stack = begin(current_side() == SIDE_OTHER ? WITHIN_OTHER_TASK : WITHIN_NOTHING);
 
 	if (!stack)
 		return 0;
@@ -221,7 +228,7 @@ int BPF_PROG(on_shadow_softirq_leave, unsigned int vec)
 		if (stack->task & SOFTIRQ_STACK && !stack->depth)
 			rest_below(stack);
 	}
-	go_on(stack);
+	resume_charging(stack);
 	finish(stack);
 	return 0;
 }

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* gate.bpf.h - which of the copies are timed: a look at the clock and the counters is what hooks cost. */
+/*
+ * gate.bpf.h - selects the copies that are timed, because readings of the clock and the counters are the main cost of
+ * hooks.
+ */
 #ifndef COPYSCOPE_GATE_BPF_H
 #define COPYSCOPE_GATE_BPF_H
 
 #include "abi.h"
 
 /*
- * One copy in so many is timed, chosen at random in each round of so many; all are counted. Written while functions_on is not set: no
- * stack is in the middle of a round.
+ * One random copy in each round of gate_one_in is timed; all are counted. Written only while functions_on is not set,
+ * so that no stack is in the middle of a round.
  */
 __u32 gate_one_in = 1;
 const volatile __u64 gate_seed;
 __u64 stacks_made;
 
 /*
- * Is the copy that begins now timed? One in each round of gate_one_in, at a place drawn anew for each round: a fixed
- * step could fall in with a rhythm of the traffic. xorshift64 (Marsaglia 2003), so that a seed gives the same places.
+ * Decide whether the copy that begins now is timed: one in each round of gate_one_in, at a random position, because a
+ * fixed step could coincide with a rhythm of the traffic. xorshift64 (Marsaglia 2003): the same seed gives the same
+ * positions.
  */
-static __always_inline bool choose(struct call_stack *stack)
+static __always_inline bool is_next_copy_timed(struct call_stack *stack)
 {
 	__u64 random = stack->random;
 

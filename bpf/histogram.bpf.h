@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* histogram.bpf.h - the slot of a time in the log-linear histograms of abi.h. */
+/* histogram.bpf.h - slots of the log-linear histograms in abi.h. */
 #ifndef COPYSCOPE_HISTOGRAM_BPF_H
 #define COPYSCOPE_HISTOGRAM_BPF_H
 
 #include "bounded.bpf.h"
 #include "target.bpf.h"
 
-/* value > most, of values below 2^63: without a branch, each of which doubles what the verifier has to follow. */
+/*
+ * Nonzero if value > most, for values below 2^63. Without a branch, because each branch doubles the paths that the
+ * verifier follows.
+ */
 #define EXCEEDS(value, most) (((most) - (value)) >> 63)
 
 static __always_inline __u32 log2_floor(__u64 value)
@@ -30,7 +33,7 @@ static __always_inline __u32 log2_floor(__u64 value)
 	return result | (value >> 1);
 }
 
-/* Slot s holds [(4 + s % 4) << (s / 4 - 2), ...): exact below 4 ns, then four slots per octave. */
+/* Slots 0 to 3 are exact. Slot s >= 4 starts at (4 + s % 4) << (s / 4 - 1) ns: four slots per octave. */
 static __always_inline __u32 histogram_slot(__u64 ns)
 {
 	__u32 octave;
@@ -41,7 +44,7 @@ static __always_inline __u32 histogram_slot(__u64 ns)
 	return (octave - HIST_SUB_BITS + 1) * HIST_SUB + ((ns >> (octave - HIST_SUB_BITS)) & (HIST_SUB - 1));
 }
 
-/* The last slot holds what is beyond it, too. */
+/* The last slot also counts longer times. */
 static __always_inline void count_in(__u32 histogram[HIST_SLOTS], __u64 ns)
 {
 	histogram[CLAMPED(histogram_slot(ns), HIST_SLOTS)]++;

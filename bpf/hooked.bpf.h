@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * hooked.bpf.h - what a hooked function was given and returned: by fentry and fexit from ctx, where its arguments are and after
- * them its return value; probed, by kprobe and kretprobe, from the registers.
+ * hooked.bpf.h - arguments and return value of a hooked function. fentry and fexit programs find the arguments in
+ * ctx, followed by the return value. kprobe and kretprobe programs (`probed`) find them in the registers.
  */
 #ifndef COPYSCOPE_HOOKED_BPF_H
 #define COPYSCOPE_HOOKED_BPF_H
@@ -11,7 +11,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-/* A program of fentry or fexit reads its ctx at constant offsets only: the compiler must not choose between two. */
+/*
+ * fentry and fexit programs may read ctx at constant offsets only, so the compiler must not select between two offsets.
+ */
 #define CTX_SLOT(ctx, slot) ({ \
 	__u64 value; \
 	asm volatile("%0 = *(u64 *)(%1 + 8 * " #slot ")" : "=r"(value) : "r"(ctx)); \
@@ -20,8 +22,8 @@
 #define ARGUMENT(ctx, probed, slot, PARM) ((probed) ? PARM((struct pt_regs *)(ctx)) : CTX_SLOT(ctx, slot))
 
 /*
- * bpf_get_func_ret() is younger than fexit (5.17, commit f92c1e183604). The upper half of an int is not defined.
- * `arguments` is constant to the verifier, which drops the branches that are not taken.
+ * fexit is older than bpf_get_func_ret() (5.17, commit f92c1e183604). The upper half of an int result is undefined.
+ * The verifier knows `arguments` as a constant and drops the branches that are not taken.
  */
 static __always_inline __u64 returned_value(void *ctx, __u8 probed, __u8 arguments)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * hooks.h - one row per kernel hook, and the only place that names them.
+ * hooks.h - the table of kernel hooks, and the only file that names them.
  *
  * HOOK(id, instrument, tracepoint, need)
  *
- * id          the BPF program is on_<id>; the record calls the hook by this name
+ * id          name of the hook in the record; its BPF program is on_<id>
  * instrument  bytes | calls | sampler | functions: switched together, segment by segment
- *             watch | volume | copies | packets | shape: of a program that we did not write; watch and volume stay
- *             attached all the time
- * tracepoint  attached as tp_btf; present when BTF has the typedef btf_trace_<tracepoint>
- * need        REQUIRED  without it the instrument does not run
- *             OPTIONAL  without it a column is missing, and says so
- *             FALLBACK  used only where the row before it is absent, or refused when it is loaded or attached
+ *             watch | volume | copies | packets | shape: only for watched programs; watch and volume stay attached
+ *             for the whole run
+ * tracepoint  attached as tp_btf; exists if BTF has the typedef btf_trace_<tracepoint>
+ * need        REQUIRED  the instrument does not run without it
+ *             OPTIONAL  without it a column is missing, and the report says so
+ *             FALLBACK  used only if the row before it does not exist, or cannot be loaded or attached
  *
- * Which kernel has which tracepoint was read from BTF, never from a version number:
- * sock_send_length and sock_recv_length came with 6.3 (commit 6e6eda44b939), tcp_sendmsg_locked is in 6.16 and not in 6.12,
- * the others are older than 5.10.
+ * BTF, never the kernel version, decides which tracepoints a kernel has. For reference: sock_send_length and
+ * sock_recv_length are new in 6.3 (commit 6e6eda44b939); tcp_sendmsg_locked is in 6.16 but not in 6.12; the others are
+ * older than 5.10.
  */
 #ifndef COPYSCOPE_HOOKS_H
 #define COPYSCOPE_HOOKS_H
@@ -33,6 +33,7 @@
 	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
 	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
 	HOOK(packet_owner, sampler, netif_receive_skb, OPTIONAL) \
+	HOOK(device_polled, sampler, napi_poll, OPTIONAL) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \
@@ -42,10 +43,10 @@
 	HOOK(volume_received, volume, sock_recv_length, OPTIONAL) \
 	HOOK(volume_sent, volume, sock_send_length, OPTIONAL) \
 	HOOK(volume_sent_at_exit, volume, sys_exit, FALLBACK) \
+	HOOK(splice_seen, volume, tcp_rcv_space_adjust, OPTIONAL) \
+	HOOK(volume_spliced, volume, sys_exit, REQUIRED) \
 	HOOK(completion, watch, inet_sk_error_report, OPTIONAL) \
 	HOOK(uring_complete, watch, io_uring_complete, OPTIONAL) \
-	HOOK(splice_seen, copies, tcp_rcv_space_adjust, OPTIONAL) \
-	HOOK(volume_spliced, copies, sys_exit, REQUIRED) \
 	HOOK(volume_copied_out, copies, skb_copy_datagram_iovec, REQUIRED) \
 	HOOK(packet, packets, net_dev_start_xmit, OPTIONAL) \
 	HOOK(shape, shape, sys_exit, OPTIONAL) \
@@ -57,42 +58,45 @@
 	HOOK(shadow_softirq_leave, functions, softirq_exit, REQUIRED)
 
 /*
- * FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) - one row per kernel function, hooked at its entry and its
- * exit: with fentry and fexit, and where these are refused with kprobe and kretprobe (attach.c)
+ * FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) - one row per kernel function. Each is hooked at its
+ * entry and its exit, with fentry and fexit, or with kprobe and kretprobe where these are refused (attach.c).
  *
- * symbols   candidates in order, separated by |: the first that this kernel has is used
- * category  what its own time is charged to; of what only delimits copies nothing is
- * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | OWN_ROOT (abi.h); a ROOT has its socket first
+ * symbols   candidates, separated by |; the first that this kernel has is used
+ * category  copy that its own time is charged to (enum category of abi_functions.h); SEND, RECEIVE or NONE: a function that
+ *           only delimits copies
+ * kind      SPAN | ROOT | REFERENCE | BRACKET | MARK | PART | CALL | OWN_ROOT (abi_functions.h); first argument of a ROOT:
+ *           its socket
  * bytes     NONE | RETURNED (positive return value) | SKB_DATA_LEN (of the skb in the first argument) |
- *           CHECKED (second argument, where the third says that it goes to the kernel) |
+ *           CHECKED (second argument, if the third says that data goes to the kernel) |
  *           FOURTH_ARGUMENT, FIFTH_ARGUMENT (if it returned 0) |
- *           TAKEN (fourth argument if it returned 0, else the return value, if that is positive) |
- *           INSERTED_PAGES (whole pages, as many as the fourth argument points at, if it returned 0) |
- *           SECOND_ARGUMENT (if it returned as much: of less, TCP takes nothing)
- * need      REQUIRED | OPTIONAL, as above: a send and a receive begin somewhere, and without these two no copy is looked for
- * moves     ALWAYS, or which bytes alone pass it: ZEROCOPY (MSG_ZEROCOPY and io_uring's) | PAGES (sendfile, splice) | TLS (kTLS) |
- *           PAGES_OR_TLS | MAP (TCP_ZEROCOPY_RECEIVE). Of our own traffic that has none the function is left alone
- * arguments those that the programs read, as the prototype has them: *NAME a pointer, NAME an integer, _ one that is not read.
- *           Where BTF has others the row is missing, and says so (prototype.c): they would be read wrongly
+ *           TAKEN (fourth argument if it returned 0, else the return value, if positive) |
+ *           INSERTED_PAGES (pages in the counter that the fourth argument points at, if it returned 0) |
+ *           SECOND_ARGUMENT (if it returned the same number: TCP discards a shorter copy)
+ * need      REQUIRED | OPTIONAL, as above; send and receive are required, because copies are measured only inside them
+ * moves     ALWAYS, or the only bytes that pass it: ZEROCOPY (MSG_ZEROCOPY and io_uring's) | PAGES (sendfile, splice) |
+ *           TLS (kTLS) | PAGES_OR_TLS | MAP (TCP_ZEROCOPY_RECEIVE). Not hooked if our own traffic moves none of them
+ * arguments arguments that the programs read, by name in the prototype: *NAME a pointer, NAME an integer, _ not read.
+ *           If BTF has a different prototype the hook is left out, and the report says so (prototype.c)
  *
- * Only what copies, or pins what it would copy, and what delimits it: each function costs every call of it, and a grace period when
- * it goes. The stages between them are the sampler's.
+ * The table has only functions that copy, that pin instead of copying, or that delimit copies: each hook slows every call
+ * of its function, and costs a grace period when it is detached. The sampler covers the stages between them.
  *
- * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel: lib/ is built without. The first
- * rows of the category COPY_IN are ways to see it all the same; one of them is used (function_set.c).
- * CALL: by kprobe, at the instructions that call it in COPY_CALLERS, found in the running kernel's text, and at those after
- * them. The older kernel copies in a function that nothing can be hooked in, and that one is called.
- * BRACKET: tcp_wmem_schedule() returns the number of bytes that are copied (or pinned) next (6.1 and newer), and whichever hooked
- * function comes next is its end: tcp_sendmsg_locked() then looks for room for the next piece (page_frag, memory_free), pushes what
- * it has, or is done. On older kernels the copy begins when __check_object_size() has seen its destination (which every copy from
- * user space has checked, so it is the dearer hook).
+ * The copy into the kernel itself (_copy_from_iter) has no ftrace site on any kernel, because lib/ is built without them.
+ * The rows of category COPY_IN up to copy_in_check are alternative ways to measure it; one of them is used (src/collector/functions/functions.c).
+ * CALL: kprobes at the instructions in COPY_CALLERS that call the function, found in the running kernel's text, and at the
+ * instructions after them. On older kernels the copy is inside skb_do_copy_data_nocache(), in which nothing can be hooked,
+ * so the calls of that function are hooked.
+ * BRACKET: tcp_wmem_schedule() (6.1 and newer) returns the number of bytes that are copied or pinned next. The next hooked
+ * function ends the copy: tcp_sendmsg_locked() then looks for room for the next piece (page_frag, memory_free), pushes
+ * what it has, or returns. On older kernels the copy begins when __check_object_size() has checked its destination. This
+ * hook is more expensive, because every copy from user space calls that function.
  *
- * silent: whatever copies a packet's data inside the kernel ends in skb_copy_bits(), which knows how much.
+ * silent: every copy of packet data inside the kernel ends in skb_copy_bits(), which knows the length.
  * send_page, send_pages: splice and sendfile on kernels without skb_splice_from_iter().
- * copy_in_record, pin_record: kTLS. Its own functions are in a module and call none of the roots, so these two need none where our
- * own traffic runs. sk_msg_memcopy_from_iter() returns what it copied since 6.13 (commit fdf478d236dc; older stable series have it,
- * too), and 0 before.
- * map: with what it takes out of the address space, and the flush of the TLBs.
+ * copy_in_record, pin_record: kTLS. Its own functions are in a module and call no ROOT function, so in our own traffic
+ * these two rows also count outside of a ROOT. sk_msg_memcopy_from_iter() returns the number of bytes copied from 6.13
+ * on (commit fdf478d236dc, also in older stable series), and 0 before.
+ * map: includes the removal of the old pages from the address space, and the TLB flush.
  */
 #define FUNCTIONS(FUNCTION) \
 	FUNCTION(send, "tcp_sendmsg", SEND, ROOT, NONE, REQUIRED, ALWAYS, "*sk") \
@@ -118,10 +122,10 @@
 	FUNCTION(push_one, "tcp_push_one", NONE, MARK, NONE, OPTIONAL, ALWAYS, "") \
 	FUNCTION(push_pending, "__tcp_push_pending_frames", NONE, MARK, NONE, OPTIONAL, ALWAYS, "")
 
-/* Where TCP calls what copies; the last two are parts of it where the compiler made functions of them. */
+/* TCP functions that call the copy. The last two exist only if the compiler did not inline them. */
 #define COPY_CALLERS "tcp_sendmsg_locked|tcp_sendmsg_locked.cold|skb_copy_to_page_nocache|skb_do_copy_data_nocache"
 
-/* How the bytes move of whoever is measured, one bit each. */
+/* How the measured program's bytes move, one bit each. */
 enum moves {
 	MOVES_ALWAYS = 1,
 	MOVES_ZEROCOPY = 2,
@@ -132,7 +136,7 @@ enum moves {
 	MOVES_ALL = 31,
 };
 
-/* Which row a frame of a call stack belongs to; the last two have no function. */
+/* Row of a frame in a call stack; the last two rows have no function. */
 enum function_row {
 #define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) ROW_##id,
 	FUNCTIONS(FUNCTION)
@@ -143,14 +147,15 @@ enum function_row {
 };
 
 /*
- * ZEROCOPY(id, symbols, ends, arguments) - the life of a zero-copy send, from its ubuf_info to the notification; symbols and
- * arguments as above. Part of the instrument functions; all of them or none.
+ * ZEROCOPY(id, symbols, ends, arguments) - hooks on the life of a zero-copy send, from its ubuf_info to its
+ * notification. symbols and arguments are as above. Part of the instrument `functions`: either all are attached or
+ * none.
  *
- * ends  ENTER | LEAVE | BOTH: a kretprobe does not see the arguments, so what is needed at the exit is kept at the entry
+ * ends  ENTER | LEAVE | BOTH. A kretprobe does not see the arguments, so the entry saves what the exit needs.
  *
- * The completion is hooked at both ends: at its entry a count of 1 says that this is the last reference; two CPUs that
- * drop the last two at once both see 2 there, and at the exit 0. 5.10 has a
- * function for the last reference only: there zerocopy_last takes the place of zerocopy_drop and zerocopy_dropped.
+ * The completion is hooked at its entry and its exit. At the entry a reference count of 1 means that this is the last
+ * one. Two CPUs that drop the last two references at once both see 2 there, but 0 at the exit. 5.10 has a separate
+ * function for the last reference, so zerocopy_last replaces zerocopy_drop and zerocopy_dropped there.
  */
 #define ZEROCOPIES(ZEROCOPY) \
 	ZEROCOPY(zerocopy_use, "msg_zerocopy_realloc|sock_zerocopy_realloc", BOTH, "*sk, _, *uarg") \

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * look_cost.bpf.h - how long a look at the clock and the counters takes: by it the gate is chosen, and a look that was stopped is
- * known.
+ * look_cost.bpf.h - measures how long a reading of the clock and the counters takes. copyscope uses this to choose how
+ * many copies are timed (gate.bpf.h), and the collector uses it to recognise disturbed readings.
  */
 #ifndef COPYSCOPE_LOOK_COST_BPF_H
 #define COPYSCOPE_LOOK_COST_BPF_H
 
 #include "call_stack.bpf.h"
 
-/* Of LOOKS pairs of looks. */
+/* Duration of LOOKS pairs of readings. */
 __u64 look_cost_ns;
 
-/* As the programs of hooked functions do it. */
-static __always_inline bool look_once(bool begins)
+/* Take one reading exactly as the programs of hooked functions do. */
+static __always_inline bool take_one_reading(bool begins)
 {
 	struct call_stack *stack = find_open(WITHIN_ROOT);
 
 	if (!stack)
 		return false;
 	if (begins)
-		go_on(stack);
+		resume_charging(stack);
 	else
 		charge(stack);
 	finish(stack);
@@ -39,13 +39,13 @@ static __always_inline bool push_timed(struct call_stack *stack)
 	return true;
 }
 
-/* Attached to nothing: the collector runs it. */
+/* Attached to nothing; the collector runs it. */
 SEC("?raw_tp")
 int on_read_cost(void *ctx)
 {
 	struct call_stack *stack = find_open(WITHIN_NOTHING);
 	bool pushed;
-	__u64 began;
+	__u64 start_ns;
 
 	if (!stack)
 		return 1;
@@ -53,12 +53,12 @@ int on_read_cost(void *ctx)
 	finish(stack);
 	if (!pushed)
 		return 1;
-	began = bpf_ktime_get_ns();
+	start_ns = bpf_ktime_get_ns();
 	for (int i = 0; i < LOOKS; i++) {
-		look_once(true);
-		look_once(false);
+		take_one_reading(true);
+		take_one_reading(false);
 	}
-	look_cost_ns = bpf_ktime_get_ns() - began;
+	look_cost_ns = bpf_ktime_get_ns() - start_ns;
 	pop(stack);
 	return 0;
 }

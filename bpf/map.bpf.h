@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* map.bpf.h - a map that needs nothing but its kind, its key, its value and how many there are. */
+/* map.bpf.h - defines a map that has only a type, a key, a value and a size. */
 #ifndef COPYSCOPE_MAP_BPF_H
 #define COPYSCOPE_MAP_BPF_H
 

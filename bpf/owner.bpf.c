@@ -1,37 +1,61 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * owner.bpf.c - whose packet is a CPU working on? For softirq work on the time of a task that is no target.
+ * owner.bpf.c - determines whose packet a CPU handles, for softirq work that runs on top of a task that is not a
+ * target.
  *
- * Of our own traffic: the packet came out of a device of one of its namespaces, which no other program is in. Of a watched program:
- * its headers are those of one of its connections. The sampler reads the answer where it interrupts a task (sampler.bpf.c).
- * This runs for each packet of the machine, while the sampler is open.
+ * Our own traffic: the packet came from a device in one of its namespaces, which no other program uses. Watched
+ * program: the packet's headers are those of one of its connections. The sampler reads the result when it interrupts
+ * a task (sampler.bpf.c). This program runs for each packet of the machine while the sampler is open.
  */
 #include "flow.bpf.h"
 
 struct flow_map flows SEC(".maps");
 
 __u32 packets_wanted;
-/* Written by the collector before anything is attached; 0 is no namespace's. */
+/* Written by the collector before anything is attached. No namespace has the number 0. */
 __u32 traffic_netns[SIDE_TARGETS];
 
 struct handled_map handled_packets SEC(".maps");
 
+static __always_inline void note_owner(enum packet_owner owner)
+{
+	struct handled_packet *handled;
+	__u32 zero = 0;
+
+	handled = bpf_map_lookup_elem(&handled_packets, &zero);
+	if (!handled)
+		return;
+	handled->owner = owner;
+	handled->jiffies = bpf_jiffies64();
+}
+
+static __always_inline bool is_own_device(const struct net_device *device)
+{
+	__u32 netns = device->nd_net.net->ns.inum;
+
+	return netns == traffic_netns[SIDE_SENDER] || netns == traffic_netns[SIDE_RECEIVER];
+}
+
 SEC("?tp_btf")
 int BPF_PROG(on_packet_owner, struct sk_buff *skb)
 {
-	struct handled_packet *handled;
-	__u32 zero = 0, netns;
-	bool mine;
-
-	netns = skb->dev->nd_net.net->ns.inum;
 	if (watch_mode == WATCH_NOBODY)
-		mine = netns == traffic_netns[SIDE_SENDER] || netns == traffic_netns[SIDE_RECEIVER];
+		note_owner(is_own_device(skb->dev) ? OWNER_TARGET : OWNER_OTHERS);
 	else
-		mine = is_of_program(skb, netns);
-	handled = bpf_map_lookup_elem(&handled_packets, &zero);
-	if (!handled)
-		return 0;
-	handled->owner = mine ? OWNER_TARGET : OWNER_OTHERS;
-	handled->jiffies = bpf_jiffies64();
+		note_owner(owner_of_packet(skb, skb->dev->nd_net.net->ns.inum));
+	return 0;
+}
+
+/*
+ * A CPU has polled a device. If only our own traffic uses the device, the CPU's next poll is for this traffic, too,
+ * even if it receives no packet but only completes transmissions.
+ */
+SEC("?tp_btf")
+int BPF_PROG(on_device_polled, struct napi_struct *napi, int work, int budget)
+{
+	const struct net_device *device = napi->dev;
+
+	if (watch_mode == WATCH_NOBODY && device && is_own_device(device))
+		note_owner(OWNER_TARGET);
 	return 0;
 }

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* pipe.bpf.h - splice(2) from a pipe into a socket: whose pages does it send? */
+/* pipe.bpf.h - origin of the bytes that splice(2) moves from a pipe into a socket. */
 #ifndef COPYSCOPE_PIPE_BPF_H
 #define COPYSCOPE_PIPE_BPF_H
 
-#include "socket.bpf.h"
+#include "io_request.bpf.h"
 
 /*
- * The try_steal() of the pages that vmsplice(2) puts into a pipe (user_page_pipe_buf_ops, fs/splice.c), and of those that
- * write(2) fills (anon_pipe_buf_ops, fs/pipe.c). Those of a socket's packets have none, and this release() (skb_splice_bits(),
- * nosteal_pipe_buf_ops). 0: not known.
+ * Addresses of kernel functions that identify pages in a pipe; 0 if unknown. The first two are try_steal() of pages
+ * from vmsplice(2) (user_page_pipe_buf_ops, fs/splice.c) and of pages filled by write(2) (anon_pipe_buf_ops,
+ * fs/pipe.c). Pages of received packets have no try_steal(), and the third as release() (nosteal_pipe_buf_ops, used
+ * by skb_splice_bits()).
  */
 extern __u64 memory_page_steal;
 extern __u64 written_page_steal;
 extern __u64 packet_page_release;
 
-/* Read from BTF: from 6.14 on the indices are in an unnamed union (commit 3d252160b818). */
+/* One pass of splice(2) gives a socket at most this many buffers (splice_to_socket(), fs/splice.c). */
+#define SPLICED_BUFFERS_MAX 16
+
+/* Looked up in BTF, because 6.14 moved the indices into an unnamed union (commit 3d252160b818). */
 struct pipe_inode_info___found {
 	unsigned int tail;
 	unsigned int ring_size;
@@ -26,30 +30,43 @@ struct pipe_buf_operations___found {
 	void *release;
 } __attribute__((preserve_access_index));
 
-/*
- * What is next in the pipe of this splice(2): memory that the program gave by reference (vmsplice(2)), bytes that somebody wrote,
- * pages of packets that came out of a socket, or pages of a file and anything else. While the socket takes it the pipe is locked,
- * and the pages are in it still (splice_to_socket()).
- */
-static __always_inline __u32 splice_of_pipe(const struct system_call *made)
-{
-	const struct pipe_inode_info___found *pipe;
-	const struct pipe_buf_operations___found *ops;
-	const struct pipe_buffer *buffer;
-	struct file *file;
-	__u64 steal;
+/* Origin of a page in a pipe, and the call as which it is counted: CALL_SPLICE and the three after CALL_SPLICE_READ. */
+enum page_origin {
+	/* A file, and everything else. */
+	PAGE_OF_FILE,
+	/* Memory that the program passed by reference with vmsplice(2). */
+	PAGE_OF_MEMORY,
+	/* Bytes that write(2) had copied into the pipe. */
+	PAGE_WRITTEN,
+	/* A received packet. */
+	PAGE_OF_PACKET,
+	PAGE_ORIGINS,
+};
 
-	file = memory_page_steal || written_page_steal || packet_page_release ? file_of_fd(FIRST_ARGUMENT(made)) : NULL;
-	if (!file)
-		return CALL_SPLICE;
-	pipe = BPF_CORE_READ(file, private_data);
-	buffer = BPF_CORE_READ(pipe, bufs) + (BPF_CORE_READ(pipe, tail) & (BPF_CORE_READ(pipe, ring_size) - 1));
-	ops = (const void *)BPF_CORE_READ(buffer, ops);
-	steal = (__u64)BPF_CORE_READ(ops, try_steal);
+static __always_inline __u32 call_of_origin(enum page_origin origin)
+{
+	return origin == PAGE_OF_FILE ? CALL_SPLICE : CALL_SPLICE_MEMORY + origin - PAGE_OF_MEMORY;
+}
+
+static __always_inline enum page_origin origin_of_pages(const struct pipe_buf_operations___found *ops)
+{
+	__u64 steal = (__u64)BPF_CORE_READ(ops, try_steal);
+
 	if (!steal)
-		return packet_page_release && (__u64)BPF_CORE_READ(ops, release) == packet_page_release ? CALL_SPLICE_RELAYED
-												       : CALL_SPLICE;
-	return steal == memory_page_steal ? CALL_SPLICE_MEMORY : steal == written_page_steal ? CALL_SPLICE_WRITTEN : CALL_SPLICE;
+		return packet_page_release && (__u64)BPF_CORE_READ(ops, release) == packet_page_release ? PAGE_OF_PACKET
+												       : PAGE_OF_FILE;
+	return steal == memory_page_steal ? PAGE_OF_MEMORY : steal == written_page_steal ? PAGE_WRITTEN : PAGE_OF_FILE;
+}
+
+/* Return the pipe of a splice(2) call, or of the request of an io_uring worker; NULL if it is not found. */
+static __always_inline struct file *spliced_pipe(const struct system_call *syscall)
+{
+	const struct io_kiocb___found *request;
+
+	if (syscall->call == CALL_SPLICE)
+		return file_of_fd(FIRST_ARGUMENT(syscall));
+	request = request_of_worker();
+	return request ? spliced_file(request) : NULL;
 }
 
 #endif

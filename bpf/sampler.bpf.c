@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sampler.bpf.c - where the CPU time and the cache misses go: kernel stacks, counted in a map.
+ * sampler.bpf.c - samples kernel stacks, which show where CPU time and cache misses go, and counts them in a map.
  *
- * An object of its own (collector.mk) without CO-RE relocations, so that it loads on kernels without BTF, where nothing
- * else does.
- * One event per CPU interrupts whoever runs. Tasks that are not targets are sampled too: ksoftirqd and interrupts on an idle CPU
- * do protocol work for both sides. User space drops what holds no softirq frame.
+ * These programs are a separate object (collector.mk) without CO-RE relocations, so that it loads on kernels without
+ * BTF, where no other object does. One event per CPU interrupts the running task. Tasks that are not targets are
+ * sampled, too, because ksoftirqd and interrupts of an idle CPU do protocol work for sender and receiver. Their stacks
+ * outside of softirqs are not stored, because user space does not need them.
  */
-/* The context of a program is no structure of the kernel that could change: no relocations for it. */
+/* The context of a program is stable ABI and needs no relocations. */
 #define BPF_NO_PRESERVE_ACCESS_INDEX
 #include "target.bpf.h"
 
@@ -16,19 +16,24 @@
 
 MAP(HASH, stacks, __u64, struct stack_cell, STACKS_MAX);
 
-/* Samples taken so far: of none there is nothing to read. */
+/* Number of samples so far. At 0 the collector need not read the map. */
 __u64 samples_taken;
 
-/* While the collector tries whether events interrupt, that is all that is noted. */
+/* Addresses of functions, set by the collector from the symbol table. 0 functions: every stack is stored. */
+__u64 softirq_begin[SOFTIRQ_FUNCTIONS_MAX];
+__u64 softirq_end[SOFTIRQ_FUNCTIONS_MAX];
+__u32 softirq_function_count;
+
+/* While the collector tests whether events interrupt, the programs count only interrupts. */
 __u32 trying;
 __u64 interrupts[SAMPLE_CNT];
 
-/* A stack does not fit on the BPF stack (512 bytes). */
+/* A stack_cell does not fit on the BPF stack (512 bytes). */
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
 
 /*
- * The packet that is being handled, or was last: no longer ago than the tick before, else the CPU may have done anything
- * since. User space knows from the stack which of the two (samples.py).
+ * Maximum age of the last packet, in ticks. After that, the CPU may have done anything. From the stack, user space
+ * knows whether a packet is being handled or was handled before (samples.py).
  */
 #define OWNED_TICKS 1
 
@@ -45,7 +50,27 @@ static __always_inline __u32 owner_now(void)
 	return handled->owner;
 }
 
-/* Where a watched program was in user mode: user space knows whether that is code that copies (user_code.py). */
+/* Global, so that the verifier checks it once instead of for each frame. */
+__noinline int is_softirq_function(__u64 address)
+{
+	for (__u32 i = 0; i < SOFTIRQ_FUNCTIONS_MAX && i < softirq_function_count; i++)
+		if (address >= softirq_begin[i] && address < softirq_end[i])
+			return 1;
+	return 0;
+}
+
+static __always_inline bool is_in_softirq(const struct stack_cell *cell)
+{
+	for (__u32 i = 0; i < STACK_DEPTH && i < cell->depth; i++)
+		if (is_softirq_function(cell->frames[i]))
+			return true;
+	return !softirq_function_count;
+}
+
+/*
+ * Return the pid of a watched program that was interrupted in user mode. User space decides whether its code copies
+ * (user_code.py).
+ */
 static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event)
 {
 	if (watch_mode == WATCH_NOBODY || cell->depth || cell->side == SIDE_OTHER)
@@ -64,8 +89,8 @@ static __always_inline void name_thread(struct stack_cell *cell)
 }
 
 /*
- * Where the function that runs goes back to, if it calls none and has put nothing on the stack, as memcpy() of all libraries: user
- * space knows whether it is so (user_code.py). On arm64 the link register has it.
+ * Return the word that is the return address if the running function calls no other and has pushed nothing, as
+ * memcpy() of all C libraries does. User space checks that (user_code.py). On arm64 it is in the link register.
  */
 static __always_inline __u64 return_address(const struct bpf_perf_event_data *ctx)
 {
@@ -79,12 +104,12 @@ static __always_inline __u64 return_address(const struct bpf_perf_event_data *ct
 	return address;
 }
 
-/* What a function that copies, or its caller, has on the stack. */
+/* Maximum stack size of a function that copies, or of its caller. */
 #define FRAME_BYTES_MAX (1 << 16)
 
 /*
- * The same of a function that has put a frame on the stack, of which a register knows: beside it stands where it goes back to. The
- * register of code without frames has anything: what it points at would make a kind of each sample.
+ * Return the return address of a function that has a frame, next to which the frame pointer points. In code without
+ * frame pointers this register holds anything, and whatever it points at would make each sample a distinct kind.
  */
 static __always_inline __u64 framed_return_address(const struct bpf_perf_event_data *ctx)
 {
@@ -97,9 +122,10 @@ static __always_inline __u64 framed_return_address(const struct bpf_perf_event_d
 
 static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 {
-	struct stack_cell *cell, *seen;
+	struct stack_cell *cell, *counted;
 	__u64 period = ctx->sample_period, units = period / WEIGHT_UNIT(event);
 	__u64 hash;
+	__u32 tgid;
 	long bytes;
 
 	if (trying) {
@@ -110,17 +136,25 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	if (!cell)
 		return 0;
 
-	/* In user mode there is no kernel stack: bpf_get_stack() says -EFAULT and the depth is 0. */
+	/* In user mode there is no kernel stack: bpf_get_stack() returns -EFAULT, and the depth is 0. */
 	bytes = bpf_get_stack(ctx, cell->frames, sizeof(cell->frames), 0);
 	if (bytes < 0 && bytes != -14 /* EFAULT */) {
 		count_loss(LOSS_STACK_UNREADABLE);
 		return 0;
 	}
 	cell->depth = bytes < 0 ? 0 : bytes / sizeof(__u64);
-	cell->side = current_side();
+	/* Without last_side: processes that exit change the map in the other object only. */
+	tgid = bpf_get_current_pid_tgid() >> 32;
+	cell->side = side_of(tgid);
+	if (cell->side == SIDE_OTHER)
+		cell->side = side_by_cgroup(tgid);
+	cell->owner = OWNER_NOT_KNOWN;
+	if (is_in_softirq(cell))
+		cell->owner = owner_now();
+	else if (cell->side == SIDE_OTHER)
+		return 0;
 	add_atomic(&samples_taken, 1);
 	cell->event = event;
-	cell->owner = cell->side == SIDE_OTHER ? owner_now() : OWNER_NOT_KNOWN;
 	cell->user_pid = user_pid(cell, event);
 	if (cell->user_pid) {
 		cell->frames[0] = PT_REGS_IP(&ctx->regs);
@@ -133,20 +167,20 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	cell->weight_squared = units * units;
 
 	hash = hash_stack(cell);
-	seen = bpf_map_lookup_elem(&stacks, &hash);
-	if (!seen) {
+	counted = bpf_map_lookup_elem(&stacks, &hash);
+	if (!counted) {
 		if (!bpf_map_update_elem(&stacks, &hash, cell, BPF_NOEXIST))
 			return 0;
-		/* Another CPU may have been first. */
-		seen = bpf_map_lookup_elem(&stacks, &hash);
-		if (!seen) {
+		/* Another CPU may have inserted the stack first. */
+		counted = bpf_map_lookup_elem(&stacks, &hash);
+		if (!counted) {
 			count_loss(LOSS_STACK_MAP_FULL);
 			return 0;
 		}
 	}
-	add_atomic(&seen->samples, 1);
-	add_atomic(&seen->weight, period);
-	add_atomic(&seen->weight_squared, units * units);
+	add_atomic(&counted->samples, 1);
+	add_atomic(&counted->weight, period);
+	add_atomic(&counted->weight_squared, units * units);
 	return 0;
 }
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * shape.bpf.c - a program that we did not write: how it hands over what it sends, and how often TCP goes round for it.
+ * shape.bpf.c - watched programs: buffers that they pass to send calls, and rounds of TCP for these buffers.
  *
- * Buffers are read when the call returns, from its arguments, which are still in the registers: so a call that failed is
- * left out, and what the kernel has just read is in memory. io_uring has no such arguments, sendfile and splice have no
- * buffers.
+ * Buffers are read when the call returns, from its arguments, which are still in the registers. Failed calls are
+ * therefore skipped, and data that the kernel has just read is in memory. io_uring has no such arguments; sendfile and
+ * splice have no buffers.
  */
 #include "map.bpf.h"
 #include "watch.bpf.h"
 
-/* As in functions.bpf.c: set by the collector. */
+/* Defined in functions.bpf.c; set by the collector. */
 extern const volatile __u32 page_bytes;
 
 MAP(PERCPU_ARRAY, shape_cells, __u32, struct shape_cell, SHAPE_CELLS);
-/* As volume_used: which of them the collector has to read. */
+/* The cells that the collector has to read, as in volume_used. */
 __u8 shape_used[SHAPE_SLOTS];
 
-/* By thread; one that is gone leaves its place to the next. */
+/* Keyed by thread. LRU, so that threads that have exited make room for new ones. */
 MAP(LRU_HASH, sending_tasks, __u32, struct sending_task, TASKS_MAX);
 
 static __always_inline struct shape_cell *shape_of(__u32 index)
@@ -69,10 +69,10 @@ static __always_inline void count_first(struct shape_cell *cell, __u64 address)
 	task->last_address = address;
 }
 
-/* struct iovec, and of struct msghdr where its vector and its length are: in words of 32 or 64 bits. */
+/* Layout of struct iovec, and position of the vector and its length in struct msghdr, in words of 32 or 64 bits. */
 #define IOVEC_WORDS 2
 #define VECTOR_AT_WORD 2
-/* struct mmsghdr; include/net/compat.h has those of 32 bits. */
+/* Size of struct mmsghdr; include/net/compat.h defines the 32-bit one. */
 #define MMSGHDR_BYTES 64
 #define MMSGHDR_BYTES_32BIT 32
 
@@ -97,7 +97,7 @@ static __always_inline long read_two_words(__u64 words[2], __u64 address, __u32 
 #define BUFFER_SMALL 1
 #define BUFFER_LARGE 2
 
-static __always_inline int kind_of(__u64 bytes)
+static __always_inline int buffer_kind(__u64 bytes)
 {
 	if (bytes >= LARGE_BUFFER_BYTES)
 		return BUFFER_LARGE;
@@ -105,10 +105,10 @@ static __always_inline int kind_of(__u64 bytes)
 }
 
 /*
- * The functions that loops call are global: the verifier looks at each once, and not at each call, and sees numbers only. They
- * return which kinds of buffers there were.
+ * Functions that loops call are global: the verifier then checks each function once instead of at each call, and sees
+ * their arguments as plain numbers. They return the kinds of buffers (BUFFER_SMALL, BUFFER_LARGE) that they met.
  *
- * Empty buffers are counted, and have no address.
+ * Empty buffers are counted, but their address is not inspected.
  */
 __noinline int count_buffer(__u32 index, __u64 vector, __u32 narrow, __u32 first)
 {
@@ -126,7 +126,7 @@ __noinline int count_buffer(__u32 index, __u64 vector, __u32 narrow, __u32 first
 	if (first)
 		count_first(cell, buffer[0]);
 	count_address(cell, buffer[0]);
-	return kind_of(buffer[1]);
+	return buffer_kind(buffer[1]);
 }
 
 __noinline int count_buffers(__u32 index, __u64 vector, __u64 count, __u32 narrow)
@@ -164,7 +164,14 @@ static __always_inline void count_mixed(__u32 index, int kinds, __u64 flags)
 		cell->mixed++;
 }
 
-static __always_inline void count_one(struct shape_cell *cell, __u64 address)
+/* Inspect the message of a zero-copy request of io_uring, for uring.bpf.c. */
+__noinline int count_zerocopy_header(__u32 index, __u64 header)
+{
+	count_mixed(index, count_header(index, header, 0), MSG_ZEROCOPY);
+	return 0;
+}
+
+static __always_inline void count_single_buffer(struct shape_cell *cell, __u64 address)
 {
 	count_first(cell, address);
 	count_address(cell, address);
@@ -175,45 +182,48 @@ SEC("?tp_btf")
 int BPF_PROG(on_shape, struct pt_regs *regs, int ret)
 {
 	__u32 protocol, call, index, narrow;
-	struct system_call made;
+	struct system_call syscall;
 	struct shape_cell *cell;
 	__u64 second;
 	int kinds;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
-	call = read_system_call(&made, regs);
+	call = read_system_call(&syscall, regs);
 	if (call != CALL_SENDTO && call != CALL_SENDMSG && call != CALL_SENDMMSG && call != CALL_WRITE && call != CALL_WRITEV)
 		return 0;
-	protocol = protocol_of_fd(FIRST_ARGUMENT(&made));
+	protocol = protocol_of_fd(FIRST_ARGUMENT(&syscall));
 	if (protocol == PROTOCOL_CNT)
 		return 0;
 	index = protocol * CALL_CNT + call;
-	second = SECOND_ARGUMENT(&made);
-	narrow = made.abi != ABI_NATIVE;
+	second = SECOND_ARGUMENT(&syscall);
+	narrow = syscall.abi != ABI_NATIVE;
 	switch (call) {
 	case CALL_SENDMMSG:
 		for (__u32 i = 0; i < MESSAGES_LOOKED && i < (__u32)ret; i++) {
 			kinds = count_header(index, second + i * (narrow ? MMSGHDR_BYTES_32BIT : MMSGHDR_BYTES), narrow);
-			count_mixed(index, kinds, FOURTH_ARGUMENT(&made));
+			count_mixed(index, kinds, FOURTH_ARGUMENT(&syscall));
 		}
 		break;
 	case CALL_SENDMSG:
 		kinds = count_header(index, second, narrow);
-		count_mixed(index, kinds, THIRD_ARGUMENT(&made));
+		count_mixed(index, kinds, THIRD_ARGUMENT(&syscall));
 		break;
 	case CALL_WRITEV:
-		count_buffers(index, second, THIRD_ARGUMENT(&made), narrow);
+		count_buffers(index, second, THIRD_ARGUMENT(&syscall), narrow);
 		break;
 	default:
 		cell = shape_of(index);
 		if (cell)
-			count_one(cell, second);
+			count_single_buffer(cell, second);
 	}
 	return 0;
 }
 
-/* The top of the loop in tcp_sendmsg_locked(): one round fills a packet, or a page fragment, or waits for room. */
+/*
+ * The tracepoint is at the top of the loop in tcp_sendmsg_locked(). One iteration (round) fills a packet or a page
+ * fragment, or waits for room.
+ */
 SEC("?tp_btf")
 int BPF_PROG(on_round, const struct sock *sk)
 {
@@ -224,12 +234,12 @@ int BPF_PROG(on_round, const struct sock *sk)
 	return 0;
 }
 
-/* The unit is that of the sizes: one pass through the socket layer. */
+/* Count the rounds of one send of the socket layer. The sizes of sends are counted per such send, too. */
 SEC("?tp_btf")
 int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 {
 	struct sending_task *task;
-	struct system_call made;
+	struct system_call syscall;
 	struct shape_cell *cell;
 	__u32 tid = bpf_get_current_pid_tgid();
 	__u32 rounds, index;
@@ -241,7 +251,7 @@ int BPF_PROG(on_round_end, struct sock *sk, int ret, int flags)
 	task->rounds = 0;
 	if (ret < 0)
 		return 0;
-	index = PROTOCOL_TCP * CALL_CNT + current_call(&made);
+	index = PROTOCOL_TCP * CALL_CNT + current_call(&syscall);
 	cell = shape_of(index);
 	if (!cell)
 		return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* socket.bpf.h - of a program that we did not write: which kind of socket is this file descriptor, and which way does a call go? */
+/* socket.bpf.h - watched programs: kind of socket behind a file descriptor, and direction of a call. */
 #ifndef COPYSCOPE_SOCKET_BPF_H
 #define COPYSCOPE_SOCKET_BPF_H
 
@@ -20,15 +20,21 @@
 #define S_IFMT 0170000
 #define S_IFSOCK 0140000
 
-/* A watched program has taken bytes out of a socket with splice(2). */
+/*
+ * How it is known that a watched program takes bytes from a socket with splice(2) or maps them: by the call itself, or
+ * only by a send of these bytes, because the kernel has no cheap hook where a UNIX socket is spliced.
+ */
+enum splices_seen { SPLICES_UNSEEN, SPLICES_SEEN, SPLICES_SEEN_AS_SENT };
 extern __u32 splices_seen;
+/* Set once the hook that counts these bytes is attached. */
+extern __u32 splices_counted;
 
 static __always_inline bool is_inet(__u16 family)
 {
 	return family == AF_INET || family == AF_INET6;
 }
 
-/* A raw socket has the number of what it reads, headers and all. */
+/* Raw sockets have the protocol number of the packets that they read with headers, and do not count. */
 static __always_inline __u32 inet_protocol(__u32 type, __u32 protocol)
 {
 	if (type == SOCK_RAW)
@@ -45,7 +51,7 @@ static __always_inline __u32 inet_protocol(__u32 type, __u32 protocol)
 	}
 }
 
-/* close() of a socket in a sockmap, of whichever protocol (net/core/sock_map.c); 0: not known. */
+/* Address of the close() of sockets in a sockmap, the same for every protocol (net/core/sock_map.c); 0 if unknown. */
 extern __u64 sockmap_close;
 
 static __always_inline __u32 unix_protocol(__u32 type)
@@ -53,7 +59,7 @@ static __always_inline __u32 unix_protocol(__u32 type)
 	return type == SOCK_STREAM ? PROTOCOL_UNIX_STREAM : PROTOCOL_UNIX_DGRAM;
 }
 
-/* PROTOCOL_CNT when it is none of them, as are the sockets of netlink. */
+/* Return the protocol of a socket, or PROTOCOL_CNT for sockets of other kinds, such as netlink. */
 static __always_inline __u32 protocol_of(const struct sock *sk)
 {
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -63,12 +69,15 @@ static __always_inline __u32 protocol_of(const struct sock *sk)
 		return PROTOCOL_CNT;
 	if (sockmap_close && (__u64)BPF_CORE_READ(sk, __sk_common.skc_prot, close) == sockmap_close)
 		return PROTOCOL_SOCKMAP;
-	/* Both: a bit-field of 8 bits until 5.6, 16 bits wide since (commit bf9765145b85). */
+	/* Both members are bit-fields until 5.6 (8 bits), and 16-bit members since (commit bf9765145b85). */
 	type = BPF_CORE_READ(sk, sk_type);
 	return family == AF_UNIX ? unix_protocol(type) : inet_protocol(type, BPF_CORE_READ(sk, sk_protocol));
 }
 
-/* Of a socket that a tracepoint was given: the verifier knows it, and loads do for what else takes a helper each. */
+/*
+ * Like protocol_of(), for a socket from a tracepoint. The verifier knows it, so its fields can be loaded directly
+ * instead of by a helper.
+ */
 static __always_inline __u32 protocol_of_given(const struct sock *sk)
 {
 	__u16 family = sk->__sk_common.skc_family;
@@ -80,7 +89,7 @@ static __always_inline __u32 protocol_of_given(const struct sock *sk)
 	return family == AF_UNIX ? unix_protocol(sk->sk_type) : inet_protocol(sk->sk_type, sk->sk_protocol);
 }
 
-/* NULL when it is no socket. */
+/* Return the socket of a file, or NULL if the file is no socket. */
 static __always_inline struct sock *socket_of_file(const struct file *file)
 {
 	struct socket *socket;
@@ -93,12 +102,20 @@ static __always_inline struct sock *socket_of_file(const struct file *file)
 
 static __always_inline struct file *file_of_fd(__u32 fd)
 {
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
-	struct file **files = BPF_CORE_READ(table, fd);
-	struct file *file = NULL;
+	struct file *file = NULL, **files;
+	const struct fdtable *table;
+	__u32 count;
 
-	if (fd >= BPF_CORE_READ(table, max_fds) || bpf_probe_read_kernel(&file, sizeof(file), files + fd))
+	if (KNOWS_REGISTERS) {
+		table = bpf_get_current_task_btf()->files->fdt;
+		files = table->fd;
+		count = table->max_fds;
+	} else {
+		table = BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), files, fdt);
+		files = BPF_CORE_READ(table, fd);
+		count = BPF_CORE_READ(table, max_fds);
+	}
+	if (fd >= count || bpf_probe_read_kernel(&file, sizeof(file), files + fd))
 		return NULL;
 	return file;
 }
@@ -117,52 +134,55 @@ static __always_inline __u32 protocol_of_fd(__u32 fd)
 	return sk ? protocol_of(sk) : PROTOCOL_CNT;
 }
 
-/* call: as it is counted (watched_call()). */
-static __always_inline struct sock *socket_of_call(const struct system_call *made, __u32 call)
+/* Return the socket of a call; `call` is the result of watched_call(). */
+static __always_inline struct sock *socket_of_call(const struct system_call *syscall, __u32 call)
 {
-	return socket_of_fd(call == CALL_SPLICE ? THIRD_ARGUMENT(made) : FIRST_ARGUMENT(made));
+	return socket_of_fd(call == CALL_SPLICE ? THIRD_ARGUMENT(syscall) : FIRST_ARGUMENT(syscall));
 }
 
-/* getsockopt(2) is many calls in one. Of level and option the kernel looks at 32 bits. */
-static __always_inline bool is_mapping(const struct system_call *made)
+/*
+ * Return true for TCP_ZEROCOPY_RECEIVE, the only option of getsockopt(2) that counts. The kernel reads 32 bits of level
+ * and option.
+ */
+static __always_inline bool is_mapping(const struct system_call *syscall)
 {
-	return (__u32)THIRD_ARGUMENT(made) == TCP_ZEROCOPY_RECEIVE && (__u32)SECOND_ARGUMENT(made) == IPPROTO_TCP;
+	return (__u32)THIRD_ARGUMENT(syscall) == TCP_ZEROCOPY_RECEIVE && (__u32)SECOND_ARGUMENT(syscall) == IPPROTO_TCP;
 }
 
-/* The call as it is counted: CALL_NONE when no socket of enum protocol takes part in it. */
-static __always_inline __u32 watched_call(const struct system_call *made, __u32 *protocol)
+/* Return the counted call, or CALL_NONE if no socket of enum protocol takes part in the call. */
+static __always_inline __u32 watched_call(const struct system_call *syscall, __u32 *protocol)
 {
-	__u32 call = made->call;
+	__u32 call = syscall->call;
 
 	*protocol = PROTOCOL_CNT;
 	if (call == CALL_IO_URING)
 		return call;
-	if (call == CALL_MAP && !is_mapping(made))
+	if (call == CALL_MAP && !is_mapping(syscall))
 		return CALL_NONE;
 	if (call != CALL_SPLICE) {
-		*protocol = protocol_of_fd(FIRST_ARGUMENT(made));
+		*protocol = protocol_of_fd(FIRST_ARGUMENT(syscall));
 	} else {
-		*protocol = protocol_of_fd(THIRD_ARGUMENT(made));
+		*protocol = protocol_of_fd(THIRD_ARGUMENT(syscall));
 		if (*protocol == PROTOCOL_CNT) {
 			call = CALL_SPLICE_READ;
-			*protocol = protocol_of_fd(FIRST_ARGUMENT(made));
+			*protocol = protocol_of_fd(FIRST_ARGUMENT(syscall));
 		}
 	}
 	return *protocol == PROTOCOL_CNT ? CALL_NONE : call;
 }
 
-static __always_inline __u64 receive_flags(const struct system_call *made)
+static __always_inline __u64 receive_flags(const struct system_call *syscall)
 {
-	return made->call == CALL_RECVFROM ? FOURTH_ARGUMENT(made) : made->call == CALL_RECVMSG ? THIRD_ARGUMENT(made) : 0;
+	return syscall->call == CALL_RECVFROM ? FOURTH_ARGUMENT(syscall) : syscall->call == CALL_RECVMSG ? THIRD_ARGUMENT(syscall) : 0;
 }
 
-/* Looking at what stays in the queue, or reading the error queue, moves no payload: such calls are not counted. */
-static __always_inline bool is_looking(const struct system_call *made)
+/* Return true for calls with MSG_PEEK or MSG_ERRQUEUE, which take no payload from the queue and are not counted. */
+static __always_inline bool takes_no_payload(const struct system_call *syscall)
 {
-	return receive_flags(made) & (MSG_PEEK | MSG_ERRQUEUE);
+	return receive_flags(syscall) & (MSG_PEEK | MSG_ERRQUEUE);
 }
 
-/* Calls that copy one message, or pin it, and return its bytes. */
+/* Return true for calls that copy or pin one message and return its number of bytes. */
 static __always_inline bool sends_message(__u32 call)
 {
 	return call == CALL_SENDTO || call == CALL_SENDMSG || call == CALL_WRITE || call == CALL_WRITEV;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* stack_hash.h - the key under which a kind of sample is counted. Plain C, so that a test has it, too. */
+/* stack_hash.h - key of a sample in the map of stacks. Plain C, so that a test can use it. */
 #ifndef COPYSCOPE_STACK_HASH_H
 #define COPYSCOPE_STACK_HASH_H
 
@@ -12,8 +12,9 @@ static inline __u64 mix(__u64 hash, __u64 part)
 }
 
 /*
- * 64 bits: two of ten thousand stacks collide once in 10^11 runs, so equal hash means equal stack. What kind of sample it is
- * goes in by itself: beside the leaf's address, two events at neighbouring instructions were one.
+ * With 64 bits, two of ten thousand stacks collide once in 10^11 runs, so equal hashes mean equal stacks. Owner, side
+ * and event are hashed as a separate word. Combined with the leaf's address, two events at neighbouring instructions
+ * could have the same hash.
  */
 static inline __u64 hash_stack(const struct stack_cell *cell)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * system_call.bpf.h - which call the running task is in, and what it was given: by the table of numbers, and in the registers, of
- * the ABI that this very call was made with. A 64-bit program can make calls of 32 bits, too.
+ * system_call.bpf.h - the call that the running task is in, and its arguments. Both depend on the ABI of this call,
+ * which decides the table of numbers and the registers; a 64-bit program can make 32-bit calls, too.
  */
 #ifndef COPYSCOPE_SYSTEM_CALL_BPF_H
 #define COPYSCOPE_SYSTEM_CALL_BPF_H
@@ -9,16 +9,19 @@
 #include "bounded.bpf.h"
 #include "target.bpf.h"
 
-/* 5.15 (commit dd6e10fbd9fb): the registers of a task's system call, in a program that was not given them. */
+/*
+ * True from 5.15 on (commit dd6e10fbd9fb): any program can read the registers of the task's system call, not only one
+ * that gets them as an argument.
+ */
 #define KNOWS_REGISTERS bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)
 
-/* Where the arguments are. */
+/* Where the arguments of a call are. */
 enum abi {
 	ABI_NATIVE,
-	/* Registers of 64 bits, pointers of 32 in what they point at. */
+	/* 64-bit registers, but 32-bit pointers in the structs that they point at. */
 	ABI_X32,
 	ABI_32BIT,
-	/* socketcall(2): words of 32 bits in the program's memory. */
+	/* socketcall(2): 32-bit words in the program's memory. */
 	ABI_SOCKETCALL,
 };
 
@@ -36,61 +39,72 @@ static __always_inline __u32 call_of(enum number_table table, __u64 number)
 	return number < SYSCALLS_MAX ? call_of_nr[table][BOUNDED(number, SYSCALLS_MAX)] : CALL_NONE;
 }
 
-/* Our own traffic has 64 bits. Where no kernel tells, no program is taken for one of 32. */
-static __always_inline bool is_32bit_call(void)
+/*
+ * Our own traffic is 64-bit. If the kernel does not show the ABI, a program is assumed to be 64-bit. task: the running
+ * task if the caller has it, which saves a call, or NULL.
+ */
+static __always_inline bool is_32bit_call(const struct task_struct *task)
 {
-	const struct task_struct *task = NULL;
-
 	if (watch_mode == WATCH_NOBODY || !bpf_core_field_exists(task->TASK_ABI))
 		return false;
 	if (!KNOWS_REGISTERS)
 		return BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), TASK_ABI) & ABI_IS_32BIT;
-	task = bpf_get_current_task_btf();
+	if (!task)
+		task = bpf_get_current_task_btf();
 	return task->TASK_ABI & ABI_IS_32BIT;
 }
 
-/* The call, of registers that the verifier knows as such; CALL_NONE where it is none of enum call. The cheapest test comes first. */
-static __always_inline __u32 read_system_call(struct system_call *made, const struct pt_regs *regs)
+/*
+ * Read the call from registers that the verifier knows; CALL_NONE if it is not in enum call. The cheapest test comes
+ * first. task: see is_32bit_call().
+ */
+static __always_inline __u32 read_call_of(const struct task_struct *task, struct system_call *syscall, const struct pt_regs *regs)
 {
 	__u64 number = regs->REG_SYSCALL;
 	__u32 narrow = call_of(NUMBERS_32BIT, number);
 
-	made->regs = regs;
-	made->abi = number & NUMBER_OF_X32 ? ABI_X32 : ABI_NATIVE;
-	made->call = call_of(NUMBERS, number & ~(__u64)NUMBER_OF_X32);
-	if ((made->call == CALL_NONE && narrow == CALL_NONE) || !is_32bit_call())
-		return made->call;
-	made->abi = ABI_32BIT;
-	made->call = narrow;
-	if (made->call == CALL_SOCKETCALL) {
-		__u32 which = regs->REG_FIRST_32BIT;
+	syscall->regs = regs;
+	syscall->abi = number & NUMBER_OF_X32 ? ABI_X32 : ABI_NATIVE;
+	syscall->call = call_of(NUMBERS, number & ~(__u64)NUMBER_OF_X32);
+	if ((syscall->call == CALL_NONE && narrow == CALL_NONE) || !is_32bit_call(task))
+		return syscall->call;
+	syscall->abi = ABI_32BIT;
+	syscall->call = narrow;
+	if (syscall->call == CALL_SOCKETCALL) {
+		__u32 subcall = regs->REG_FIRST_32BIT;
 
-		made->abi = ABI_SOCKETCALL;
-		made->call = which < SOCKETCALLS ? call_of(NUMBERS_32BIT, SOCKETCALLS_AT + which) : CALL_NONE;
+		syscall->abi = ABI_SOCKETCALL;
+		syscall->call = subcall < SOCKETCALLS ? call_of(NUMBERS_32BIT, SOCKETCALLS_AT + subcall) : CALL_NONE;
 	}
-	return made->call;
+	return syscall->call;
+}
+
+static __always_inline __u32 read_system_call(struct system_call *syscall, const struct pt_regs *regs)
+{
+	return read_call_of(NULL, syscall, regs);
 }
 
 static __always_inline __u64 argument_of_socketcall(const struct pt_regs *regs, __u32 index)
 {
-	const __u32 *arguments = (const __u32 *)(__u64)(__u32)BPF_CORE_READ(regs, REG_SECOND_32BIT);
+	const __u32 *arguments = (const __u32 *)(__u64)(__u32)regs->REG_SECOND_32BIT;
 	__u32 argument = -1;
 
-	/* The kernel has just read them. */
+	/* Reading rarely fails, because the kernel has just read the same words. */
 	if (bpf_probe_read_user(&argument, sizeof(argument), arguments + index))
 		count_loss(LOSS_WATCHED_UNREADABLE);
 	return argument;
 }
 
-#define ARGUMENT(made, slot, index) ({ \
-	const struct pt_regs *regs_ = (made)->regs; \
-	(made)->abi == ABI_SOCKETCALL ? argument_of_socketcall(regs_, index) : \
-	(made)->abi == ABI_32BIT ? (__u32)BPF_CORE_READ(regs_, REG_##slot##_32BIT) : BPF_CORE_READ(regs_, REG_##slot); \
+/* The verifier knows the registers, so they are loaded directly instead of by a helper. */
+#define ARGUMENT(syscall, slot, index) ({ \
+	const struct pt_regs *regs_ = (syscall)->regs; \
+	(syscall)->abi == ABI_SOCKETCALL ? argument_of_socketcall(regs_, index) : \
+	(syscall)->abi == ABI_32BIT ? (__u32)regs_->REG_##slot##_32BIT : regs_->REG_##slot; \
 })
-#define FIRST_ARGUMENT(made) ARGUMENT(made, FIRST, 0)
-#define SECOND_ARGUMENT(made) ARGUMENT(made, SECOND, 1)
-#define THIRD_ARGUMENT(made) ARGUMENT(made, THIRD, 2)
-#define FOURTH_ARGUMENT(made) ARGUMENT(made, FOURTH, 3)
-#define FIFTH_ARGUMENT(made) ARGUMENT(made, FIFTH, 4)
+#define FIRST_ARGUMENT(syscall) ARGUMENT(syscall, FIRST, 0)
+#define SECOND_ARGUMENT(syscall) ARGUMENT(syscall, SECOND, 1)
+#define THIRD_ARGUMENT(syscall) ARGUMENT(syscall, THIRD, 2)
+#define FOURTH_ARGUMENT(syscall) ARGUMENT(syscall, FOURTH, 3)
+#define FIFTH_ARGUMENT(syscall) ARGUMENT(syscall, FIFTH, 4)
 
 #endif

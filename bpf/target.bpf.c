@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* target.bpf.c - the globals that all instruments share. */
+/* target.bpf.c - globals that all instruments share. */
 #include "target.bpf.h"
 
 __u32 target_tgid[SIDE_TARGETS];
@@ -11,12 +11,12 @@ const volatile __u64 watch_cgroup_id;
 const volatile __u32 watch_cgroup_level;
 const volatile __u32 watch_netns;
 
-__u32 watched_first;
 __u32 watched_changes;
 struct watched_map watched SEC(".maps");
+struct last_side_map last_side SEC(".maps");
 
 /*
- * The GPL is not a matter of taste here: bpf_perf_event_read_value, bpf_get_stack and
- * bpf_probe_read_kernel are offered to GPL-compatible programs only (gpl_only in kernel/trace/bpf_trace.c).
+ * The programs need a GPL-compatible license, because bpf_perf_event_read_value, bpf_get_stack and
+ * bpf_probe_read_kernel are gpl_only (kernel/trace/bpf_trace.c).
  */
 char LICENSE[] SEC("license") = "GPL";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* target.bpf.h - whose work is measured: the first test of every program. */
+/* target.bpf.h - determines whether a task is measured, the first test of every program. */
 #ifndef COPYSCOPE_TARGET_BPF_H
 #define COPYSCOPE_TARGET_BPF_H
 
@@ -12,24 +12,24 @@
 #include "abi.h"
 #include "arch.bpf.h"
 
-/* Written by the collector before anything is attached. 0 matches nothing: tgid 0 is the idle task. */
+/* Written by the collector before anything is attached. 0 matches nothing, because tgid 0 is the idle task. */
 extern __u32 target_tgid[SIDE_TARGETS];
 extern __u64 lost[LOSS_CNT];
 
 /*
- * Another program is watched (enum watch_mode): its processes are the first side, whatever they do. Read-only, so that
- * the verifier takes the branches out of the programs of a run of our own traffic.
+ * Set if another program is watched (enum watch_mode). Its processes are then the first side, whether they send or
+ * receive. Read-only, so that in a run of our own traffic the verifier removes these branches.
  */
 extern const volatile __u32 watch_mode;
 extern const volatile __u64 watch_cgroup_id;
 extern const volatile __u32 watch_cgroup_level;
-/* Only sockets of this network namespace; 0: of all. */
+/* Inode of the network namespace of the sockets that count; 0: all namespaces. */
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
 
 /*
- * Set while the segments of function hooks go on: what they count begins and ends at one moment, whatever attaching takes, and where
- * it is not set they are their own control.
+ * Set during the segments of function hooks, so that counting starts and stops at one moment, however long attaching
+ * takes. While it is not set, the attached hooks are their own control.
  */
 extern __u32 functions_on;
 
@@ -42,7 +42,7 @@ struct watched_map {
 };
 extern struct watched_map watched SEC(".maps");
 
-/* What each CPU handled last: written by owner.bpf.c, read by the sampler. */
+/* The last packet of each CPU; written by owner.bpf.c, read by the sampler. */
 struct handled_map {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -50,16 +50,25 @@ struct handled_map {
 	__type(value, struct handled_packet);
 };
 
-/* One of them, which most calls are of: to look it up in the map is a third of what counting a call costs. */
-extern __u32 watched_first;
-
-/* How often the programs of this object have changed the map, counted after each change. */
+/* Number of changes to the map by programs of this object, incremented after each change. */
 extern __u32 watched_changes;
+
+/*
+ * Result of the last search for the running process on each CPU: its tgid, whether it is watched (SIDE_IS_WATCHED), and
+ * the number of changes by then in the bits above. One word, so that an interrupted program leaves no mixture.
+ */
+struct last_side_map {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+};
+extern struct last_side_map last_side SEC(".maps");
+#define SIDE_IS_WATCHED (1ULL << 32)
+#define SIDE_CHANGES_SHIFT 33
 
 static __always_inline __u32 side_of(__u32 tgid)
 {
-	if (watch_mode != WATCH_NOBODY && tgid && tgid == watched_first)
-		return SIDE_WATCHED;
 	if (watch_mode != WATCH_NOBODY) {
 		const __u32 *by = bpf_map_lookup_elem(&watched, &tgid);
 
@@ -72,27 +81,52 @@ static __always_inline __u32 side_of(__u32 tgid)
 	return SIDE_OTHER;
 }
 
+/*
+ * Like side_of(), for the running process. Programs of copyscope run at every send of the machine. Unless a watched
+ * program is concerned, they must end here, within nanoseconds.
+ */
+static __always_inline __u32 side_of_running(__u32 tgid)
+{
+	__u64 search, found, *last;
+	__u32 zero = 0, side;
+
+	last = watch_mode != WATCH_NOBODY ? bpf_map_lookup_elem(&last_side, &zero) : NULL;
+	if (!last)
+		return side_of(tgid);
+	/* Read the number before the search: a later change leads to another search. */
+	search = (__u64)*(volatile __u32 *)&watched_changes << SIDE_CHANGES_SHIFT | tgid;
+	found = *(volatile __u64 *)last;
+	if ((found & ~SIDE_IS_WATCHED) == search)
+		return found & SIDE_IS_WATCHED ? SIDE_WATCHED : SIDE_OTHER;
+	side = side_of(tgid);
+	*(volatile __u64 *)last = side == SIDE_WATCHED ? search | SIDE_IS_WATCHED : search;
+	return side;
+}
+
 static __always_inline bool in_watched_netns(const struct sock *sk)
 {
 	return !watch_netns || BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) == watch_netns;
 }
 
 /*
- * An addition whose old value is not used. Of __sync_fetch_and_add() newer compilers make an instruction that fetches it all the
- * same (BPF_FETCH, which came with 5.12: commit 5ca419f2864a), for its order in memory; of a relaxed one all make what 5.10 knows.
+ * Atomic addition that does not return the old value. Newer compilers translate even an unused __sync_fetch_and_add()
+ * to an instruction that fetches it (BPF_FETCH, new in 5.12: commit 5ca419f2864a), for its memory ordering. A relaxed
+ * addition always becomes an instruction that 5.10 knows.
  */
 #define add_atomic(sum, part) ((void)__atomic_fetch_add(sum, part, __ATOMIC_RELAXED))
 
-static __always_inline void count_loss(enum loss what)
+static __always_inline void count_loss(enum loss loss)
 {
-	add_atomic(&lost[what], 1);
+	add_atomic(&lost[loss], 1);
 }
 
+/* Watch a process. The sampler may have selected it before, without a change that the other object sees. */
 static __always_inline void watch(__u32 tgid, __u32 by)
 {
-	if (!bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST))
+	bpf_map_update_elem(&watched, &tgid, &by, BPF_NOEXIST);
+	if (bpf_map_lookup_elem(&watched, &tgid))
 		add_atomic(&watched_changes, 1);
-	else if (!bpf_map_lookup_elem(&watched, &tgid))
+	else
 		count_loss(LOSS_WATCHED_MAP_FULL);
 }
 
@@ -103,17 +137,22 @@ static __always_inline bool never_watched(__u32 tgid)
 	return by && *by == WATCHED_NEVER;
 }
 
+/* Return the side of a running process that no change has selected: the cgroup decides, and is then remembered. */
+static __always_inline __u32 side_by_cgroup(__u32 tgid)
+{
+	if (watch_mode != WATCH_CGROUP || bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id ||
+	    never_watched(tgid))
+		return SIDE_OTHER;
+	watch(tgid, WATCHED_ITSELF);
+	return SIDE_WATCHED;
+}
+
 static __always_inline __u32 current_side(void)
 {
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u32 side = side_of_running(tgid);
 
-	if (watch_mode == WATCH_CGROUP && side_of(tgid) == SIDE_OTHER) {
-		if (bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id || never_watched(tgid))
-			return SIDE_OTHER;
-		watch(tgid, WATCHED_ITSELF);
-		return SIDE_WATCHED;
-	}
-	return side_of(tgid);
+	return side == SIDE_OTHER ? side_by_cgroup(tgid) : side;
 }
 
 #endif

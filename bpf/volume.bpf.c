@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
-/* volume.bpf.c - a program that we did not write: what moves through its sockets, call by call. */
+/* volume.bpf.c - watched programs: bytes that move through their sockets, per call. */
+#include "by_reference.bpf.h"
 #include "completion.bpf.h"
 #include "pipe.bpf.h"
 #include "watched_sockets.bpf.h"
 
 #define EAGAIN 11
 #define ENOBUFS 105
-/* Of TCP's field nonagle (include/net/tcp.h). */
+/* Values of TCP's field `nonagle` (include/net/tcp.h). */
 #define TCP_NAGLE_OFF 1
 #define TCP_NAGLE_CORK 2
 #define SHUTDOWN_MASK 3
@@ -20,6 +21,8 @@ __u8 waiting_used;
 
 struct volume_map volume_cells SEC(".maps");
 
+/* Declared in watched_sockets.bpf.h. */
+const volatile __u32 stores_at_sockets;
 __u8 volume_used[VOLUME_SLOTS];
 /* Declared in pipe.bpf.h. */
 __u64 memory_page_steal;
@@ -28,36 +31,37 @@ __u64 packet_page_release;
 /* Declared in socket.bpf.h. */
 __u64 sockmap_close;
 
-/* Send calls of which the socket took nothing. */
+/* Send calls that failed, by call and errno. */
 __u64 send_errors[CALL_SLOTS * ERRNO_SLOTS];
 
-static __always_inline __u64 send_flags(const struct system_call *made)
+static __always_inline __u64 send_flags(const struct system_call *syscall)
 {
-	switch (made->call) {
+	switch (syscall->call) {
 	case CALL_SENDTO:
 	case CALL_SENDMMSG:
-		return FOURTH_ARGUMENT(made);
+		return FOURTH_ARGUMENT(syscall);
 	case CALL_SENDMSG:
-		return THIRD_ARGUMENT(made);
+		return THIRD_ARGUMENT(syscall);
 	default:
-		/* write(2) has none. */
+		/* write(2) and the other calls have no flags. */
 		return 0;
 	}
 }
 
 /*
- * As the program saw it: other calls give more than one message to the socket, or try again by themselves. A call that a signal
- * ended, and that may begin anew, has an error of the kernel's own (ERESTARTSYS).
+ * Count a failed send call as the program sees it. Only calls with one message per call count; other calls pass
+ * several messages to the socket, or retry by themselves. A call that a signal interrupted and that may restart
+ * returns an internal error of the kernel (ERESTARTSYS).
  */
-static __always_inline void count_refused(const struct system_call *made, __u32 protocol, long ret)
+static __always_inline void count_refused(const struct system_call *syscall, __u32 protocol, long ret)
 {
 	struct buffer_cell *buffers;
-	__u32 call = made->call;
+	__u32 call = syscall->call;
 	__u64 error = -ret;
 
 	if (sends_message(call) && error < ERRNO_SLOTS)
 		add_atomic(&send_errors[BOUNDED(call * ERRNO_SLOTS + error, CALL_SLOTS * ERRNO_SLOTS)], 1);
-	if ((error != ENOBUFS && error != EAGAIN) || !(send_flags(made) & MSG_ZEROCOPY))
+	if ((error != ENOBUFS && error != EAGAIN) || !(send_flags(syscall) & MSG_ZEROCOPY))
 		return;
 	buffers = buffer_cell_of(protocol);
 	if (!buffers)
@@ -70,23 +74,10 @@ static __always_inline void count_refused(const struct system_call *made, __u32 
 	}
 }
 
-static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
-{
-	struct volume_cell *cell = volume_of(protocol, direction, call);
-
-	if (!cell)
-		return NULL;
-	if (!cell->calls)
-		volume_used[BOUNDED(volume_index(protocol, direction, call), VOLUME_SLOTS)] = 1;
-	cell->calls++;
-	cell->bytes += bytes;
-	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
-	if (bytes > cell->largest_bytes)
-		cell->largest_bytes = bytes;
-	return cell;
-}
-
-/* A socket that a tracepoint has given is known to the verifier: loads do for what else takes a helper each. */
+/*
+ * The verifier knows a socket that comes from a tracepoint (`given`), so its fields can be loaded directly instead of
+ * by a helper.
+ */
 static __always_inline __u32 nagle_of(const struct sock *sk, bool given)
 {
 	const struct tcp_sock *tcp = given ? bpf_skc_to_tcp_sock((void *)sk) : (const struct tcp_sock *)sk;
@@ -96,78 +87,173 @@ static __always_inline __u32 nagle_of(const struct sock *sk, bool given)
 	return tcp ? BPF_CORE_READ_BITFIELD(tcp, nonagle) : 0;
 }
 
-static __always_inline bool may_be_zerocopy(const struct sock *sk, bool given)
+static __always_inline bool has_zerocopy_option(const struct sock *sk, bool given)
 {
 	__u64 flags = given ? sk->__sk_common.skc_flags : BPF_CORE_READ(sk, __sk_common.skc_flags);
 
 	return flags >> bpf_core_enum_value(enum sock_flags, SOCK_ZEROCOPY) & 1;
 }
 
-/* From its first send with zero-copy on. */
+/* Follow the completions of a socket, from its first zero-copy send on. */
 static __always_inline void follow_completions(const struct sock *sk, __u32 protocol, __u64 bytes)
 {
-	/* The number that the kernel gave to this very send. */
+	/* The number that the kernel gave to this send. */
 	__u32 id = BPF_CORE_READ(sk, sk_zckey.counter) - 1;
-	struct zerocopy_socket *known, fresh = { .next_id = id, .sent_id = id, .back_id = id, .read_id = id, .protocol = protocol,
+	struct zerocopy_socket *zc_socket, fresh = { .next_id = id, .sent_id = id, .back_id = id, .read_id = id, .protocol = protocol,
 						  .socket = (__u64)sk };
 	__u64 key = (__u64)sk;
 
-	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
-	/* Of TCP every peer is noted; of UDP those where the path decides whether a copy is saved. */
-	if (!known && protocol == PROTOCOL_UDP)
+	zc_socket = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	/*
+	 * Every TCP peer is recorded. UDP peers are recorded only here, where the path decides whether a copy is
+	 * saved.
+	 */
+	if (!zc_socket && protocol == PROTOCOL_UDP)
 		note_peer(sk);
-	if (known && (__s32)(id + 1 - known->next_id) >= 0) {
-		note_returned(known, id, bytes);
+	if (zc_socket && (__s32)(id + 1 - zc_socket->next_id) >= 0) {
+		note_returned(zc_socket, id, bytes);
 		return;
 	}
-	if (known) {
-		/* Numbers that begin anew are of another socket, at the place of one whose end was not seen. */
-		note_gone(known);
-		*known = fresh;
+	if (zc_socket) {
+		/* The numbers restarted: this is another socket, at the address of a socket with an unseen end. */
+		note_socket_gone(zc_socket);
+		*zc_socket = fresh;
 	} else if (bpf_map_update_elem(&zerocopy_sockets, &key, &fresh, BPF_NOEXIST)) {
 		count_loss(LOSS_WATCHED_ZEROCOPY_MAP_FULL);
 		return;
 	}
-	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
-	if (!known)
+	zc_socket = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (!zc_socket)
 		return;
-	note_returned(known, id, bytes);
-	/* Delivered on this machine, it may be complete already. */
+	note_returned(zc_socket, id, bytes);
+	/* A send that was delivered on this machine may already be complete. */
 	if (sees_completions())
-		see_completion(sk, known);
+		read_completion(sk, zc_socket);
+}
+
+static __always_inline void note_nagle(struct volume_cell *cell, const struct sock *sk, bool given, __u32 protocol)
+{
+	__u32 nagle = protocol == PROTOCOL_TCP ? nagle_of(sk, given) : 0;
+
+	cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
+	cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
+}
+
+static __always_inline void note_copied(struct volume_cell *cell, const struct sock *sk, const struct system_call *syscall,
+					bool is_zerocopy, __u32 protocol, __u64 bytes)
+{
+	if (!copies_in_call(sk, protocol, syscall, is_zerocopy, bytes))
+		return;
+	cell->copied_calls++;
+	cell->copied_bytes += bytes;
 }
 
 static __always_inline void note_send(struct volume_cell *cell, const struct sock *sk, bool given,
-				      const struct system_call *made, __u32 protocol, __u64 bytes)
+				      const struct system_call *syscall, __u32 protocol, __u64 bytes)
 {
-	if (protocol == PROTOCOL_TCP) {
-		__u32 nagle = nagle_of(sk, given);
+	bool is_zerocopy = false;
 
-		cell->nodelay_calls += !!(nagle & TCP_NAGLE_OFF);
-		cell->cork_calls += !!(nagle & TCP_NAGLE_CORK);
-	}
-	if (!(send_flags(made) & MSG_ZEROCOPY) || !bytes) {
-		note_sent_plainly(protocol);
-		return;
-	}
-	/* The flag means nothing without SO_ZEROCOPY. */
-	if (!may_be_zerocopy(sk, given)) {
+	note_nagle(cell, sk, given, protocol);
+	if (!(send_flags(syscall) & MSG_ZEROCOPY) || !bytes) {
+		note_send_without_flag(protocol);
+	/* The kernel ignores the flag without SO_ZEROCOPY. */
+	} else if (!has_zerocopy_option(sk, given)) {
 		struct buffer_cell *buffers = buffer_cell_of(protocol);
 
 		if (buffers)
 			buffers->without_option++;
-		return;
+	} else {
+		is_zerocopy = true;
+		cell->zerocopy_calls++;
+		cell->zerocopy_bytes += bytes;
+		/* MPTCP reports no completions. */
+		if (protocol != PROTOCOL_MPTCP)
+			follow_completions(sk, protocol, bytes);
 	}
-	cell->zerocopy_calls++;
-	cell->zerocopy_bytes += bytes;
-	follow_completions(sk, protocol, bytes);
+	if (is_zerocopy || syscall->call == CALL_SENDFILE || syscall->call == CALL_SPLICE)
+		note_copied(cell, sk, syscall, is_zerocopy, protocol, bytes);
+}
+
+static __always_inline void note_ring(struct volume_cell *cell, __u64 bytes)
+{
+	cell->ring_calls++;
+	cell->ring_bytes += bytes;
+}
+
+/* Bytes of one pass, by the origin of their pages. */
+struct spliced_bytes {
+	__u64 of[PAGE_ORIGINS];
+};
+
+/*
+ * Divide the bytes that a socket has just taken out of a pipe. While the socket takes them, the pipe is locked and still
+ * contains them (splice_to_socket()). Global, so that the verifier checks it by itself.
+ */
+__noinline int divide_spliced(__u64 file, __u64 bytes, struct spliced_bytes *divided)
+{
+	const struct pipe_inode_info___found *pipe;
+	const struct pipe_buf_operations *ops = NULL;
+	const struct pipe_buffer *buffers;
+	enum page_origin origin = PAGE_OF_FILE;
+	struct pipe_buffer buffer;
+	__u32 tail, mask;
+	__u64 taken;
+
+	if (!divided)
+		return 0;
+	if (file && (memory_page_steal || written_page_steal || packet_page_release)) {
+		pipe = BPF_CORE_READ((const struct file *)file, private_data);
+		buffers = BPF_CORE_READ(pipe, bufs);
+		tail = BPF_CORE_READ(pipe, tail);
+		mask = BPF_CORE_READ(pipe, ring_size) - 1;
+		for (__u32 i = 0; i < SPLICED_BUFFERS_MAX && bytes; i++) {
+			if (bpf_probe_read_kernel(&buffer, sizeof(buffer), buffers + ((tail + i) & mask)))
+				break;
+			if (buffer.ops != ops)
+				origin = origin_of_pages((const void *)buffer.ops);
+			ops = buffer.ops;
+			taken = buffer.len < bytes ? buffer.len : bytes;
+			bytes -= taken;
+			divided->of[BOUNDED(origin, PAGE_ORIGINS)] += taken;
+		}
+	}
+	divided->of[PAGE_OF_FILE] += bytes;
+	return 0;
+}
+
+/* Count pages that splice(2) passed. A pass that takes pages of several origins counts once for each origin. */
+static __always_inline void count_spliced(const struct sock *sk, const struct system_call *syscall, const struct file *pipe,
+					  __u32 protocol, __u64 bytes)
+{
+	struct spliced_bytes divided = {};
+
+	divide_spliced((__u64)pipe, bytes, &divided);
+	if (divided.of[PAGE_OF_PACKET] && !splices_counted && splices_seen != SPLICES_SEEN) {
+		splices_seen = SPLICES_SEEN_AS_SENT;
+		count_loss(LOSS_SPLICE_UNCOUNTED);
+	}
+	for (__u32 origin = 0; origin < PAGE_ORIGINS; origin++) {
+		__u64 part = divided.of[origin];
+		__u32 call = call_of_origin(origin);
+		struct volume_cell *cell = part || !bytes ? count_volume(protocol, DIRECTION_SEND, call, part) : NULL;
+
+		if (!cell)
+			continue;
+		if (syscall->call == CALL_IO_URING)
+			note_ring(cell, part);
+		note_nagle(cell, sk, true, protocol);
+		note_copied(cell, sk, syscall, false, protocol, part);
+		if (!bytes)
+			break;
+	}
 }
 
 SEC("?tp_btf")
 int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 {
 	struct volume_cell *cell;
-	struct system_call made;
+	struct system_call syscall;
+	struct file *pipe = NULL;
 	__u32 protocol, call;
 
 	if (current_side() == SIDE_OTHER)
@@ -175,17 +261,21 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 	protocol = protocol_of_given(sk);
 	if (protocol == PROTOCOL_CNT)
 		return 0;
-	call = current_call(&made);
+	call = current_call(&syscall);
 	if (ret < 0) {
-		count_refused(&made, protocol, ret);
+		count_refused(&syscall, protocol, ret);
 		return 0;
 	}
-	if (call == CALL_SPLICE)
-		call = splice_of_pipe(&made);
-	cell = count_volume(protocol, DIRECTION_SEND, call, ret);
-	if (cell)
-		note_send(cell, sk, true, &made, protocol, ret);
-	note_socket(sk, protocol, DIRECTION_SEND, ret);
+	if (call == CALL_SPLICE || call == CALL_IO_URING)
+		pipe = spliced_pipe(&syscall);
+	if (pipe || call == CALL_SPLICE) {
+		count_spliced(sk, &syscall, pipe, protocol, ret);
+	} else {
+		cell = count_volume(protocol, DIRECTION_SEND, call, ret);
+		if (cell)
+			note_send(cell, sk, true, &syscall, protocol, ret);
+	}
+	note_socket(sk, true, protocol, DIRECTION_SEND, ret);
 	return 0;
 }
 
@@ -196,7 +286,7 @@ static __always_inline struct volume_cell *count_received(__u32 protocol, enum d
 		note_reason_to_rest();
 	if (flags & MSG_TRUNC)
 		count_volume(protocol, DIRECTION_TRUNCATED, call, bytes);
-	/* The urgent byte is copied by itself (tcp_recv_urg()). */
+	/* TCP copies the urgent byte separately (tcp_recv_urg()). */
 	else if (flags & MSG_OOB && protocol == PROTOCOL_TCP)
 		count_volume(protocol, DIRECTION_COPY_OUT, call, bytes);
 	return count_volume(protocol, direction, call, bytes);
@@ -206,82 +296,83 @@ SEC("?tp_btf")
 int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
 	enum direction direction = flags & MSG_PEEK ? DIRECTION_PEEK : DIRECTION_RECEIVE;
-	struct system_call made;
+	struct system_call syscall;
 	__u32 protocol;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
-	/* Reading a completion is not receiving payload. */
+	/* Calls with MSG_ERRQUEUE read completions, not payload. */
 	if (flags & MSG_ERRQUEUE) {
-		see_reading(sk);
+		note_error_queue_read(sk);
 		return 0;
 	}
 	protocol = protocol_of_given(sk);
 	if (protocol != PROTOCOL_CNT)
-		count_received(protocol, direction, current_call(&made), flags, ret);
+		count_received(protocol, direction, current_call(&syscall), flags, ret);
 	if (protocol != PROTOCOL_TCP || direction == DIRECTION_RECEIVE)
-		note_socket(sk, protocol, direction, ret);
+		note_socket(sk, true, protocol, direction, ret);
 	return 0;
 }
 
-/* Every system call of the machine comes here: the cheapest tests come first. */
-static __always_inline void count_at_exit(const struct system_call *made, int ret, bool spliced)
+/* Count a call at its exit. Every system call of the machine comes here, so the cheapest tests come first. */
+static __always_inline void count_at_exit(const struct system_call *syscall, int ret, bool spliced)
 {
 	struct volume_cell *cell;
-	__u32 protocol, call = made->call;
+	__u32 protocol, call = syscall->call;
 	struct sock *sk;
 	__u64 flags;
 
 	if ((ret < 0 && (spliced || !sends_message(call))) || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
-	/* io_uring_enter() and the calls for several messages do not return bytes. */
+	/* These calls do not return bytes. */
 	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP)
 		return;
-	call = watched_call(made, &protocol);
+	call = watched_call(syscall, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
 		return;
 	if (ret < 0) {
-		count_refused(made, protocol, ret);
+		count_refused(syscall, protocol, ret);
 		return;
 	}
-	flags = receive_flags(made);
-	if (is_looking(made)) {
+	flags = receive_flags(syscall);
+	if (takes_no_payload(syscall)) {
 		if (!(flags & MSG_ERRQUEUE)) {
 			count_received(protocol, DIRECTION_PEEK, call, flags, ret);
 			return;
 		}
-		sk = socket_of_call(made, call);
+		sk = socket_of_call(syscall, call);
 		if (sk)
-			see_reading(sk);
+			note_error_queue_read(sk);
 		return;
 	}
 	cell = count_received(protocol, direction_of(call), call, flags, ret);
-	sk = socket_of_call(made, call);
-	/* Another thread has closed it meanwhile. */
+	sk = socket_of_call(syscall, call);
+	/* Another thread has closed the socket meanwhile. */
 	if (!sk)
 		return;
-	note_socket(sk, protocol, direction_of(call), ret);
+	note_socket(sk, false, protocol, direction_of(call), ret);
 	if (cell && direction_of(call) == DIRECTION_SEND)
-		note_send(cell, sk, false, made, protocol, ret);
+		note_send(cell, sk, false, syscall, protocol, ret);
 }
 
 /*
- * A socket that is closed leaves its place to others: at once, in the task that closes it. Its program moves nothing over it any
- * more, while TCP may go on with it for minutes, and the rest of its states are told in softirqs, where programs are skipped.
+ * Forget a closed socket, whose address may be reused. This happens in the task that closes it: its program moves
+ * nothing over it any more, while TCP may keep it for minutes. Later state changes happen in softirqs, where the
+ * kernel may skip programs.
  */
 static __always_inline void forget_socket(const struct sock *sk, int newstate)
 {
-	struct zerocopy_socket *known;
+	struct zerocopy_socket *zc_socket;
 	__u64 key = (__u64)sk;
 
 	if (newstate == TCP_CLOSE || sk->sk_shutdown == SHUTDOWN_MASK)
-		bpf_map_delete_elem(&socket_cells, &key);
-	/* Completions may still come. */
+		forget_cell(sk);
+	/* Completions may still arrive. */
 	if (newstate != TCP_CLOSE)
 		return;
-	known = bpf_map_lookup_elem(&zerocopy_sockets, &key);
-	if (known)
-		note_gone(known);
+	zc_socket = bpf_map_lookup_elem(&zerocopy_sockets, &key);
+	if (zc_socket)
+		note_socket_gone(zc_socket);
 	bpf_map_delete_elem(&zerocopy_sockets, &key);
 }
 
@@ -293,8 +384,9 @@ int BPF_PROG(on_socket_closed, const struct sock *sk, const int oldstate, const 
 }
 
 /*
- * What on_socket_closed missed: a softirq that interrupts it in a task finds it running, and the kernel skips it for all the
- * sockets that this softirq closes. Sockets are destroyed with softirqs off (inet_csk_destroy_sock()), so nothing is skipped here.
+ * Handle sockets that on_socket_closed missed: a softirq that interrupts that program in a task finds it running, and
+ * the kernel then skips it for all sockets that this softirq closes. Sockets are destroyed with softirqs disabled
+ * (inet_csk_destroy_sock()), so nothing is skipped here.
  */
 SEC("?tp_btf")
 int BPF_PROG(on_socket_destroyed, const struct sock *sk)
@@ -303,42 +395,43 @@ int BPF_PROG(on_socket_destroyed, const struct sock *sk)
 	return 0;
 }
 
-/* Before 6.3 there is no sock_send_length: what the call returned, where its file is a socket. */
+/* Kernels before 6.3 have no sock_send_length: use the return value of calls whose file is a socket. */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_sent_at_exit, struct pt_regs *regs, int ret)
 {
-	struct system_call made;
+	struct system_call syscall;
 
-	read_system_call(&made, regs);
-	count_at_exit(&made, ret, false);
+	read_system_call(&syscall, regs);
+	count_at_exit(&syscall, ret, false);
 	return 0;
 }
 
-/* include/uapi/linux/tcp.h, struct tcp_zerocopy_receive, which only grows: what came of the call. */
+/* Offsets of the results in struct tcp_zerocopy_receive, which only grows (include/uapi/linux/tcp.h). */
 #define MAPPED_BYTES_AT 8
 #define COPIED_BYTES_AT 32
 
 /*
- * TCP_ZEROCOPY_RECEIVE passes no receive call either. What it did stands in the struct that the program gave, just written: so
- * many bytes were mapped, and so many copied into the buffer for what could not be (5.11 and newer: the length tells). Where
- * the call fails, nothing was taken (tcp_zerocopy_receive()).
+ * TCP_ZEROCOPY_RECEIVE does not pass the receive calls of the socket layer, either. The kernel writes its results to
+ * the program's struct: bytes that were mapped, and bytes that were copied to a buffer because they could not be
+ * mapped (5.11 and newer, recognised by the length). If the call fails, nothing was received
+ * (tcp_zerocopy_receive()).
  */
-static __always_inline void count_mapped(const struct system_call *made, int ret)
+static __always_inline void count_mapped(const struct system_call *syscall, int ret)
 {
-	__u64 told = FOURTH_ARGUMENT(made);
+	__u64 result_address = FOURTH_ARGUMENT(syscall);
 	__u32 mapped = 0, length = 0;
 	__s32 copied = 0;
 	struct sock *sk;
 
-	if (ret || !is_mapping(made) || current_side() == SIDE_OTHER)
+	if (ret || !is_mapping(syscall) || current_side() == SIDE_OTHER)
 		return;
-	sk = socket_of_fd(FIRST_ARGUMENT(made));
+	sk = socket_of_fd(FIRST_ARGUMENT(syscall));
 	if (!sk || protocol_of(sk) != PROTOCOL_TCP)
 		return;
-	if (bpf_probe_read_user(&length, sizeof(length), (const void *)FIFTH_ARGUMENT(made)) ||
-	    bpf_probe_read_user(&mapped, sizeof(mapped), (const void *)(told + MAPPED_BYTES_AT)) ||
+	if (bpf_probe_read_user(&length, sizeof(length), (const void *)FIFTH_ARGUMENT(syscall)) ||
+	    bpf_probe_read_user(&mapped, sizeof(mapped), (const void *)(result_address + MAPPED_BYTES_AT)) ||
 	    (length >= COPIED_BYTES_AT + sizeof(copied) &&
-	     bpf_probe_read_user(&copied, sizeof(copied), (const void *)(told + COPIED_BYTES_AT)))) {
+	     bpf_probe_read_user(&copied, sizeof(copied), (const void *)(result_address + COPIED_BYTES_AT)))) {
 		count_loss(LOSS_WATCHED_UNREADABLE);
 		return;
 	}
@@ -347,99 +440,48 @@ static __always_inline void count_mapped(const struct system_call *made, int ret
 	count_volume(PROTOCOL_TCP, DIRECTION_MAPPED, CALL_MAP, mapped);
 	if (copied > 0)
 		count_volume(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);
-	count_socket(sk, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
+	count_socket(sk, false, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
 }
 
-/* splice(2) out of a socket passes no receive call of the socket layer (tcp_splice_read()). */
+/* splice(2) from a socket does not pass the receive calls of the socket layer (tcp_splice_read()). */
 SEC("?tp_btf")
 int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 {
-	struct system_call made;
+	struct system_call syscall;
 
-	if (read_system_call(&made, regs) == CALL_MAP)
-		count_mapped(&made, ret);
+	if (read_system_call(&syscall, regs) == CALL_MAP)
+		count_mapped(&syscall, ret);
 	else
-		count_at_exit(&made, ret, true);
+		count_at_exit(&syscall, ret, true);
 	return 0;
 }
 
-/* Where the headers of IP say what they carry. */
-#define IP_PROTOCOL_AT 9
-#define IPV6_NEXT_AT 6
-
-static __always_inline bool is_datagram(const struct sk_buff *skb)
-{
-	__u32 at = skb->protocol == bpf_htons(ETH_P_IP) ? IP_PROTOCOL_AT : IPV6_NEXT_AT;
-	__u8 inner = 0;
-
-	return !bpf_probe_read_kernel(&inner, sizeof(inner), skb->head + skb->network_header + at) && inner == IPPROTO_UDP;
-}
-
-static __always_inline bool is_tap(const char *word)
-{
-	return word[0] == 't' && word[1] == 'a' && word[2] == 'p';
-}
-
 /*
- * What a tun or tap device gives to its program is copied by the same function (tun_put_user()), and belongs to nobody: its driver
- * lets the sender have it back first. In a receive queue of TCP a packet has no device, and in one of UDP what stands at that place
- * is no address (udp_set_dev_scratch()).
+ * Count bytes that a splice request of io_uring took out of a socket. uring.bpf.c calls this when the request has
+ * completed; the socket is passed as an integer, because the verifier checks global functions by themselves.
  */
-static __always_inline bool is_from_tun(const struct sk_buff *skb)
+__noinline int count_spliced_by_ring(__u64 socket, __u64 bytes)
 {
-	const struct net_device *device = skb->dev;
-	const struct rtnl_link_ops *driver = device ? BPF_CORE_READ(device, rtnl_link_ops) : NULL;
-	char kind[8] = {};
+	const struct sock *sk = (const struct sock *)socket;
+	__u32 protocol = protocol_of(sk);
+	struct volume_cell *cell;
 
-	if (!driver)
-		return false;
-	bpf_probe_read_kernel_str(kind, sizeof(kind), BPF_CORE_READ(driver, kind));
-	/* tun; ipvtap; macvtap */
-	return (kind[0] == 't' && kind[1] == 'u' && kind[2] == 'n') || is_tap(&kind[3]) || is_tap(&kind[4]);
-}
-
-/* The packet belongs to no socket, but the call that takes it has one. */
-static __always_inline bool is_taken_in_watched_netns(void)
-{
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	const struct sock *sk = NULL;
-	struct system_call made;
-
-	if (!watch_netns)
-		return true;
-	if (KNOWS_REGISTERS && current_call(&made) != CALL_IO_URING)
-		sk = socket_of_fd(FIRST_ARGUMENT(&made));
-	/* Else a worker of io_uring, or an older kernel: sockets are mostly made where their program is. */
-	return sk ? in_watched_netns(sk) : BPF_CORE_READ(task, nsproxy, net_ns, ns.inum) == watch_netns;
-}
-
-/* Packets of UDP in a receive queue, and what TLS has decrypted. */
-static __always_inline __u32 protocol_without_socket(const struct sk_buff *skb)
-{
-	if (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6))
-		return PROTOCOL_CNT;
-	if (is_from_tun(skb) || !is_taken_in_watched_netns())
-		return PROTOCOL_CNT;
-	return is_datagram(skb) ? PROTOCOL_UDP : PROTOCOL_TCP;
-}
-
-/* Packets of all kinds of sockets are copied by the same function. */
-SEC("?tp_btf")
-int BPF_PROG(on_volume_copied_out, const struct sk_buff *skb, int len)
-{
-	const struct sock *sk = skb->sk;
-	__u32 protocol;
-
-	if (current_side() == SIDE_OTHER)
+	if (protocol == PROTOCOL_CNT)
 		return 0;
-	if (!sk)
-		protocol = protocol_without_socket(skb);
-	/* In the local domain it belongs to who sent it (sock_alloc_send_pskb()): whether that is in a sockmap says nothing here. */
-	else if (sk->__sk_common.skc_family == AF_UNIX)
-		protocol = in_watched_netns(sk) ? unix_protocol(sk->sk_type) : PROTOCOL_CNT;
-	else
-		protocol = protocol_of_given(sk);
-	if (protocol != PROTOCOL_CNT)
-		count_volume(protocol, DIRECTION_COPY_OUT, CALL_OTHER, len);
+	cell = count_received(protocol, DIRECTION_RECEIVE, CALL_SPLICE_READ, 0, bytes);
+	if (cell)
+		note_ring(cell, bytes);
+	note_socket(sk, false, protocol, DIRECTION_RECEIVE, bytes);
+	return 0;
+}
+
+/* Write the counts of the sockets that have a stored value, for a reading by the collector. */
+SEC("?iter/bpf_sk_storage_map")
+int list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct socket_cell *cell = ctx->value;
+
+	if (cell)
+		bpf_seq_write(ctx->meta->seq, cell, sizeof(*cell));
 	return 0;
 }

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * waits.bpf.h - a program that we did not write: how long its threads sleep after a send with MSG_ZEROCOPY until a notice comes.
+ * waits.bpf.h - watched programs: how long threads sleep between a send with MSG_ZEROCOPY and its notification.
  *
- * A thread has waited if it went to sleep after its send, read a notice that came meanwhile, and then sent on. One that received
- * anything before it sent on was idle: the notice only woke it. A notification of io_uring is read when it comes.
+ * A thread has waited if it slept after its send, read a notification that arrived meanwhile, and then sent again. A
+ * thread that received anything before it sent again was idle, and the notification only woke it. io_uring
+ * notifications count as read when they arrive.
  */
 #ifndef COPYSCOPE_WAITS_BPF_H
 #define COPYSCOPE_WAITS_BPF_H
 
 #include "watch.bpf.h"
 
-/* By thread; one that is gone leaves its place to the next. */
+/* Keyed by thread. LRU, so that threads that have exited make room for new ones. */
 struct waiting_map {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, TASKS_MAX);
@@ -19,7 +20,7 @@ struct waiting_map {
 };
 extern struct waiting_map waiting_tasks SEC(".maps");
 
-/* Whether any thread is in it: receiving costs programs without zero-copy nothing. */
+/* Set once the map has an entry, so that programs without zero-copy pay nothing when they receive. */
 extern __u8 waiting_used;
 
 struct buffer_cell_map {
@@ -42,8 +43,8 @@ static __always_inline struct waiting_task *waiting_task(void)
 	return bpf_map_lookup_elem(&waiting_tasks, &tid);
 }
 
-/* How often the running thread has gone to sleep. */
-static __always_inline __u64 sleeps(void)
+/* Return how often the running thread has gone to sleep. */
+static __always_inline __u64 voluntary_switches(void)
 {
 	if (!KNOWS_REGISTERS)
 		return BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), nvcsw);
@@ -52,7 +53,7 @@ static __always_inline __u64 sleeps(void)
 
 static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
 {
-	struct waiting_task fresh = { .since_ns = now, .switches = sleeps() }, *task = waiting_task();
+	struct waiting_task fresh = { .since_ns = now, .switches = voluntary_switches() }, *task = waiting_task();
 	__u32 tid;
 
 	if (task) {
@@ -70,8 +71,9 @@ static __always_inline void note_sent_on(struct buffer_cell *cell, __u64 now)
 }
 
 /*
- * Whether anybody sleeps on a socket, or has it in an epoll: not who rests by a clock of its own, and finds a notice then. It has
- * been woken already (sk_error_report()), and leaves the queue when it runs.
+ * Return true if a task sleeps on the socket, or has it in an epoll set. A thread that sleeps for a fixed time and
+ * then polls does not count. The sleeper has already been woken (sk_error_report()), but leaves the queue only when
+ * it runs.
  */
 static __always_inline bool is_awaited(__u64 socket)
 {
@@ -80,7 +82,10 @@ static __always_inline bool is_awaited(__u64 socket)
 	return queue && (__u64)BPF_CORE_READ(queue, wait.head.next) != (__u64)__builtin_preserve_access_index(&queue->wait.head);
 }
 
-/* It has read a notice; the last of its socket that somebody slept for came at noticed_ns. */
+/*
+ * Note that the thread has read a notification. noticed_ns is the time of the socket's last notification that a task
+ * slept waiting for.
+ */
 static __always_inline void note_waited(__u64 noticed_ns, __u64 now)
 {
 	struct waiting_task *task = waiting_task();
@@ -88,7 +93,7 @@ static __always_inline void note_waited(__u64 noticed_ns, __u64 now)
 
 	if (!task || task->has_a_reason)
 		return;
-	switches = sleeps();
+	switches = voluntary_switches();
 	waited = noticed_ns - task->since_ns;
 	if (switches != task->switches && (__s64)waited > 0 && (late < WAKE_UP_NS || late < waited)) {
 		task->waits++;
@@ -98,7 +103,10 @@ static __always_inline void note_waited(__u64 noticed_ns, __u64 now)
 	task->switches = switches;
 }
 
-/* It has received something, or a send found no room: until it sends on, it need not sleep for a notice. */
+/*
+ * Note that the thread has received something, or that a send found no room. Until it sends again, its sleep may have
+ * other reasons than a notification.
+ */
 static __always_inline void note_reason_to_rest(void)
 {
 	struct waiting_task *task = waiting_used ? waiting_task() : NULL;

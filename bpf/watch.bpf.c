@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-/* watch.bpf.c - a program that we did not write: who belongs to it. */
+/* watch.bpf.c - watched programs: determines which processes belong to one. */
 #include "watch.bpf.h"
 
 const volatile __u32 watch_follow = 1;
 const volatile char watch_comm[WATCH_COMM];
-/* Who started the collector: what it starts are its helpers, whatever they are called. */
+/* Process that started the collector. Other children of this process are helpers, whatever their name. */
 const volatile __u32 watch_master;
 
 __u64 watch_totals[WATCH_TOTAL_CNT];
@@ -14,7 +14,7 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 {
 	__u32 tgid = child->tgid;
 
-	/* Our helpers, and theirs. */
+	/* Helpers of copyscope, and their children. */
 	if (watch_mode == WATCH_CGROUP && (__u32)parent->tgid != tgid && never_watched(parent->tgid))
 		watch(tgid, WATCHED_NEVER);
 	if (side_of(parent->tgid) == SIDE_OTHER)
@@ -29,12 +29,13 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 	return 0;
 }
 
-/* Threads that end at the same moment as the last: those that wait for a core to do so. */
+/* Maximum number of threads that exit at the same time as the last one. */
 #define ENDING_MOST 64
 
 /*
- * Of all threads of a process whose last one ends. Those that are released are in a sum (__exit_signal(), kernel/exit.c). The
- * others stand in a list yet: the leader, and who was counted out of `live` but ends beside this one, as io_uring's own do.
+ * Return the CPU time of all threads of a process whose last thread exits. Released threads are in a sum
+ * (__exit_signal(), kernel/exit.c). Other threads are still in a list: the leader, and threads that have left `live`
+ * but are still exiting, such as io_uring workers.
  */
 static __always_inline __u64 process_ns(const struct task_struct *task)
 {
@@ -57,7 +58,7 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 
-	/* do_exit() has counted this thread out already (kernel/exit.c): 0 was the last. */
+	/* do_exit() has already decremented `live` for this thread (kernel/exit.c): 0 means the last one. */
 	if (BPF_CORE_READ(task, signal, live.counter))
 		return 0;
 	if (side_of(tgid) != SIDE_OTHER) {
@@ -66,8 +67,6 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	} else if (watch_mode != WATCH_CGROUP) {
 		return 0;
 	}
-	if (tgid == watched_first)
-		watched_first = 0;
 	if (!bpf_map_delete_elem(&watched, &tgid))
 		add_atomic(&watched_changes, 1);
 	return 0;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * watch.bpf.h - a program that we did not write: what its six files share.
+ * watch.bpf.h - watched programs: declarations that these seven files share.
  *
- * watch.bpf.c    who belongs to it
- * volume.bpf.c   what moves through its sockets, call by call
- * splice.bpf.c   whether it takes bytes out of a socket with splice(2)
- * uring.bpf.c    which of it io_uring sent without a copy
- * shape.bpf.c    how it hands over what it sends, and how often TCP goes round for it
- * arrival.bpf.c  what becomes of it: packets, completions
+ *  watch.bpf.c    processes that belong to the program
+ *  volume.bpf.c   bytes that move through its sockets, per call
+ *  copied_out.bpf.c  bytes that are copied from packets into its memory
+ *  splice.bpf.c   detects that it takes bytes from a socket with splice(2)
+ *  uring.bpf.c    sends that io_uring made without a copy
+ *  shape.bpf.c    buffers of its sends, and the rounds that TCP takes for them
+ *  arrival.bpf.c  packets and completions of its sends
  *
- * Those of watch, volume and uring stay attached for the whole run, in the control segments as well: without them nobody would
- * know how much such a program moved. They are the cheap ones, some map lookups and a few additions per socket call.
+ * The hooks of watch, volume and uring stay attached for the whole run, including the control segments, because
+ * nothing else counts what such a program moves. They are cheap: some map lookups and a few additions per socket
+ * call.
  */
 #ifndef COPYSCOPE_WATCH_BPF_H
 #define COPYSCOPE_WATCH_BPF_H
@@ -27,10 +29,10 @@ struct volume_map {
 	__type(value, struct volume_cell);
 };
 extern struct volume_map volume_cells SEC(".maps");
-/* Which of these cells anything was counted in: reading a map costs the collector a system call a cell. */
+/* The cells with a nonzero count. The collector needs one system call per cell to read the map. */
 extern __u8 volume_used[VOLUME_SLOTS];
 
-/* By the address of the socket, until it is closed. */
+/* Keyed by the address of the socket, until the socket is closed. */
 struct zerocopy_map {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, SOCKETS_MAX);
@@ -40,9 +42,9 @@ struct zerocopy_map {
 };
 extern struct zerocopy_map zerocopy_sockets SEC(".maps");
 
-static __always_inline void add_total(enum watch_total what, __u64 count)
+static __always_inline void add_total(enum watch_total total, __u64 count)
 {
-	add_atomic(&watch_totals[what], count);
+	add_atomic(&watch_totals[total], count);
 }
 
 static __always_inline __u32 size_slot(__u64 bytes)
@@ -59,19 +61,22 @@ static __always_inline __u32 size_slot(__u64 bytes)
 }
 
 /*
- * Which call the running task is in. Workers of io_uring are in none: their registers are the parent's or empty. Everything is
- * reached from pointers that the verifier knows, so that it is loaded and not copied by a helper: this runs at each call.
+ * Return the call in which a socket of the running task moves bytes. io_uring also moves bytes outside of its own call:
+ * in workers, whose registers are those of the parent or empty, and in task work, which runs when another call has
+ * returned or after an interrupt. All pointers here are ones that the verifier knows, so that they are loaded directly
+ * instead of by a helper, because this runs at each call.
  */
-static __always_inline __u32 current_call(struct system_call *made)
+static __always_inline __u32 current_call(struct system_call *syscall)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 call = read_system_call(made, (struct pt_regs *)bpf_task_pt_regs(task));
+	const struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u32 call = read_call_of(task, syscall, regs);
 
-	if (task->flags & PF_IO_WORKER)
-		made->call = CALL_IO_URING;
+	if (task->flags & PF_IO_WORKER || !IS_INSIDE_CALL(regs))
+		syscall->call = CALL_IO_URING;
 	else if (call == CALL_NONE)
-		made->call = CALL_OTHER;
-	return made->call;
+		syscall->call = CALL_OTHER;
+	return syscall->call;
 }
 
 static __always_inline __u32 volume_index(__u32 protocol, enum direction direction, __u32 call)
@@ -84,6 +89,22 @@ static __always_inline struct volume_cell *volume_of(__u32 protocol, enum direct
 	__u32 index = volume_index(protocol, direction, call);
 
 	return bpf_map_lookup_elem(&volume_cells, &index);
+}
+
+static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
+{
+	struct volume_cell *cell = volume_of(protocol, direction, call);
+
+	if (!cell)
+		return NULL;
+	if (!cell->calls)
+		volume_used[BOUNDED(volume_index(protocol, direction, call), VOLUME_SLOTS)] = 1;
+	cell->calls++;
+	cell->bytes += bytes;
+	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
+	if (bytes > cell->largest_bytes)
+		cell->largest_bytes = bytes;
+	return cell;
 }
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * xdp_pass.bpf.c - lets every packet through, natively.
+ * xdp_pass.bpf.c - native XDP program that passes every packet.
  *
- * Its presence is the point: with a native XDP program on its receive side veth copies each skb into
- * XDP memory before the stack sees it (veth_convert_skb_to_xdp_buff, drivers/net/veth.c), and the
- * zero-copy completion flag does not tell.
+ * Its mere presence has the effect: with a native XDP program on its receive side, veth copies each skb into XDP
+ * memory before the stack sees it (veth_convert_skb_to_xdp_buff, drivers/net/veth.c). The zero-copy completion flag
+ * does not report that copy.
  */
 #include <linux/bpf.h>
 

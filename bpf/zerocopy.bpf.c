@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * zerocopy.bpf.c - the life of a zero-copy send: whose memory a deferred copy copied, and when the notification came.
+ * zerocopy.bpf.c - life of a zero-copy send: whose memory a deferred copy copied, and when the notification arrived.
  *
- * A send with MSG_ZEROCOPY has a ubuf_info, and every packet of it points there, down to the last clone. It is entered
- * here by the task that sends, so the owner of a packet's memory is known wherever the packet is met, on whatever task:
- * no layout of ubuf_info is needed for it, and packets of lo and of 6.17 and newer no longer name their socket there.
+ * Each send with MSG_ZEROCOPY has a ubuf_info, to which all its packets and their clones point. The sending task
+ * enters it into a map. The owner of a packet's memory is then known in whichever task the packet is handled. This
+ * does not need the layout of ubuf_info, and it works on lo and from 6.17 on, where packets no longer refer to their
+ * socket there.
  */
 #include "context.bpf.h"
 #include "histogram.bpf.h"
@@ -18,14 +19,14 @@ MAP(HASH, zerocopy_sends, __u32, struct zerocopy_send, TASKS_MAX);
 MAP(PERCPU_ARRAY, owner_cells, __u32, struct owner_cell, OWNER_CELLS);
 MAP(PERCPU_ARRAY, completion_cells, __u32, struct completion_cell, SIDE_OTHER + 1);
 
-/* Arguments that the exit of a function needs and a kretprobe does not see; by task, context and function. */
+/* Arguments that the exit of a function needs and a kretprobe does not see. Keyed by task, context and function. */
 MAP(HASH, kept_arguments, __u64, __u64, TASKS_MAX);
 
 /* How each function is hooked, set before loading (hooked.bpf.h). */
 const volatile __u8 life_arguments[LIFE_CNT];
 const volatile __u8 life_probed[LIFE_CNT];
 
-/* The ubuf_info of kernels without struct ubuf_info_msgzc (6.1), which took this part of it. */
+/* Part of ubuf_info that kernels without struct ubuf_info_msgzc (6.1) have. */
 struct ubuf_info___whole {
 	refcount_t refcnt;
 	__u16 len;
@@ -46,7 +47,7 @@ static __always_inline __u32 sends_of(__u64 ubuf)
 	return BPF_CORE_READ((struct ubuf_info___whole *)ubuf, len);
 }
 
-/* None of its packets was copied so far. */
+/* Return true while no packet of this ubuf_info has been copied. */
 static __always_inline bool is_zerocopy(__u64 ubuf)
 {
 	if (bpf_core_type_exists(struct ubuf_info_msgzc))
@@ -55,65 +56,65 @@ static __always_inline bool is_zerocopy(__u64 ubuf)
 }
 
 /*
- * One more that is kept: of msg_zerocopy_realloc(), that its socket is in a network namespace that is not watched. Apart,
- * because the verifier allows no arithmetic on the pointers that fentry is given.
+ * Key of another saved fact: the socket of msg_zerocopy_realloc() is not in a watched network namespace. This fact has
+ * its own key because the verifier allows no arithmetic on the pointers that fentry passes.
  */
-#define NETNS_OF_OTHERS LIFE_CNT
+#define SAVED_UNWATCHED_NETNS LIFE_CNT
 
-static __always_inline __u64 kept_key(__u32 life)
+static __always_inline __u64 saved_argument_key(__u32 life)
 {
 	return (__u64)task_key(bpf_get_current_pid_tgid()) << 32 | current_context() << 16 | life;
 }
 
-static __always_inline void keep(__u32 life, __u64 argument)
+static __always_inline void save_argument(__u32 life, __u64 argument)
 {
-	__u64 key = kept_key(life);
+	__u64 key = saved_argument_key(life);
 
 	if (bpf_map_update_elem(&kept_arguments, &key, &argument, BPF_ANY))
 		count_loss(LOSS_ZEROCOPY_MAP_FULL);
 }
 
-/* False when the entry was not seen. */
-static __always_inline bool take_kept(__u32 life, __u64 *argument)
+/* Return the saved argument and remove it. Return false if the entry was not seen. */
+static __always_inline bool take_saved_argument(__u32 life, __u64 *argument)
 {
-	__u64 key = kept_key(life);
-	__u64 *kept = bpf_map_lookup_elem(&kept_arguments, &key);
+	__u64 key = saved_argument_key(life);
+	__u64 *saved = bpf_map_lookup_elem(&kept_arguments, &key);
 
-	if (!kept)
+	if (!saved)
 		return false;
-	*argument = *kept;
+	*argument = *saved;
 	bpf_map_delete_elem(&kept_arguments, &key);
 	return true;
 }
 
 /*
- * kprobe and kretprobe in name only: the collector makes them fentry and fexit where it can.
+ * The sections say kprobe and kretprobe, but the collector attaches these programs by fentry and fexit where it can.
  *
- * msg_zerocopy_realloc(sk, size, uarg): a new ubuf_info, or the one given, which then stands for this send, too.
+ * msg_zerocopy_realloc(sk, size, uarg) returns a new ubuf_info, or the given one, which then also covers this send.
  */
 SEC("?kprobe")
 int enter_zerocopy_use(void *ctx)
 {
 	if (!life_probed[LIFE_zerocopy_use])
 		return 0;
-	keep(LIFE_zerocopy_use, PT_REGS_PARM3((struct pt_regs *)ctx));
+	save_argument(LIFE_zerocopy_use, PT_REGS_PARM3((struct pt_regs *)ctx));
 	if (!in_watched_netns((struct sock *)PT_REGS_PARM1((struct pt_regs *)ctx)))
-		keep(NETNS_OF_OTHERS, 0);
+		save_argument(SAVED_UNWATCHED_NETNS, 0);
 	return 0;
 }
 
-/* Which ubuf_info it was given, and whether its socket is watched; false when that is not known. */
+/* Return the given ubuf_info, and whether its socket is watched. Return false if that is unknown. */
 static __always_inline bool arguments_of_use(void *ctx, __u64 *given, bool *watched)
 {
-	__u64 nothing;
+	__u64 unused;
 
 	if (!life_probed[LIFE_zerocopy_use]) {
 		*given = CTX_SLOT(ctx, 2);
 		*watched = in_watched_netns((struct sock *)CTX_SLOT(ctx, 0));
 		return true;
 	}
-	*watched = !take_kept(NETNS_OF_OTHERS, &nothing);
-	return take_kept(LIFE_zerocopy_use, given);
+	*watched = !take_saved_argument(SAVED_UNWATCHED_NETNS, &unused);
+	return take_saved_argument(LIFE_zerocopy_use, given);
 }
 
 SEC("?kretprobe")
@@ -146,7 +147,7 @@ int leave_zerocopy_use(void *ctx)
 	return 0;
 }
 
-/* tcp_sendmsg(): the clock of the completion latency starts. */
+/* tcp_sendmsg() has returned: the clock of the completion latency starts. */
 SEC("?kretprobe")
 int leave_zerocopy_return(void *ctx)
 {
@@ -163,12 +164,12 @@ int leave_zerocopy_return(void *ctx)
 	ubuf = send->ubuf;
 	is_new = send->is_new;
 	bpf_map_delete_elem(&zerocopy_sends, &tid);
-	/* A send that took nothing gives its ubuf_info back without a notification. */
+	/* A send that took nothing releases its ubuf_info without a notification. */
 	if (is_new && returned <= 0) {
 		bpf_map_delete_elem(&zerocopy_uses, &ubuf);
 		return 0;
 	}
-	/* It may have been notified of already. */
+	/* The notification may already have arrived. */
 	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
 	if (use)
 		use->returned_ns = bpf_ktime_get_ns();
@@ -189,7 +190,7 @@ int enter_zerocopy_copy(void *ctx)
 	if (!functions_on)
 		return 0;
 	skb = (struct sk_buff *)ARGUMENT(ctx, life_probed[LIFE_zerocopy_copy], 0, PT_REGS_PARM1);
-	/* skb_end_pointer(): end is an offset on every 64-bit architecture. */
+	/* As skb_end_pointer(): `end` is an offset on every 64-bit architecture. */
 	shared = (struct skb_shared_info *)(BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, end));
 	ubuf = (__u64)BPF_CORE_READ(shared, destructor_arg);
 	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
@@ -203,14 +204,14 @@ int enter_zerocopy_copy(void *ctx)
 	return 0;
 }
 
-/* The last reference is gone. */
+/* The last reference is gone: count the sends of this ubuf_info. */
 static __always_inline void notify(__u64 ubuf, const struct zerocopy_use *use)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct zerocopy_use last = *use;
 	struct completion_cell *cell;
 
-	/* Another CPU that dropped a reference at the same time may have been first. */
+	/* Another CPU that dropped a reference at the same time may have counted them first. */
 	if (bpf_map_delete_elem(&zerocopy_uses, &ubuf) || !last.sends)
 		return;
 	cell = bpf_map_lookup_elem(&completion_cells, &last.side);
@@ -226,7 +227,7 @@ static __always_inline void notify(__u64 ubuf, const struct zerocopy_use *use)
 	count_in(cell->histogram, last.returned_ns ? now - last.returned_ns : 0);
 }
 
-/* msg_zerocopy_complete(skb, ubuf, success): one reference less; success is false for a copy. */
+/* msg_zerocopy_complete(skb, ubuf, success) drops one reference. success is false if the packet was copied. */
 SEC("?kprobe")
 int enter_zerocopy_drop(void *ctx)
 {
@@ -242,7 +243,7 @@ int enter_zerocopy_drop(void *ctx)
 	if (references_of(ubuf) == 1)
 		notify(ubuf, use);
 	else if (life_probed[LIFE_zerocopy_dropped])
-		keep(LIFE_zerocopy_dropped, ubuf);
+		save_argument(LIFE_zerocopy_dropped, ubuf);
 	return 0;
 }
 
@@ -254,16 +255,19 @@ int leave_zerocopy_dropped(void *ctx)
 
 	if (!life_probed[LIFE_zerocopy_dropped])
 		ubuf = CTX_SLOT(ctx, 1);
-	else if (!take_kept(LIFE_zerocopy_dropped, &ubuf))
+	else if (!take_saved_argument(LIFE_zerocopy_dropped, &ubuf))
 		return 0;
 	use = bpf_map_lookup_elem(&zerocopy_uses, &ubuf);
-	/* Queued as a notification, its memory begins with zeroes; freed, with what it was. */
+	/*
+	 * The ubuf_info is either queued as a notification, in which case its memory begins with zeroes, or freed
+	 * with its contents unchanged.
+	 */
 	if (use && !references_of(ubuf))
 		notify(ubuf, use);
 	return 0;
 }
 
-/* sock_zerocopy_callback(ubuf, success): the last reference is gone; success is false when one of them was copied. */
+/* sock_zerocopy_callback(ubuf, success): the last reference is gone. success is false if any packet was copied. */
 SEC("?kprobe")
 int enter_zerocopy_last(void *ctx)
 {

@@ -1,4 +1,4 @@
-"""What all tests have: signals, a terminal, a temporary directory, and which of them this build can run."""
+"""Set up all tests: signals, a terminal, a temporary directory, skips of what this build or machine lacks."""
 
 import os
 import signal
@@ -13,53 +13,55 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A shell starts what runs in its background with SIGINT ignored, nohup(1) with SIGHUP: the programs of the
-# tests would inherit that, and no test could stop them as a terminal does.
+# A shell starts background programs with SIGINT and SIGQUIT ignored, and nohup(1) ignores SIGHUP. Programs of
+# the tests would inherit that, and no test could stop them with these signals.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# rich takes a terminal without a name, or one that is called `dumb` (sudo: `unknown`), for one of 80 by 25.
+# rich assumes 80 by 25 characters if TERM is unset, "dumb" or, under sudo, "unknown".
 os.environ["TERM"] = "xterm"
 
-# How long a property takes says nothing on a busy or emulated machine.
+# A busy or emulated machine makes the duration of a property meaningless.
 settings.register_profile("copyscope", deadline=None)
 settings.load_profile("copyscope")
 
 
-# What a build without liburing lacks (src/traffic/traffic.mk).
-THROUGH_RINGS = ("uring_send", "uring_zc", "multishot")
+# Strategies and readings that a build without liburing does not have (src/traffic/traffic.mk).
+NEED_LIBURING = ("uring_send", "uring_zc", "multishot")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test of one of these (or marked `ring`) is skipped where the build lacks them, with what it says."""
-    chosen = [
+    """Skip tests that need liburing, by their name or the mark `ring`, in a build without it."""
+    ring_tests = [
         item
         for item in items
-        if item.get_closest_marker("ring") or any(name in item.name for name in THROUGH_RINGS)
+        if item.get_closest_marker("ring") or any(name in item.name for name in NEED_LIBURING)
     ]
-    why = _lacks_rings() if chosen else None
-    if why:
-        for item in chosen:
-            item.add_marker(pytest.mark.skip(reason=why))
+    reason = _why_no_rings() if ring_tests else None
+    if reason:
+        for item in ring_tests:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def _lacks_rings() -> str | None:
+def _why_no_rings() -> str | None:
+    """Return the error of the traffic program if it was built without liburing, else None."""
     output = Path(os.environ.get("COPYSCOPE_OUTPUT", ROOT / ".output"))
-    argv = [str(output / "traffic"), "send", "--impl", THROUGH_RINGS[0], "--check"]
+    argv = [str(output / "traffic"), "send", "--impl", NEED_LIBURING[0], "--check"]
     try:
-        said = subprocess.run(argv, capture_output=True, text=True, check=False).stderr
+        errors = subprocess.run(argv, capture_output=True, text=True, check=False).stderr
     except OSError:
         return None
-    return said.strip() if "not in this build" in said else None
+    return errors.strip() if "not in this build" in errors else None
 
 
-# Of one processor: more than this taken by others, and a comparison of times says nothing.
+# If other programs use more than this part of one CPU, a comparison of times is meaningless.
 OTHERS_MAX = float(os.environ.get("COPYSCOPE_OTHERS_MAX", "0.15"))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """What is marked `quiet` and fails is skipped if other programs worked meanwhile, and says how much."""
+    """Skip a failing test with the mark `quiet` if other programs used the CPU, and say how much."""
     if item.get_closest_marker("quiet") is None:
         return (yield)
     before = _busy_and_own_s()
@@ -67,16 +69,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     except AssertionError as failure:
-        busy_s, own_s = (now - then for now, then in zip(_busy_and_own_s(), before, strict=True))
-        others = (busy_s - own_s) / (time.monotonic() - started)
-        if others <= OTHERS_MAX:
+        busy_s, own_s = (end - start for start, end in zip(before, _busy_and_own_s(), strict=True))
+        others_load = (busy_s - own_s) / (time.monotonic() - started)
+        if others_load <= OTHERS_MAX:
             raise
-        why = str(failure).partition("\n")[0]
-        pytest.skip(f"{item.name}: other programs took {others:.0%} of a processor meanwhile: {why}")
+        first_line = str(failure).partition("\n")[0]
+        pytest.skip(
+            f"{item.name}: other programs took {others_load:.0%} of a processor meanwhile: {first_line}"
+        )
 
 
 def _busy_and_own_s() -> tuple[float, float]:
-    """CPU time of the machine's programs since its start, stolen time with it; and that of the tests."""
+    """Return (busy time of all CPUs since boot, including stolen time; CPU time of the tests), in seconds."""
     user, nice, system, _, _, _, _, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
     spent = os.times()
     own = spent.user + spent.system + spent.children_user + spent.children_system
@@ -84,24 +88,24 @@ def _busy_and_own_s() -> tuple[float, float]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What failed and then passed is named FLAKY; what failed twice shows its first failure, too."""
+    """Name tests that passed only at the second run (FLAKY), and show the first of two failures."""
     failed = {row.nodeid for kind in ("failed", "error") for row in terminalreporter.getreports(kind)}
-    for first in terminalreporter.getreports("rerun"):
-        if first.nodeid in failed:
-            terminalreporter.section(f"{first.nodeid}: the first time", "_")
-            terminalreporter.write_line(first.longreprtext)
-    for first in terminalreporter.getreports("rerun"):
-        if first.nodeid not in failed:
-            crash = getattr(first.longrepr, "reprcrash", None)
-            why = (crash.message if crash else first.longreprtext).partition("\n")[0]
-            terminalreporter.write_line(f"FLAKY {first.nodeid}: {why}")
+    for rerun in terminalreporter.getreports("rerun"):
+        if rerun.nodeid in failed:
+            terminalreporter.section(f"{rerun.nodeid}: the first time", "_")
+            terminalreporter.write_line(rerun.longreprtext)
+    for rerun in terminalreporter.getreports("rerun"):
+        if rerun.nodeid not in failed:
+            crash = getattr(rerun.longrepr, "reprcrash", None)
+            message = (crash.message if crash else rerun.longreprtext).partition("\n")[0]
+            terminalreporter.write_line(f"FLAKY {rerun.nodeid}: {message}")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What programs leave there that a test kills, or keep of a run that failed, goes with the tests."""
-    tmp_path_factory.getbasetemp()  # stays where pytest has it, for who looks into a test that failed
-    # A short name: below it there are sockets, whose names are bounded.
+    """Delete at the end what killed programs and failed runs leave in TMPDIR."""
+    tmp_path_factory.getbasetemp()  # stays in the usual place, for inspection after a failure
+    # The name is short because the length of socket paths is limited.
     with (
         tempfile.TemporaryDirectory(prefix="cs-", ignore_cleanup_errors=True) as name,
         pytest.MonkeyPatch.context() as patch,
@@ -114,15 +118,15 @@ def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(name="tmp_path")
 def _tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Of live tests under sudo a directory of the invoking user's: a watched command runs as that user.
+    """Give live tests under sudo a directory that belongs to the invoking user.
 
-    Nobody but root may enter pytest's own.
+    A watched command runs as that user, and only root may enter the directory of pytest.
     """
     user = os.environ.get("SUDO_UID")
     if os.geteuid() != 0 or not user or request.node.get_closest_marker("live") is None:
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="copyscope-test-") as made:
-        os.chown(made, int(user), -1)
-        Path(made).chmod(0o755)
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="copyscope-test-") as directory:
+        os.chown(directory, int(user), -1)
+        Path(directory).chmod(0o755)
+        yield Path(directory)

@@ -1,6 +1,6 @@
-"""python3 -I tools VERB ...: the package and what lies beside it, by a Python that knows neither."""
+"""Run copyscope with a Python that does not know the package: python3 -I tools COMMAND [OPTIONS]."""
 
 import runpy
 
 if __name__ == "__main__":
-    runpy.run_module("copyscope", run_name="__main__", alter_sys=True)
+    runpy.run_module("copyscope.commands", run_name="__main__", alter_sys=True)

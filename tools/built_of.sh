@@ -1,5 +1,6 @@
 #!/bin/sh
-# built_of.sh FILE [MACHINE]: writes what an installed tree says that it was built of (paths.BUILT_OF); without git no commit.
+# built_of.sh FILE [MACHINE]: writes the JSON file that says what an installed copy was built from (paths.BUILT_OF). Without git it
+# contains no commit. MACHINE: the architecture; default: this machine's.
 set -eu
 file=$(realpath "$1") machine=${2:-$(uname -m)}
 cd "$(dirname "$(readlink -f "$0")")/.."

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what copyscope needs from the distribution: says what is missing first, does nothing when nothing is.
+# Installs the packages of the distribution that copyscope needs. It first prints what is missing; if nothing is, it does nothing.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 
-# The one list of packages. "found by" is tried before any package manager is asked, so that a machine that has
-# everything, however it came there, costs a few milliseconds:
-#   NAME  a program   <FILE>  a header   !COMMAND  a command that must succeed   ?  before it: can be done without
-# A name is that of the first column where a row has no more; - where there is none. Those with an @ depend on the release (resolve).
+# The only list of packages. "found by" is a check for the file itself. It takes milliseconds and needs no package manager:
+#   NAME  a program   <FILE>  a header   !COMMAND  a command that must succeed   a leading ?: the package is optional
+# A distribution without a column has the package name of Debian; - means that it has no such package. The packages of a name with @
+# depend on the release (resolve()).
 PACKAGES='
 # group       | what for                  | found by                  | Debian, Ubuntu     | Fedora, RHEL          | openSUSE          | Arch
 run           | C compiler                | gcc                       | gcc
@@ -69,15 +69,15 @@ usage() {
 
 		Installs missing packages with apt-get, dnf, zypper or pacman (as root).
 
-		  run        what building and profiling need (the default)
-		  test       what the tests need besides
-		  kernels    what tests on other kernels need besides (make check-kernels)
-		  consumers  what pages and exports are opened with (make check-consumers)
-		  distributions  what roots of other distributions need (make check-distributions)
-		  simulate   the machine that is simulated with --simulate
-		  programs   servers that the live tests watch; their packages start services, so nobody gets them unasked
-		  --dry-run  only say what is missing, and the command that would install it
-		  --as FILE  the same for a machine that has nothing yet and this /etc/os-release
+		  run            packages to build and run copyscope (the default)
+		  test           further packages for the tests
+		  kernels        further packages for tests on other kernels (make check-kernels)
+		  consumers      programs that open pages and exports (make check-consumers)
+		  distributions  packages to make roots of other distributions (make check-distributions)
+		  simulate       packages for copyscope simulate and --simulate
+		  programs       servers that the live tests watch; their packages start services
+		  --dry-run      only print what is missing, and the command that would install it
+		  --as FILE      like --dry-run, for an empty machine with this /etc/os-release
 
 		example: sudo tools/deps.sh run test
 	END
@@ -96,7 +96,7 @@ have_header() {
 	return 1
 }
 
-have_libbpf() { # Ubuntu 22.04 has 0.5
+have_libbpf() { # 0.8 or newer; Ubuntu 22.04 has 0.5
 	grep -q bpf_program__attach_kprobe_multi_opts /usr/include/bpf/libbpf.h
 }
 
@@ -104,7 +104,7 @@ have_venv() { # Debian ships the venv module without the ensurepip that it needs
 	"$here/python.sh" ensurepip
 }
 
-# A build for another kernel is enough: it is found behind Ubuntu's wrapper (perf_stat.py, Makefile).
+# A program of another kernel works, too. perf_stat.py and the Makefile find it although Ubuntu's wrapper does not start it.
 have_kernel_tool() { # NAME
 	"$1" version && return 0
 	local file
@@ -114,7 +114,7 @@ have_kernel_tool() { # NAME
 	return 1
 }
 
-have_syscount() { # Debian 13 has renamed what libbpf-tools brings
+have_syscount() { # Debian 13 has renamed the programs of libbpf-tools
 	[[ -x /usr/sbin/syscount || -x /usr/sbin/syscount-libbpf ]]
 }
 
@@ -125,7 +125,7 @@ have_sanitizers() { # gcc prints a path only for a library that it has
 	done
 }
 
-have_arm64_cc() { # the compiler alone has no C library
+have_arm64_cc() { # compile a program, because the compiler may lack a C library
 	echo 'int main(void) { return 0; }' | aarch64-linux-gnu-gcc -static -x c - -o /dev/null
 }
 
@@ -137,7 +137,8 @@ have_debian_keys() {
 	[[ -r /usr/share/keyrings/debian-archive-keyring.gpg ]]
 }
 
-found() {
+# Succeeds if the check of a row finds its program, header or command.
+is_installed() {
 	[[ -z $as ]] || return 1
 	case $1 in
 	'<'*) have_header "${1//[<>]/}" ;;
@@ -146,7 +147,7 @@ found() {
 	esac
 }
 
-# Missing rows of the wanted groups, as `?|what for|packages` of this family, the first part empty where it is needed.
+# Prints the missing rows of the requested groups as `?|what for|packages`; the ? is left out if the package is required.
 find_missing() {
 	local group purpose check debian fedora suse arch optional packages
 	while IFS='|' read -r group purpose check debian fedora suse arch; do
@@ -156,7 +157,7 @@ find_missing() {
 		read -r purpose <<<"$purpose"
 		optional=${check%%[^?]*}
 		check=${check#"$optional"}
-		found "$check" && continue
+		is_installed "$check" && continue
 		case $family in
 		fedora) packages=${fedora:-$debian} ;;
 		suse) packages=${suse:-$debian} ;;
@@ -177,21 +178,21 @@ apt_has() {
 	[[ -z $as && $(apt-cache policy "$1" 2>/dev/null) == *'Candidate: '[0-9]* ]]
 }
 
-# perf and bpftool are a package of their own on Debian and on Ubuntu from 25.10; before, they come with each kernel's tools, behind a
-# wrapper in linux-tools-common that looks for the running kernel's.
+# Prints the packages of perf or bpftool. Debian and Ubuntu from 25.10 have a package for each. Earlier, each kernel has its own, and a
+# wrapper in linux-tools-common starts that of the running kernel.
 kernel_tool() { # PACKAGE
-	local of_kernel
-	of_kernel=linux-tools-$(uname -r)
+	local kernel_package
+	kernel_package=linux-tools-$(uname -r)
 	if [[ $id == debian ]] || apt_has "$1"; then
 		echo "$1"
-	elif apt_has "$of_kernel"; then
-		echo linux-tools-common "$of_kernel"
+	elif apt_has "$kernel_package"; then
+		echo linux-tools-common "$kernel_package"
 	else
 		echo linux-tools-common linux-tools-generic
 	fi
 }
 
-# The python3 of these is older than 3.11; what they have beside it, python.sh finds by its name.
+# Prints the packages of a Python 3.11 or newer. Where python3 is older, python.sh finds the newer one by its name.
 python_packages() {
 	case "$family $version" in
 	'debian 22.04') echo python3.11 python3.11-venv ;;
@@ -202,6 +203,7 @@ python_packages() {
 	esac
 }
 
+# Prints package names, one a line, with those of @ names for this release.
 resolve() { # PACKAGES
 	local package
 	for package in $1; do
@@ -215,29 +217,30 @@ resolve() { # PACKAGES
 	done | tr ' ' '\n'
 }
 
-# Headers of libraries are in a repository of their own on RHEL and its kin, off by default: CodeReady Builder, CRB. What RHEL calls it
-# depends on where its packages come from.
+# Prints the repository that contains headers of libraries on RHEL and its clones: CodeReady Builder, which is off by default. Its name
+# on RHEL depends on the source of its packages.
 crb() {
-	local name=codeready-builder-for-rhel-${version%%.*} found=
+	local name=codeready-builder-for-rhel-${version%%.*} listed=
 	case $id in
 	fedora | amzn) ;;
 	ol) echo "ol${version%%.*}_codeready_builder" ;;
 	rhel)
-		[[ -n $as ]] || found=$(dnf -q repolist --all | grep -oE "^$name-($(uname -m)|rhui|$(uname -m)-rhui)-rpms" | head -1) || true
-		echo "${found:-$name-$(uname -m)-rpms}"
+		[[ -n $as ]] || listed=$(dnf -q repolist --all | grep -oE "^$name-($(uname -m)|rhui|$(uname -m)-rhui)-rpms" | head -1) || true
+		echo "${listed:-$name-$(uname -m)-rpms}"
 		;;
 	*) if [[ $version == 8* ]]; then echo powertools; else echo crb; fi ;;
 	esac
 }
 
-# The command that installs, without the packages; one that is not there is left out where the package manager can do that.
+# Prints the command that installs packages, without their names. Unknown packages are skipped if the package manager can do that.
 installer() {
 	local repository
 	case $family in
-	debian) echo apt-get -q install -y --no-install-recommends ;;
+	# Another program, such as unattended-upgrades, may hold the lock for some minutes.
+	debian) echo apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends ;;
 	fedora)
 		repository=$(crb)
-		# dnf 4 and 5 have different options for it (dnf5.conf-deprecated(5)): up to RHEL 10 it is 4.
+		# RHEL up to 10 has dnf 4, with another option for this than dnf 5 (dnf5.conf-deprecated(5)).
 		case ${version%%.*} in
 		8 | 9 | 10 | 2023) echo dnf -q install -y --setopt=strict=0 ${repository:+"--enablerepo=$repository"} ;;
 		*) echo dnf -q install -y --skip-unavailable ;;
@@ -248,7 +251,7 @@ installer() {
 	esac
 }
 
-# One name that is unknown to them would have apt-get and pacman refuse all.
+# Succeeds for an available package. apt-get and pacman install nothing if one name is unknown.
 known() { # PACKAGE
 	[[ -z $as ]] || return 0
 	case $family in
@@ -273,7 +276,7 @@ while [[ $# -gt 0 ]]; do
 	run | test | kernels | consumers | distributions | programs | simulate) groups+=("$1") ;;
 	--dry-run) dry_run=yes ;;
 	--as)
-		[[ -r ${2:-} ]] || die "--as: ${2:-}: not a file that can be read: give it an /etc/os-release"
+		[[ -r ${2:-} ]] || die "--as ${2:-}: not a readable file; give an /etc/os-release"
 		dry_run=yes as=$2
 		shift
 		;;
@@ -299,11 +302,11 @@ echo "deps: missing:"
 while IFS='|' read -r optional purpose packages; do
 	printf "  %-52s %s\n" "$purpose${optional:+, optional}" "${packages//@/}"
 done <<<"$missing"
-# Nobody waits for a package manager each time because of what can be done without.
+# If only optional packages are missing, skip the package manager, which is slow.
 [[ $'\n'$missing == *$'\n|'* ]] || exit 0
-[[ $family != other ]] || die "${id:-this machine}: its packages are not known here: install the above with its package manager"
+[[ $family != other ]] || die "${id:-this machine}: unknown distribution; install the above with its package manager"
 
-# Under sudo they are gone, and packages may be behind them.
+# sudo removes the proxy variables, but downloads may need them.
 while IFS= read -r proxy; do export "${proxy?}"; done < <("$here/proxies.sh")
 
 if [[ -n $dry_run ]]; then
@@ -311,9 +314,9 @@ if [[ -n $dry_run ]]; then
 	echo "deps: would run: $(installer) ${wanted[*]}"
 	exit 0
 fi
-[[ $EUID -eq 0 ]] || die "not root: run: sudo tools/deps.sh ${groups[*]}"
+[[ $EUID -eq 0 ]] || die "not root; run sudo tools/deps.sh ${groups[*]}"
 if [[ $family == debian ]]; then
-	apt-get -q update || die "apt-get update: failed: check the network, and /etc/apt/sources.list"
+	apt-get -q update || die "apt-get update: failed; check the network, and /etc/apt/sources.list"
 fi
 read -ra install < <(installer)
 mapfile -t wanted < <(list_wanted)
@@ -322,4 +325,4 @@ echo "deps: running: ${install[*]} ${wanted[*]}"
 
 hash -r
 missing=$(find_missing)
-[[ $'\n'$missing != *$'\n|'* ]] || die "still missing: $(sed -n 's/@//g; s/^|\(.*\)|/\1: /p' <<<"$missing" | paste -sd';' | sed 's/;/; /g'): install by hand"
+[[ $'\n'$missing != *$'\n|'* ]] || die "still missing: $(sed -n 's/@//g; s/^|\(.*\)|/\1: /p' <<<"$missing" | paste -sd';' | sed 's/;/; /g'); install them by hand"

@@ -1,10 +1,11 @@
-"""What people install, for one kind of machine: a wheel, a tarball and a Debian package (`make dist`).
+"""Build the distribution files for one architecture: a wheel, a tarball and a Debian package (`make dist`).
 
-    tools/dist.py MACHINE DIRECTORY      all three, of the programs in .output/dist.d/MACHINE/programs
+    tools/dist.py MACHINE DIRECTORY      write all three, from the programs in .output/dist.d/MACHINE/programs
 
-The tarball is the tree that bin/copyscope knows, with the packages of requirements.txt for every Python; the
-Debian package is that in /usr/lib. The same commit and compiler make the same bytes: all times are the
-commit's, all owners root, all names in order.
+The tarball contains the tree that bin/copyscope needs, with the packages of requirements/run.txt for each
+supported Python. The Debian package installs the same tree in /usr/lib. Builds are reproducible: the same
+commit and compiler give the same bytes, because all times are that of the commit, all owners are root, and
+all names are sorted.
 """
 
 import gzip
@@ -21,10 +22,13 @@ from pathlib import Path
 from hatchling.build import build_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
-# Those that msgspec has wheels for.
+# Python versions for which msgspec has wheels.
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.15")
+# Platform tags of wheels that pip may choose, without the architecture.
 PLATFORMS = ("manylinux2014", "manylinux_2_28")
+# Name of an architecture in Debian, by its name in uname(1).
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
+# Control file of the Debian package.
 CONTROL = """\
 Package: copyscope
 Version: {version}
@@ -40,7 +44,7 @@ Description: where the Linux kernel copies the bytes of a TCP connection, and at
  Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
  as a ledger that balances.
 """
-# Bytecode is of the Python that is there, and goes before what it was made of.
+# Scripts of the Debian package: bytecode is compiled by the installed Python, and removed before the package.
 SCRIPTS = {
     "postinst": """\
 #!/bin/sh
@@ -56,30 +60,31 @@ find /usr/lib/copyscope -name __pycache__ -prune -exec rm -rf {} +
 }
 
 
-def main(words: list[str]) -> int:
-    machine, target = words[0], Path(words[1]).resolve()
-    os.environ["SOURCE_DATE_EPOCH"] = ask("git", "log", "-1", "--format=%ct")
-    target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made:
+def main(arguments: list[str]) -> int:
+    """Build all distribution files. `arguments`: architecture, and output directory."""
+    machine, output = arguments[0], Path(arguments[1]).resolve()
+    os.environ["SOURCE_DATE_EPOCH"] = run_command("git", "log", "-1", "--format=%ct")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
         os.umask(0o022)
-        wheel = make_wheel(machine, target)
-        tree = make_tree(wheel, machine, Path(made))
-        make_tarball(tree, target / f"{tree.name}.tar.gz")
-        make_package(tree, machine, target)
-    write_sums(target)
+        wheel = make_wheel(machine, output)
+        tree = make_tree(wheel, machine, Path(directory))
+        make_tarball(tree, output / f"{tree.name}.tar.gz")
+        make_debian_package(tree, machine, output)
+    write_checksums(output)
     return 0
 
 
-def make_wheel(machine: str, target: Path) -> Path:
-    """By hatchling, which knows what pyproject.toml says."""
+def make_wheel(machine: str, output: Path) -> Path:
+    """Build the wheel for an architecture with hatchling, and return its path in the output directory."""
     os.environ["COPYSCOPE_MACHINE"] = machine
     os.chdir(ROOT)
-    return target / build_wheel(str(target))
+    return output / build_wheel(str(output))
 
 
-def make_tree(wheel: Path, machine: str, made: Path) -> Path:
-    """All that runs without an installation, in a directory by its name."""
-    tree = made / f"copyscope-{wheel.name.split('-')[1]}-linux-{machine}"
+def make_tree(wheel: Path, machine: str, directory: Path) -> Path:
+    """Make the tree that runs without installation in a temporary directory, and return its path."""
+    tree = directory / f"copyscope-{wheel.name.split('-')[1]}-linux-{machine}"
     (tree / "bin").mkdir(parents=True)
     unpack(wheel, tree / "tools")
     for name in (".output", "experiments"):
@@ -87,17 +92,20 @@ def make_tree(wheel: Path, machine: str, made: Path) -> Path:
     for name in ("bin/copyscope", "tools/__main__.py", "tools/python.sh"):
         shutil.copy(ROOT / name, tree / name)
     shutil.copytree(ROOT / "tools" / "bpftrace", tree / "tools" / "bpftrace")
-    for one in fetch_requirements(machine, made / "wheels"):
-        unpack(one, tree / "tools")
-    # Another's installer has no business here.
+    for requirement in fetch_requirements(machine, directory / "wheels"):
+        unpack(requirement, tree / "tools")
+    # pip must not manage these packages: without RECORD, it refuses to uninstall them.
     for record in (tree / "tools").glob("*.dist-info/RECORD"):
         record.unlink()
     write_manual(tree / "share")
     return tree
 
 
-def fetch_requirements(machine: str, into: Path) -> list[Path]:
-    """The wheels that requirements.txt pins, for each Python; pip checks their hashes."""
+def fetch_requirements(machine: str, directory: Path) -> list[Path]:
+    """Download the wheels that requirements/run.txt pins, for each Python version; return their paths.
+
+    pip checks the hashes of the wheels.
+    """
     pip = [
         sys.executable,
         "-I",
@@ -113,64 +121,65 @@ def fetch_requirements(machine: str, into: Path) -> list[Path]:
         ":all:",
         "--require-hashes",
         "-r",
-        str(ROOT / "requirements.txt"),
+        str(ROOT / "requirements" / "run.txt"),
         "-d",
-        str(into),
+        str(directory),
     ]
     if (ROOT / "wheels").is_dir():
         pip += ["--no-index", "--find-links", str(ROOT / "wheels")]
     platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_{machine}")]
     for python in PYTHONS:
         subprocess.run([*pip, *platforms, "--python-version", python], check=True)
-    return sorted(into.iterdir())
+    return sorted(directory.iterdir())
 
 
-def unpack(wheel: Path, into: Path) -> None:
-    """With the permissions that it has; scripts of packages are not for us."""
+def unpack(wheel: Path, directory: Path) -> None:
+    """Unpack a wheel with the permissions of its files, but without its scripts (.data/)."""
     with zipfile.ZipFile(wheel) as archive:
-        for one in archive.infolist():
-            if not one.is_dir() and ".data/" not in one.filename:
-                made = Path(archive.extract(one, into))
-                made.chmod(0o755 if one.external_attr >> 16 & 0o111 else 0o644)
+        for member in archive.infolist():
+            if not member.is_dir() and ".data/" not in member.filename:
+                file = Path(archive.extract(member, directory))
+                file.chmod(0o755 if member.external_attr >> 16 & 0o111 else 0o644)
 
 
 def write_manual(share: Path) -> None:
-    """Man pages and completion where man and shells look below a prefix."""
+    """Write man pages and shell completion into a share/ directory, where man and shells search for them."""
     argv = [sys.executable, "-I", "-m", "copyscope.commands.manual"]
-    with tempfile.TemporaryDirectory() as made:
-        subprocess.run([*argv, made], check=True)
-        places = {
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run([*argv, directory], check=True)
+        completion_paths = {
             "copyscope.bash": "bash-completion/completions/copyscope",
             "copyscope.zsh": "zsh/site-functions/_copyscope",
             "copyscope.fish": "fish/vendor_completions.d/copyscope.fish",
         }
-        for page in sorted(Path(made).iterdir()):
-            to = share / places.get(page.name, f"man/man1/{page.name}")
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(page, to)
+        for file in sorted(Path(directory).iterdir()):
+            target = share / completion_paths.get(file.name, f"man/man1/{file.name}")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
 
 
 def make_tarball(tree: Path, file: Path) -> None:
-    """As `tar` unpacks it: one directory."""
+    """Write a reproducible tarball that unpacks to a single directory, the tree."""
     with (
         file.open("wb") as raw,
-        gzip.GzipFile("", "wb", 9, raw, mtime=epoch()) as packed,
+        gzip.GzipFile("", "wb", 9, raw, mtime=commit_time()) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        for path in everything(tree):
-            archive.add(path, str(path.relative_to(tree.parent)), recursive=False, filter=of_nobody)
+        for path in all_paths(tree):
+            archive.add(path, str(path.relative_to(tree.parent)), recursive=False, filter=normalise)
 
 
-def of_nobody(one: tarfile.TarInfo) -> tarfile.TarInfo:
-    one.uid = one.gid = 0
-    one.uname = one.gname = "root"
-    one.mtime = epoch()
-    one.mode = 0o755 if one.isdir() or one.mode & 0o100 else 0o644
-    return one
+def normalise(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Set the owner of a tarball's member to root, its time to that of the commit, and its mode."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    member.mtime = commit_time()
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
 
 
-def make_package(tree: Path, machine: str, target: Path) -> None:
-    """The same tree in /usr/lib, with what /usr/bin and /usr/share have of it."""
+def make_debian_package(tree: Path, machine: str, output: Path) -> None:
+    """Build the Debian package: the tree in /usr/lib, a link in /usr/bin, and manuals in /usr/share."""
     root = tree.parent / "root"
     lib = root / "usr" / "lib" / "copyscope"
     shutil.copytree(tree, lib)
@@ -183,36 +192,39 @@ def make_package(tree: Path, machine: str, target: Path) -> None:
     facts = {
         "version": tree.name.split("-")[1],
         "architecture": DEBIAN[machine],
-        "size_kib": sum(path.lstat().st_size for path in everything(root)) // 1024,
+        "size_kib": sum(path.lstat().st_size for path in all_paths(root)) // 1024,
     }
     (root / "DEBIAN").mkdir()
     (root / "DEBIAN" / "control").write_text(CONTROL.format(**facts))
     for name, text in SCRIPTS.items():
         (root / "DEBIAN" / name).write_text(text)
         (root / "DEBIAN" / name).chmod(0o755)
-    for path in everything(root):
-        os.utime(path, (epoch(), epoch()), follow_symlinks=False)
-    argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(target)]
+    for path in all_paths(root):
+        os.utime(path, (commit_time(), commit_time()), follow_symlinks=False)
+    argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(output)]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
-def everything(tree: Path) -> Iterator[Path]:
+def all_paths(tree: Path) -> Iterator[Path]:
+    """Yield a directory and all paths below it, sorted."""
     yield tree
     yield from sorted(tree.rglob("*"))
 
 
-def write_sums(target: Path) -> None:
-    """SHA256SUMS of all that is there, of every machine."""
-    names = sorted(path.name for path in target.glob("copyscope*"))
-    (target / "SHA256SUMS").write_text(ask("sha256sum", *names, where=target) + "\n")
+def write_checksums(output: Path) -> None:
+    """Write SHA256SUMS of all distribution files in the output directory, of every architecture."""
+    names = sorted(path.name for path in output.glob("copyscope*"))
+    (output / "SHA256SUMS").write_text(run_command("sha256sum", *names, directory=output) + "\n")
 
 
-def epoch() -> int:
+def commit_time() -> int:
+    """Return the time of the commit in seconds since 1970."""
     return int(os.environ["SOURCE_DATE_EPOCH"])
 
 
-def ask(*argv: str, where: Path = ROOT) -> str:
-    return subprocess.run(argv, cwd=where, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+def run_command(*argv: str, directory: Path = ROOT) -> str:
+    """Run a command in a directory, and return its output without the last newline."""
+    return subprocess.run(argv, cwd=directory, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Puts what was built where everybody finds it, or takes it away again; called by make.
+# Installs a built tree for all users, or uninstalls it; called by make.
 #
-#   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, and one link in PREFIX/bin
-#   tools/install.sh uninstall DESTDIR PREFIX    exactly that, and nothing else
+#   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, a link in PREFIX/bin, man pages, completions
+#   tools/install.sh uninstall DESTDIR PREFIX    removes exactly these files
 set -euo pipefail
 umask 022
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -12,8 +12,8 @@ die() {
 	exit 1
 }
 
-# Where a shell looks for completions, and man for pages; all that lies outside of lib/copyscope.
-beside() {
+# Prints the installed files outside of lib/copyscope: the link, completions of shells, and man pages.
+files_outside() { # PREFIX
 	echo "$1/bin/copyscope"
 	echo "$1/share/bash-completion/completions/copyscope"
 	echo "$1/share/zsh/site-functions/_copyscope"
@@ -21,7 +21,7 @@ beside() {
 	compgen -G "$1/share/man/man1/copyscope*.1" || true
 }
 
-# The interpreter below the environment: the system's, if it is of the same version, else that which made it.
+# Prints the version and path of the Python for the installed environment: the system's if it has the same version, else that of .venv.
 interpreter() {
 	local version
 	version=$(.venv/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -34,10 +34,10 @@ interpreter() {
 
 install_into() {
 	local destdir=$1 prefix=$2 to=$1$2 lib=$1$2/lib/copyscope version python
-	[[ $prefix == /* ]] || die "PREFIX: $prefix: not an absolute path"
+	[[ $prefix == /* ]] || die "PREFIX $prefix: not an absolute path; write one such as /usr/local"
 	read -r version python < <(interpreter)
-	made=$(mktemp -d)
-	trap 'rm -rf "$made"' EXIT
+	pages=$(mktemp -d)
+	trap 'rm -rf "$pages"' EXIT
 	uninstall_from "$destdir" "$prefix"
 	install -d "$lib/.output" "$to/bin" "$lib/.venv/bin" "$lib/.venv/lib/python$version/site-packages"
 	cp -r --no-preserve=mode,ownership bin tools experiments "$lib"
@@ -47,28 +47,28 @@ install_into() {
 	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o .output/built-of.json
 	if [[ -x .output/guest/init ]]; then cp -r --no-preserve=ownership .output/guest "$lib/.output"; fi
 	chmod 755 "$lib"/bin/* "$lib"/tools/*.sh "$lib"/tools/bpftrace/*.bt
-	# An environment is an interpreter, a line that says so, and packages: those that are pinned, and ours by its path.
+	# A virtual environment is a link to the interpreter, pyvenv.cfg, and packages: the pinned ones, and ours by its path.
 	ln -s "$python" "$lib/.venv/bin/python3"
 	printf 'home = %s\ninclude-system-site-packages = false\nversion = %s\n' "$(dirname "$python")" "$version" \
 		> "$lib/.venv/pyvenv.cfg"
 	.venv/bin/python3 -I -m copyscope.commands.packages "$lib/.venv/lib/python$version/site-packages"
 	echo ../../../../tools > "$lib/.venv/lib/python$version/site-packages/copyscope.pth"
 	touch "$lib/.venv/.package"
-	# Nobody but root may write bytecode there later.
+	# Compile now, because only root can write bytecode there later.
 	.venv/bin/python3 -m compileall -q -s "$destdir" "$lib/tools"
 	ln -s ../lib/copyscope/bin/copyscope "$to/bin/copyscope"
-	.venv/bin/python3 -I -m copyscope.commands.manual "$made"
-	install -D -m 644 -t "$to/share/man/man1" "$made"/*.1
-	install -D -m 644 "$made/copyscope.bash" "$to/share/bash-completion/completions/copyscope"
-	install -D -m 644 "$made/copyscope.zsh" "$to/share/zsh/site-functions/_copyscope"
-	install -D -m 644 "$made/copyscope.fish" "$to/share/fish/vendor_completions.d/copyscope.fish"
-	echo "install: copyscope is in $to/bin, its parts are in $lib"
+	.venv/bin/python3 -I -m copyscope.commands.manual "$pages"
+	install -D -m 644 -t "$to/share/man/man1" "$pages"/*.1
+	install -D -m 644 "$pages/copyscope.bash" "$to/share/bash-completion/completions/copyscope"
+	install -D -m 644 "$pages/copyscope.zsh" "$to/share/zsh/site-functions/_copyscope"
+	install -D -m 644 "$pages/copyscope.fish" "$to/share/fish/vendor_completions.d/copyscope.fish"
+	echo "install: copyscope is in $to/bin, its files are in $lib"
 }
 
 uninstall_from() {
 	local file
 	rm -rf "$1$2/lib/copyscope"
-	while read -r file; do rm -f "$file"; done < <(beside "$1$2")
+	while read -r file; do rm -f "$file"; done < <(files_outside "$1$2")
 }
 
 case ${1:-} in

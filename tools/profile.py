@@ -1,10 +1,10 @@
 #!/usr/bin/env -S python3 -I
-"""`copyscope run` under the name that people type: the same words, the same screen."""
+"""Former name of `copyscope run`: run that command with the given options."""
 
 import os
 import sys
 from pathlib import Path
 
-FRONT = str(Path(__file__).resolve().parent.parent / "bin" / "copyscope")
+COPYSCOPE = str(Path(__file__).resolve().parent.parent / "bin" / "copyscope")
 
-os.execv(FRONT, [FRONT, "run", *sys.argv[1:]])
+os.execv(COPYSCOPE, [COPYSCOPE, "run", *sys.argv[1:]])

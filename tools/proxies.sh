@@ -1,6 +1,6 @@
 #!/bin/sh
-# proxies.sh [NAME]: under sudo the proxies of whoever called it, as lines NAME=VALUE, or the value of one. sudo takes them away
-# (env_reset in sudoers(5)); the environment that it was started with still has them.
+# proxies.sh [NAME]: prints the proxy variables of the user who called sudo, as lines NAME=VALUE, or the value of NAME. sudo removes
+# them from the environment (env_reset in sudoers(5)), but the environment of the sudo process still has them.
 [ -n "${SUDO_UID:-}" ] || exit 0
 pid=$PPID
 while [ "${pid:-0}" -gt 1 ] && [ "$(cat "/proc/$pid/comm")" != sudo ]; do

@@ -1,12 +1,13 @@
-# The collector and its BPF programs, one unit for each instrument, linked to two objects: libbpf wants the kernel's BTF
-# for the whole of an object with CO-RE relocations or typed kernel symbols, and the sampler has neither.
+# The collector and its BPF programs: one unit per instrument, linked into two objects. If an object has CO-RE relocations
+# or typed kernel symbols, libbpf needs the kernel's BTF for all of it; the sampler has neither and is the second object.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-HOOK_UNITS := target owner bytes calls functions zerocopy watch volume splice file_reads uring shape arrival
+HOOK_UNITS := target owner bytes calls functions zerocopy watch volume copied_out splice file_reads uring shape arrival
 SAMPLER_UNITS := target sampler
-# Objects name their sources: by the same name wherever the tree is.
+# Objects contain the names of their sources. Make these independent of the tree's location.
 SAME_PATHS := -ffile-prefix-map=$(CURDIR)=.
-# libbpf's BPF_CORE_READ() of a constant member declares one without a value: clang 21 warns of that, older ones do not know the name.
+# libbpf's BPF_CORE_READ() of a const member declares an uninitialised constant. clang 21 warns about that; older
+# versions do not know the option.
 BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-parameter \
 	-Wno-unknown-warning-option -Wno-default-const-init-var-unsafe -D__TARGET_ARCH_$(BPF_ARCH) $(SAME_PATHS)
 
@@ -17,7 +18,7 @@ VMLINUX_BTF ?= /sys/kernel/btf/vmlinux
 VMLINUX_H ?= $(OUTPUT)/vmlinux.h
 
 $(OUTPUT)/vmlinux.h: | $(OUTPUT)
-	@test -r $(VMLINUX_BTF) || { echo "$(VMLINUX_BTF): missing: this kernel has no BTF: build with VMLINUX_H=FILE," \
+	@test -r $(VMLINUX_BTF) || { echo "$(VMLINUX_BTF): missing, because this kernel has no BTF; build with VMLINUX_H=FILE," \
 		"a vmlinux.h made on a kernel of the same architecture" >&2; exit 1; }
 	$(call say,BTF,$@)
 	$(Q)bpftool btf dump file $(VMLINUX_BTF) format c > $@
@@ -36,7 +37,7 @@ $(OUTPUT)/%.skel.h: $(OUTPUT)/%.bpf.o
 	$(call say,SKEL,$@)
 	$(Q)bpftool gen skeleton $< name $* > $@
 
-# UAPI headers only: it must attach on kernels without BTF too.
+# UAPI headers only, because it must also attach on kernels without BTF.
 $(OUTPUT)/xdp_pass.bpf.o: bpf/xdp_pass.bpf.c src/collector/collector.mk | $(OUTPUT)
 	$(call say,BPF,$@)
 	$(Q)$(CLANG) -g -O2 -target bpf -Wall -Werror $(SAME_PATHS) $(MULTIARCH_INCLUDE) -c $< -o $@
@@ -50,7 +51,7 @@ $(OUTPUT)/collector: $(COLLECTOR_OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) $^ $(COLLECTOR_LIBS) -o $@
 
-# For a host that has none of the libraries.
+# Static collector, for hosts without the libraries.
 $(OUTPUT)/static/collector: $(COLLECTOR_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

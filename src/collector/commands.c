@@ -13,6 +13,7 @@
 #include "instruments/probes.h"
 #include "instruments/watch.h"
 #include "kernel/clock.h"
+#include "kernel/core_pmus.h"
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
 #include "lines.h"
@@ -23,19 +24,25 @@
 #include "sampling/sampler.h"
 #include "sampling/stacks.h"
 
-/* Between two segments so many samples stay in their map, where no two need be alike: most of it is for the next segment. */
+/*
+ * Maximum number of samples that may stay in their map after `close` or `volume`. Each sample may be a distinct stack,
+ * and most of the map must be free for the next samples.
+ */
 #define SAMPLES_KEPT (STACKS_MAX / 8)
 
-/* /proc/sys/kernel/pid_max is at most this on 64 bits (include/linux/threads.h). */
+/* Upper limit of /proc/sys/kernel/pid_max on 64-bit machines (include/linux/threads.h). */
 #define PID_MAX (1 << 22)
 
 static int refuse(const char *command, const char *reason)
 {
 	complain(command, "%s", reason);
-	return say(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
+	return print_json_line(json_pack("{s:s, s:s, s:s}", "event", "error", "command", command, "message", reason));
 }
 
-/* SIDE NUMBER: the side, or SIDE_TARGETS where it is none; negative where there is no number from 1 to max behind it. */
+/*
+ * Parse "SIDE NUMBER". Return the side, or SIDE_TARGETS if its name is unknown. Return a negative number unless a
+ * number from 1 to max follows.
+ */
 static int read_side(const char *arguments, unsigned long max, unsigned long *number)
 {
 	size_t length = strcspn(arguments, " ");
@@ -57,16 +64,18 @@ static int do_target(struct collector *collector, const char *arguments)
 	if (side < 0)
 		return refuse("target", "expected: sender|receiver|target PID");
 	if (side == SIDE_TARGETS)
-		return refuse("target", "the side is sender or receiver, with --watch target");
+		return refuse("target", "unknown side: choose sender or receiver, or with --watch target");
 	if (collector->watch.mode == WATCH_NOBODY)
-		/* Both objects have the globals of target.bpf.c. */
+		/* Both BPF objects contain a copy of the globals of target.bpf.c. */
 		skel->bss->target_tgid[side] = collector->sampler_skel->bss->target_tgid[side] = pid;
 	else
 		watch__add(skel, pid);
-	return say(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[side], "pid", (int)pid));
+	return print_json_line(json_pack("{s:s, s:s, s:i}", "event", "target", "side", side_names[side], "pid", (int)pid));
 }
 
-/* By its number, because the collector may not look at processes of others (privileges.h). */
+/*
+ * The namespace is passed as a number, because the collector may not inspect other users' processes (privileges.h).
+ */
 static int do_netns(struct collector *collector, const char *arguments)
 {
 	unsigned long inode;
@@ -75,39 +84,62 @@ static int do_netns(struct collector *collector, const char *arguments)
 	if (side < 0)
 		return refuse("netns", "expected: sender|receiver INODE");
 	if (side == SIDE_TARGETS)
-		return refuse("netns", "the side is sender or receiver");
+		return refuse("netns", "unknown side: choose sender or receiver");
 	probes__skeleton(collector->probes)->bss->traffic_netns[side] = inode;
-	return say(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[side]));
+	return print_json_line(json_pack("{s:s, s:s}", "event", "netns", "side", side_names[side]));
+}
+
+/*
+ * Pass the addresses of the named functions to the sampler. The names are separated by spaces. Names that the kernel
+ * lacks are skipped.
+ */
+static void learn_softirq_functions(struct collector *collector, const char *names)
+{
+	char list[LINE_MAX_BYTES], *save = NULL, *name;
+	struct sampling *skel = collector->sampler_skel;
+	__u32 count = 0;
+
+	snprintf(list, sizeof(list), "%s", names);
+	for (name = strtok_r(list, " ", &save); name && count < SOFTIRQ_FUNCTIONS_MAX; name = strtok_r(NULL, " ", &save)) {
+		uint64_t begin, end;
+
+		if (!ksyms__range(collector->ksyms, name, &begin, &end))
+			continue;
+		skel->bss->softirq_begin[count] = begin;
+		skel->bss->softirq_end[count++] = end;
+	}
+	skel->bss->softirq_function_count = count;
 }
 
 static int do_symbols(struct collector *collector, const char *arguments)
 {
 	int err;
 
-	(void)arguments;
 	ksyms__free(collector->ksyms);
 	collector->ksyms = NULL;
 	err = ksyms__load(&collector->ksyms);
 	if (err == -EPERM)
-		return refuse("symbols", "/proc/kallsyms: no addresses: set kernel.kptr_restrict to 0 or 1 and run as root with CAP_SYSLOG");
+		return refuse("symbols", "/proc/kallsyms has no addresses: set kernel.kptr_restrict to 0 or 1 and run as root with CAP_SYSLOG");
 	if (err == -EACCES)
-		return refuse("symbols", "/proc/kallsyms: Permission denied: a sandbox hides it (systemd: ProtectKernelTunables=)");
+		return refuse("symbols", "/proc/kallsyms: Permission denied by a sandbox (systemd: ProtectKernelTunables=)");
 	if (err)
 		return refuse("symbols", strerror(-err));
 	watch__learn(probes__skeleton(collector->probes), collector->ksyms);
-	/* Without it a trampoline is taken for the program before it. */
+	learn_softirq_functions(collector, arguments);
+	/* Without the lengths, an address in a trampoline would be attributed to the program before it. */
 	err = ksyms__bound_programs(collector->ksyms);
 	if (err)
-		complain("symbols", "the lengths of BPF programs: %s", strerror(-err));
+		complain("symbols", "cannot read the lengths of BPF programs: %s", strerror(-err));
 	err = privileges__drop(true);
 	if (err)
 		return refuse("symbols", strerror(-err));
-	return say(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
+	return print_json_line(json_pack("{s:s, s:i}", "event", "symbols", "count", ksyms__count(collector->ksyms)));
 }
 
 /*
- * Function hooks come once and stay to the end: to detach one waits for every task (ftrace_shutdown() in kernel/trace/ftrace.c).
- * They count between these two; calls that began before are left out.
+ * Function hooks are attached once and stay to the end, because detaching one waits for every task (ftrace_shutdown()
+ * in kernel/trace/ftrace.c). They count only while this function has switched counting on. Calls that began earlier are
+ * not counted.
  */
 static void count_functions(struct collector *collector, bool on)
 {
@@ -129,7 +161,7 @@ static void note_open(struct collector *collector, const char *instrument)
 	snprintf(collector->open + used, sizeof(collector->open) - used, "%s%s,", used ? "" : ",", instrument);
 }
 
-/* Sampling, and with it who asks whose packets the CPUs handle. */
+/* Switch sampling on or off, and with it the hook that determines packet owners. */
 static void note_sampling(struct collector *collector, bool on)
 {
 	collector->sampling = on;
@@ -160,11 +192,16 @@ static int open_one(struct collector *collector, const char *instrument)
 		collector->hooking = strcmp(instrument, UNARMED);
 		return probes__hook(collector->probes, collector->hooking);
 	}
+	if (!strcmp(instrument, SPLICES)) {
+		/* `volume`, which the command names next, then attaches the hook at once. */
+		probes__skeleton(collector->probes)->bss->splices_seen = 1;
+		return 0;
+	}
 	if (strcmp(instrument, "sampler"))
 		return probes__attach(collector->probes, instrument);
 	if (!collector->ksyms)
 		return -EAGAIN;
-	/* It must be known to work before anything is sampled. */
+	/* Attach the packet-owner hook before sampling starts, so that it is known to work. */
 	err = probes__attach(collector->probes, "sampler");
 	if (!err && !collector->sampler)
 		err = sampler__open(&collector->sampler, collector->sampler_skel, collector->frequency_hz);
@@ -174,7 +211,7 @@ static int open_one(struct collector *collector, const char *instrument)
 	return sampler__enable(collector->sampler);
 }
 
-/* What the watched program moved so far, and when that was read. */
+/* Bytes that the watched program has moved so far, and the time of this reading. */
 static json_t *volume_json(struct collector *collector)
 {
 	json_t *volume = watch__json(probes__skeleton(collector->probes), &collector->watched);
@@ -184,7 +221,10 @@ static json_t *volume_json(struct collector *collector)
 	return volume;
 }
 
-/* What a watched program had moved when it was done: it goes on while hooks come and go. */
+/*
+ * Add the volume to the answer. A watched program continues while hooks are attached and detached, so the volume
+ * belongs to this moment.
+ */
 static void add_volume(struct collector *collector, json_t *answer)
 {
 	if (collector->watch.mode != WATCH_NOBODY)
@@ -198,32 +238,34 @@ static int do_open(struct collector *collector, const char *arguments)
 	json_t *answer;
 	int err;
 
-	/* All or nothing: before any of them is attached. */
+	/* Check all names before attaching anything: either all instruments are opened or none. */
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save))
 		if (!tracepoints__is_instrument(instrument, collector->watch.mode != WATCH_NOBODY))
-			return refuse(instrument, "no such instrument here: collector --help has the list");
+			return refuse(instrument, "unknown instrument, or not available in this mode; collector --help lists them");
 	snprintf(list, sizeof(list), "%s", arguments);
 	for (instrument = strtok_r(list, ",", &save); instrument; instrument = strtok_r(NULL, ",", &save)) {
-		/* What is attached twice is detached once: its link would outlive the other. */
+		/*
+		 * An instrument that is attached twice would be detached only once, and one of its links would stay.
+		 */
 		if (is_open(collector, instrument))
-			return refuse(instrument, "is open already: close first");
+			return refuse(instrument, "already open; close it first");
 		err = open_one(collector, instrument);
 		if (err) {
 			close_all(collector);
-			return refuse(instrument, err == -EAGAIN ? "read the symbols first" : strerror(-err));
+			return refuse(instrument, err == -EAGAIN ? "symbols are not loaded; send the command symbols first" : strerror(-err));
 		}
 		note_open(collector, instrument);
 	}
 	answer = json_pack("{s:s, s:I, s:I}", "event", "opened", "t_ns", (json_int_t)now_ns(), "took_ns", (json_int_t)now_ns() - start);
 	add_volume(collector, answer);
 	count_functions(collector, collector->hooking);
-	return say(answer);
+	return print_json_line(answer);
 }
 
 /*
- * Reads the sampled stacks and takes them out of their map, once more than `kept` samples may be in it. To look at all of
- * its buckets takes 0.6 ms however few there are, and whoever is watched waits for its CPU meanwhile.
+ * Read the sampled stacks and remove them from their map, if more than `kept` samples may be in it. Walking all
+ * buckets of the map takes 0.6 ms even if it is almost empty, and meanwhile a watched program may wait for this CPU.
  */
 static void drain_samples(struct collector *collector, uint64_t kept)
 {
@@ -248,7 +290,7 @@ static int do_close(struct collector *collector, const char *arguments)
 
 	(void)arguments;
 	count_functions(collector, false);
-	/* Function hooks have counted until now. */
+	/* Function hooks have counted until now, so the volume must be read before they are detached. */
 	if (hooking)
 		add_volume(collector, answer);
 	err = close_all(collector);
@@ -261,7 +303,7 @@ static int do_close(struct collector *collector, const char *arguments)
 	}
 	json_object_update_new(answer, json_pack("{s:s, s:I, s:I}", "event", "closed", "t_ns", (json_int_t)now_ns(), "took_ns",
 						 (json_int_t)now_ns() - start));
-	return say(answer);
+	return print_json_line(answer);
 }
 
 static int do_gate(struct collector *collector, const char *arguments)
@@ -270,11 +312,11 @@ static int do_gate(struct collector *collector, const char *arguments)
 	int err;
 
 	if (collector->hooking)
-		return refuse("gate", "functions are counted: close them first");
+		return refuse("gate", "function hooks are counting; close them first");
 	if (!lines__number(arguments, GATE_MAX, &one_in))
 		return refuse("gate", "expected: N, from 1 to 1000000");
 	err = probes__gate_functions(collector->probes, one_in);
-	return err ? refuse("gate", strerror(-err)) : say(json_pack("{s:s, s:i}", "event", "gate", "one_in", (int)one_in));
+	return err ? refuse("gate", strerror(-err)) : print_json_line(json_pack("{s:s, s:i}", "event", "gate", "one_in", (int)one_in));
 }
 
 static int do_volume(struct collector *collector, const char *arguments)
@@ -282,33 +324,34 @@ static int do_volume(struct collector *collector, const char *arguments)
 	json_t *volume = volume_json(collector);
 
 	(void)arguments;
+	drain_samples(collector, SAMPLES_KEPT);
 	json_object_set_new(volume, "event", json_string("volume"));
-	return say(volume);
+	return print_json_line(volume);
 }
 
 static int do_sockets(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o, s:b}", "event", "sockets",
-			     "sockets", watch__sockets_json(probes__skeleton(collector->probes)),
+	return print_json_line(json_pack("{s:s, s:o, s:b}", "event", "sockets",
+			     "sockets", probes__sockets_json(collector->probes),
 			     "counts_taken", probes__counts_all_taken(collector->probes)));
 }
 
 static int do_peers(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o}", "event", "peers", "peers", watch__peers_json(probes__skeleton(collector->probes))));
+	return print_json_line(json_pack("{s:s, s:o}", "event", "peers", "peers", watch__peers_json(probes__skeleton(collector->probes))));
 }
 
-static json_t *samples_json(struct collector *collector, bool news)
+static json_t *samples_json(struct collector *collector, bool only_new)
 {
 	drain_samples(collector, 0);
 	if (!collector->ksyms)
 		return json_array();
-	return stacks__json(collector->stacks, collector->ksyms, collector->sampler, news);
+	return stacks__json(collector->stacks, collector->ksyms, collector->sampler, only_new);
 }
 
-/* After all else was read: a count that could not be is a loss. */
+/* Read the losses last, because a counter that could not be read is a loss, too. */
 static json_t *losses(const struct collector *collector)
 {
 	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
@@ -316,32 +359,42 @@ static json_t *losses(const struct collector *collector)
 	unsigned int unread = maps__unread(&err);
 
 	if (unread)
-		complain("report", "%u counts could not be read and are missing: %s", unread, strerror(-err));
+		complain("report", "%u counters could not be read and are missing: %s", unread, strerror(-err));
 	json_object_set_new(loss, "cells_unread", json_integer(unread));
 	return loss;
 }
 
+/* Keep sampling events off CPUs: an interrupt there would disturb programs that have these CPUs for themselves. */
+static int do_spare(struct collector *collector, const char *arguments)
+{
+	int err = collector->sampling ? -EBUSY : core_pmus__spare(arguments);
+
+	if (!err && collector->sampler)
+		err = sampler__reopen(collector->sampler);
+	return err ? refuse("spare", strerror(-err)) : print_json_line(json_pack("{s:s, s:s}", "event", "spared", "cpus", arguments));
+}
+
 /*
- * For a live view: what the segments sampled that were closed since it asked last. "samples forget" is for one without an end:
- * the report, which has all of them, would grow.
+ * For a live view: print the samples of the segments that were closed since the previous call. "samples forget" is
+ * for a view of unlimited duration, because the samples kept for the final report would grow.
  */
 static int do_samples(struct collector *collector, const char *arguments)
 {
 	json_t *samples;
 
 	if (collector->sampling)
-		return refuse("samples", "the sampler is open: close it first");
+		return refuse("samples", "the sampler is open; close it first");
 	samples = samples_json(collector, true);
 	if (!strcmp(arguments, "forget"))
 		stacks__forget(collector->stacks);
-	return say(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", losses(collector)));
+	return print_json_line(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", losses(collector)));
 }
 
-/* What function hooks counted so far. */
+/* Print the counts of the function hooks so far. */
 static int do_functions(struct collector *collector, const char *arguments)
 {
 	(void)arguments;
-	return say(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
+	return print_json_line(json_pack("{s:s, s:o}", "event", "functions", "functions", probes__functions_json(collector->probes)));
 }
 
 static int do_report(struct collector *collector, const char *arguments)
@@ -357,7 +410,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			   "calls", cells__calls_json(skel),
 			   "functions", probes__functions_json(collector->probes));
 	json_object_set_new(report, "loss", losses(collector));
-	return say(report);
+	return print_json_line(report);
 }
 
 static const struct command {
@@ -374,12 +427,13 @@ static const struct command {
 	{ "sockets", do_sockets, false },
 	{ "peers", do_peers, false },
 	{ "samples", do_samples, false },
+	{ "spare", do_spare, false },
 	{ "functions", do_functions, false },
 	{ "gate", do_gate, false },
 	{ "report", do_report, true },
 };
 
-static int obey(struct collector *collector, char *line, bool *done)
+static int run_command(struct collector *collector, char *line, bool *done)
 {
 	size_t length = strcspn(line, " ");
 
@@ -395,7 +449,7 @@ static int obey(struct collector *collector, char *line, bool *done)
 	return refuse(line, "no such command");
 }
 
-static int obey_next(struct collector *collector, bool *done)
+static int run_next_line(struct collector *collector, bool *done)
 {
 	char line[LINE_MAX_BYTES];
 
@@ -408,7 +462,7 @@ static int obey_next(struct collector *collector, bool *done)
 	case LINE_NO_TEXT:
 		return refuse("line", "not printable ASCII");
 	default:
-		return obey(collector, line, done);
+		return run_command(collector, line, done);
 	}
 }
 
@@ -417,10 +471,10 @@ int commands__serve(struct collector *collector)
 	bool done = false;
 	int err;
 
-	err = say(json_pack("{s:s, s:i, s:o}", "event", "ready", "pid", (int)getpid(), "hooks",
+	err = print_json_line(json_pack("{s:s, s:i, s:o}", "event", "ready", "pid", (int)getpid(), "hooks",
 			    probes__hooks_json(collector->probes)));
 	while (!err && !done)
-		err = obey_next(collector, &done);
+		err = run_next_line(collector, &done);
 	return err;
 }
 
@@ -434,13 +488,13 @@ int commands__probe(struct collector *collector)
 	probes__attach(collector->probes, "sampler");
 	probes__hook(collector->probes, false);
 	probes__detach(collector->probes);
-	return say(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
+	return print_json_line(json_pack("{s:i, s:o, s:o, s:o}", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes), "sampler", sampler,
 			     "functions", probes__functions_json(collector->probes)));
 }
 
 int commands__load(struct collector *collector)
 {
-	return say(json_pack("{s:i, s:o}", "abi_version", ABI_VERSION,
+	return print_json_line(json_pack("{s:i, s:o}", "abi_version", ABI_VERSION,
 			     "hooks", probes__hooks_json(collector->probes)));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* commands.h - what the collector does when it is told to: one row per command. */
+/* commands.h - commands of the collector. */
 #ifndef COLLECTOR_COMMANDS_H
 #define COLLECTOR_COMMANDS_H
 
@@ -18,25 +18,28 @@ struct collector {
 	struct sampling *sampler_skel;
 	struct sampler *sampler;
 	struct stacks *stacks;
-	/* How many samples had been taken when `stacks` got the last ones. */
+	/* Value of samples_taken when `stacks` was last filled. */
 	uint64_t drained;
 	struct ksyms *ksyms;
-	/* Its mode is WATCH_NOBODY in a run of our own traffic. */
+	/* watch.mode is WATCH_NOBODY in a run of our own traffic. */
 	struct watch watch;
 	struct watched watched;
 	unsigned int frequency_hz;
 	bool sampling;
-	/* Function hooks count, or will when the instruments are open. */
+	/* Function hooks count, or will count once the instruments are open. */
 	bool hooking;
-	/* The instruments that are open, as ",watch,calls,". */
+	/* Open instruments, as ",watch,calls,". */
 	char open[128];
 };
 
-/* Obeys stdin until `report` or its end. Returns 0 or -errno; a refused command is an answer, not an error. */
+/*
+ * Run commands from stdin until `report` or end of file. Return 0 or -errno. A refused command causes an error
+ * answer, not an error return.
+ */
 int commands__serve(struct collector *collector);
-/* Attaches each instrument for a moment and prints what works: for `doctor`. */
+/* Attach each instrument for a moment and print which ones work, for `copyscope doctor`. */
 int commands__probe(struct collector *collector);
-/* Prints which hooks have a program that was loaded: for `make check-compilers`. */
+/* Print which hooks have a program that was loaded, for `make check-compilers`. */
 int commands__load(struct collector *collector);
 
 #endif

@@ -30,7 +30,7 @@ bool lines__number(const char *text, unsigned long max, unsigned long *number)
 {
 	char *end;
 
-	/* strtoul() would take blanks and signs. */
+	/* strtoul() accepts blanks and signs. */
 	if (!isdigit((unsigned char)*text))
 		return false;
 	errno = 0;

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* lines.h - commands as they come in: of bounded length, and text. */
+/* lines.h - reads commands from a stream as lines of text of bounded length. */
 #ifndef COLLECTOR_LINES_H
 #define COLLECTOR_LINES_H
 
 #include <stdbool.h>
 #include <stdio.h>
 
-/* With its end; the longest that copyscope sends has a tenth of that. */
+/*
+ * Maximum length of a line, including the terminator. The longest line that copyscope sends has a tenth of this length.
+ */
 #define LINE_MAX_BYTES 4096
 
 enum line {
 	LINE_READ,
 	LINE_END,
-	/* The whole of it was taken, so that the next one is a line again. */
+	/* The rest of the line was consumed, so that the next read starts at a new line. */
 	LINE_TOO_LONG,
 	LINE_NO_TEXT,
 };
 
-/* The next line, without its end. Printable ASCII only: a refusal repeats it. */
+/*
+ * Read the next line, without its newline. Only printable ASCII is accepted, because error messages repeat the line.
+ */
 enum line lines__next(FILE *stream, char line[LINE_MAX_BYTES]);
-/* The whole text is a decimal number from 1 to max. */
+/* Return true if the whole text is a decimal number from 1 to max. */
 bool lines__number(const char *text, unsigned long max, unsigned long *number);
 
 #endif

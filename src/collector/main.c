@@ -2,15 +2,18 @@
 /*
  * collector - loads the BPF programs and switches them on and off, segment by segment.
  *
- * It does no statistics and knows no strategy: commands come as lines on stdin, answers leave as JSON lines on stdout.
- * The end of stdin is the end of the master, and then of this process and of every program and link with it.
+ * It computes no statistics and knows no send strategy. It reads commands as lines from stdin and writes answers as
+ * JSON lines to stdout. When the process that started it exits, stdin ends, and then the collector exits and all its
+ * programs and links go away.
  */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -37,7 +40,7 @@
 #define FREQUENCY_MAX_HZ 50000
 #define DEFAULT_GATE 16
 
-/* Instead of SOCKETS_MAX, where these are more than the memlock limit. */
+/* Used instead of SOCKETS_MAX if that many sockets exceed the memlock limit. */
 #define SOCKETS_WHERE_LOCKED 16384
 
 static struct {
@@ -59,40 +62,44 @@ enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPT
        OPTION_MOVES, OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD };
 
 static const struct argp_option options[] = {
-	{ "frequency", 'F', "HZ", 0, "Samples per second of each CPU (default 199)", 0 },
+	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU (default 199)", 0 },
 	{ "sends-in-pieces", OPTION_SENDS_IN_PIECES, NULL, 0,
-	  "Some calls of our own traffic pass the socket more than once, as sendfile(2) does", 0 },
+	  "Calls of our own traffic may pass the socket more than once, as sendfile(2) does", 0 },
 	{ "functions", 'f', NULL, 0, "Load the function hooks, too", 0 },
 	{ "functions-gate", OPTION_FUNCTIONS_GATE, "N", 0,
-	  "Of the copies of a thread, time one in N (default 16); all are counted", 0 },
-	{ "seed", OPTION_SEED, "N", 0, "Which ones", 0 },
-	{ "count", 'c', "EVENT,...", 0, "Read these with the clock in each function hook (default LLC-load-misses; also dTLB-load-misses, "
-	  "dTLB-store-misses, iTLB-load-misses, cpu-clock, page-faults, raw ones as r03, and cycles, instructions, "
-	  "L1-dcache-load-misses, of which the hooks' own are many; empty: none)", 0 },
-	{ "attach", 'a', "KIND", 0, "Hook functions by fentry, kprobe.multi or kprobe only (default any: the first that the kernel takes)", 0 },
-	{ "copy-in", OPTION_COPY_IN, "KIND", 0, "See the copy into the kernel by bracket or call-site (default any: by bracket "
-	  "where that is fentry; bracket where the call cannot be found)", 0 },
-	{ "moves", OPTION_MOVES, "LIST", 0, "Hook no function that only other bytes pass: zerocopy, pages, tls, map, or nothing of these "
-	  "(default all)", 0 },
-	{ "watch", 'w', NULL, 0, "The target is a program that copyscope did not start", 0 },
-	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: programs of this name that are started later, too", 0 },
-	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: every process in this cgroup (v2) or below", 0 },
-	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: only sockets of this network namespace", 0 },
-	{ "sockets-max", OPTION_SOCKETS_MAX, "N", 0, "With --watch: tell so many open sockets apart (default 262144;"
-	  " 16384 where they do not fit the memlock limit)", 0 },
-	{ "no-follow", OPTION_NO_FOLLOW, NULL, 0, "With --watch: not the children", 0 },
-	{ "probe", 'p', NULL, 0, "Say which hooks and events work here, as JSON, and exit", 0 },
-	{ "load", OPTION_LOAD, NULL, 0, "Say which programs this kernel loads, as JSON, and exit; of each way to hook functions "
-	  "one is attached", 0 },
+	  "Time one in N copies of each thread (default 16); all are counted", 0 },
+	{ "seed", OPTION_SEED, "N", 0, "Seed of the random selection of timed copies", 0 },
+	{ "count", 'c', "EVENT,...", 0,
+	  "Events to read with the clock in each function hook (default LLC-load-misses; also dTLB-load-misses, dTLB-store-misses, "
+	  "iTLB-load-misses, cpu-clock, page-faults, raw events such as r03, and cycles, instructions, L1-dcache-load-misses, "
+	  "many of which the hooks cause themselves; empty: none)", 0 },
+	{ "attach", 'a', "KIND", 0,
+	  "Hook functions only by fentry, kprobe.multi or kprobe (default any: the first that the kernel accepts)", 0 },
+	{ "copy-in", OPTION_COPY_IN, "KIND", 0,
+	  "Measure the copy into the kernel by bracket or call-site (default any: bracket, "
+	  "but call-site if bracket would need kprobes and the call is found)", 0 },
+	{ "moves", OPTION_MOVES, "LIST", 0,
+	  "How our own traffic moves bytes: zerocopy, pages, tls, map or empty; functions for other ways are not hooked "
+	  "(default: all)", 0 },
+	{ "watch", 'w', NULL, 0, "The target is another program instead of our own traffic", 0 },
+	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: also watch programs of this name that start later", 0 },
+	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: watch every process in this cgroup (v2) and below", 0 },
+	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: count only sockets of this network namespace", 0 },
+	{ "sockets-max", OPTION_SOCKETS_MAX, "N", 0, "With --watch: maximum number of sockets in each map (default 262144;"
+	  " 16384 if that exceeds the memlock limit)", 0 },
+	{ "no-follow", OPTION_NO_FOLLOW, NULL, 0, "With --watch: do not watch child processes", 0 },
+	{ "probe", 'p', NULL, 0, "Print as JSON which hooks and events work on this machine, and exit", 0 },
+	{ "load", OPTION_LOAD, NULL, 0, "Print as JSON which programs this kernel loads, and exit; for each way to hook functions, "
+	  "one program is attached", 0 },
 	{},
 };
 
-static unsigned int number_of(const char *arg, const char *option, unsigned long most, struct argp_state *state)
+static unsigned int parse_number(const char *arg, const char *option, unsigned long max, struct argp_state *state)
 {
 	unsigned long number = 0;
 
-	if (!lines__number(arg, most, &number))
-		argp_error(state, "%s: %s: not between 1 and %lu", option, arg, most);
+	if (!lines__number(arg, max, &number))
+		argp_error(state, "%s %s: out of range, choose 1 to %lu", option, arg, max);
 	return number;
 }
 
@@ -102,25 +109,25 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'F':
-		env.frequency_hz = number_of(arg, "--frequency", FREQUENCY_MAX_HZ, state);
+		env.frequency_hz = parse_number(arg, "--frequency", FREQUENCY_MAX_HZ, state);
 		return 0;
 	case OPTION_SENDS_IN_PIECES:
 		env.sends_in_pieces = true;
 		return 0;
 	case OPTION_FUNCTIONS_GATE:
-		env.functions_options.gate_one_in = number_of(arg, "--functions-gate", GATE_MAX, state);
+		env.functions_options.gate_one_in = parse_number(arg, "--functions-gate", GATE_MAX, state);
 		return 0;
 	case OPTION_SEED:
 		env.functions_options.seed = strtoull(arg, &end, 10);
 		if (*end)
-			argp_error(state, "--seed: %s: not a number", arg);
+			argp_error(state, "--seed %s: not a number", arg);
 		return 0;
 	case 'f':
 		env.functions = true;
 		return 0;
 	case 'c':
 		if (!counters__valid(arg))
-			argp_error(state, "--count: %s: not a list of at most %d of the events in --help", arg, COUNTERS_MAX);
+			argp_error(state, "--count %s: expected at most %d known events, separated by commas; --help lists them", arg, COUNTERS_MAX);
 		env.functions_options.count = arg;
 		return 0;
 	case 'a':
@@ -128,17 +135,17 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 					       !strcmp(arg, "kprobe.multi") ? ATTACH_MULTI :
 					       !strcmp(arg, "kprobe") ? ATTACH_KPROBE : ATTACH_NOTHING;
 		if (env.functions_options.attach == ATTACH_NOTHING)
-			argp_error(state, "--attach: %s: one of any, fentry, kprobe.multi, kprobe", arg);
+			argp_error(state, "--attach %s: unknown kind; choose any, fentry, kprobe.multi or kprobe", arg);
 		return 0;
 	case OPTION_COPY_IN:
 		env.functions_options.copy_in = !strcmp(arg, "bracket") ? COPY_IN_BRACKET :
 						!strcmp(arg, "call-site") ? COPY_IN_CALL_SITE : COPY_IN_ANY;
 		if (env.functions_options.copy_in == COPY_IN_ANY && strcmp(arg, "any"))
-			argp_error(state, "--copy-in: %s: one of any, bracket, call-site", arg);
+			argp_error(state, "--copy-in %s: unknown kind; choose any, bracket or call-site", arg);
 		return 0;
 	case OPTION_MOVES:
 		if (!functions__read_moves(arg, &env.functions_options.moves))
-			argp_error(state, "--moves: %s: not a list of zerocopy, pages, tls, map", arg);
+			argp_error(state, "--moves %s: expected a list of zerocopy, pages, tls and map", arg);
 		return 0;
 	case 'w':
 		if (env.watch.mode == WATCH_NOBODY)
@@ -150,13 +157,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_CGROUP:
 		env.watch.mode = WATCH_CGROUP;
 		if (sscanf(arg, "%" SCNu64 ":%u", &env.watch.cgroup_id, &env.watch.cgroup_level) != 2)
-			argp_error(state, "--cgroup: %s: expected ID:LEVEL", arg);
+			argp_error(state, "--cgroup %s: expected ID:LEVEL", arg);
 		return 0;
 	case OPTION_NETNS:
-		env.watch.netns = number_of(arg, "--netns", UINT_MAX, state);
+		env.watch.netns = parse_number(arg, "--netns", UINT_MAX, state);
 		return 0;
 	case OPTION_SOCKETS_MAX:
-		env.watch.sockets_max = number_of(arg, "--sockets-max", SOCKETS_MAX, state);
+		env.watch.sockets_max = parse_number(arg, "--sockets-max", SOCKETS_MAX, state);
 		return 0;
 	case OPTION_NO_FOLLOW:
 		env.watch.follow = false;
@@ -178,33 +185,41 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 static const struct argp argp = {
 	.options = options,
 	.parser = parse_option,
-	.doc = "Loads and switches the BPF instruments of copyscope; driven by lines on standard input:\n\n"
-	       "  target sender|receiver PID   whose work is measured; with --watch: target PID, any number of times\n"
-	       "  netns sender|receiver INODE  its network namespace, made for that side alone\n"
+	.doc = "Loads the BPF instruments of copyscope and switches them on and off. Reads commands from standard input:\n\n"
+	       "  target sender|receiver PID   process to measure; with --watch: target PID, repeatable\n"
+	       "  netns sender|receiver INODE  network namespace that only this process uses\n"
 	       "  symbols                      read /proc/kallsyms (after all modules are loaded)\n"
 	       "  open INSTRUMENT[,...]        attach bytes, calls, sampler, functions, watch, volume, copies,\n"
-	       "                               packets, shape; unarmed: the hooks of functions, which do nothing\n"
-	       "  close                        detach all but watch, volume and function hooks, which do nothing\n"
-	       "                               any more; drain the samples\n"
-	       "  volume                       bytes that a watched program moved so far\n"
-	       "  sockets                      what each of its TCP sockets moved\n"
-	       "  samples                      the samples since this was asked last\n"
-	       "  functions                    what function hooks counted so far\n"
-	       "  gate N                       forget that, and time one call in N from now on\n"
+	       "                               packets, shape; unarmed: function hooks that do not count;\n"
+	       "                               splices, before volume: its hook of spliced bytes does not wait\n"
+	       "  close                        detach all but watch, volume and function hooks, of which the last\n"
+	       "                               stop counting; read the samples\n"
+	       "  spare [CPUS]                 CPUs on which the sampler opens no events, such as 2-3,6\n"
+	       "  volume                       bytes that the watched program has moved so far\n"
+	       "  sockets                      bytes that each of its TCP sockets has moved\n"
+	       "  peers                        addresses and devices of its peers\n"
+	       "  samples                      samples since the previous call; samples forget also discards them\n"
+	       "  functions                    what function hooks have counted so far\n"
+	       "  gate N                       reset these counts, and time one call in N from now on\n"
 	       "  report                       print everything and exit\n"
 	       "\v"
 	       "EXAMPLE\n  collector --probe\n",
 };
 
-static const char *what_loading_lacks(int err)
+static const char *load_error_hint(int err)
 {
 	__u32 id;
 
+	if (err == -EMFILE)
+		return ": every hook needs one; raise the hard limit of file descriptors (ulimit -Hn)";
 	if (err == -EPERM)
 		return ": needs root, or CAP_BPF and CAP_PERFMON";
-	/* What is not in the kernel's own BTF libbpf looks for in that of its modules, which only CAP_SYS_ADMIN may list. */
+	/*
+	 * libbpf looks up symbols that are not in the kernel's own BTF in the BTF of its modules, which only
+	 * CAP_SYS_ADMIN may list.
+	 */
 	if (err == -EINVAL && bpf_btf_get_next_id(0, &id) && errno == EPERM)
-		return ": needs CAP_SYS_ADMIN, too: without it the BTF of this kernel's modules cannot be read";
+		return ": also needs CAP_SYS_ADMIN, to read the BTF of kernel modules";
 	return "";
 }
 
@@ -222,14 +237,20 @@ static void raise_limits(void)
 {
 	struct rlimit unlimited = { RLIM_INFINITY, RLIM_INFINITY };
 
-	/* Kernels before 5.11 charge maps to it; failing is fine where memcg accounts for them. */
+	/*
+	 * Kernels before 5.11 charge maps to this limit. Failure is harmless on newer kernels, where memcg accounts
+	 * for maps.
+	 */
 	if (setrlimit(RLIMIT_MEMLOCK, &unlimited))
 		raise_to_hard(RLIMIT_MEMLOCK);
-	/* An event for each CPU, and each hook. */
+	/* Every CPU needs an event, and every hook needs a file descriptor. */
 	raise_to_hard(RLIMIT_NOFILE);
 }
 
-/* How many fit: asked with a map that is charged as both of them. */
+/*
+ * Return the number of sockets that fit into memory, after trying a map that is charged as much as both maps of
+ * sockets.
+ */
 static unsigned int sockets_that_fit(void)
 {
 	LIBBPF_OPTS(bpf_map_create_opts, options, .map_flags = BPF_F_NO_PREALLOC);
@@ -243,41 +264,45 @@ static unsigned int sockets_that_fit(void)
 }
 
 /*
- * It works for some milliseconds at a time, and what is measured waits meanwhile only for its hooks to be attached and detached.
- * As a task like others it waited for a CPU for tens of seconds where many tasks woke each other all the time.
+ * The collector works for some milliseconds at a time. The measured program waits for it only while hooks are
+ * attached or detached. At normal priority it waited for a CPU for tens of seconds on a machine where many tasks woke
+ * each other all the time.
  */
-static void go_first(void)
+static void raise_priority(void)
 {
 	if (setpriority(PRIO_PROCESS, 0, -20))
-		complain("priority", "%s: on a busy machine this run may take long", strerror(errno));
+		complain("priority", "cannot raise it: %s; on a busy machine this run may take long", strerror(errno));
 }
 
 static int serve(struct collector *collector)
 {
 	int err = privileges__drop(false);
 
+	/* From now on the end of stdin shows that copyscope is gone, and hooks are detached in order. */
+	prctl(PR_SET_PDEATHSIG, 0);
 	if (err) {
 		complain("capabilities", "%s", strerror(-err));
 		return err;
 	}
-	/* A kernel may be built without. */
+	/* A kernel may be built without seccomp. */
 	err = seal__calls();
 	if (err)
-		complain("system calls", "seccomp: %s: they are not limited", strerror(-err));
+		complain("seccomp", "%s; system calls are not restricted", strerror(-err));
 	return commands__serve(collector);
 }
 
 /*
- * To let go of hooked functions takes a grace period for each of them (ftrace_shutdown() in kernel/trace/ftrace.c), also at exit. A
- * child holds them for as long; whoever waits for this process goes on. Who closes a link last waits: the child closes none before
- * this process has closed all, which it has when the child has another parent. They do nothing meanwhile: functions_on is not set.
- * Whoever still reads its stdout learns at its end that they are gone.
+ * Detaching hooks takes a grace period for each function (ftrace_shutdown() in kernel/trace/ftrace.c), also at exit.
+ * A child holds the links during that time, so that the process that waits for us can continue. The process that
+ * closes a link last has to wait. Therefore the child closes none until this process has closed all, which is the
+ * case once the child has a different parent. The hooks do nothing meanwhile, because functions_on is not set. The
+ * child keeps our stdout open, so that its reader sees end of file when the hooks are gone.
  */
 static void leave_hooks_to_a_child(const struct collector *collector, int status)
 {
 	pid_t parent = getpid(), child;
 
-	/* Its thread would not be in the child. */
+	/* fork() copies only the calling thread: stop the other one first. */
 	probes__detach(collector->probes);
 	if (!probes__are_hooked(collector->probes))
 		return;
@@ -289,7 +314,7 @@ static void leave_hooks_to_a_child(const struct collector *collector, int status
 	setsid();
 	close(STDIN_FILENO);
 	close(STDERR_FILENO);
-	/* What --probe says is read to its end. */
+	/* The reader of --probe waits for end of file. */
 	if (env.probe)
 		close(STDOUT_FILENO);
 	while (getppid() == parent)
@@ -315,13 +340,15 @@ int main(int argc, char **argv)
 	err = argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	if (err)
 		return 2;
+	/* Nothing reads stdin while programs load: until then the kernel ends the collector with its parent. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	collector.frequency_hz = env.frequency_hz;
 	if (!env.functions)
 		env.functions_options.attach = ATTACH_NOTHING;
-	/* A refused program is a result here, reported with its hook. */
+	/* If the kernel refuses a program, the report says so for its hook; that is no error. */
 	libbpf_set_print(NULL);
 	raise_limits();
-	go_first();
+	raise_priority();
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
 		env.watch.sockets_max = sockets_that_fit();
 	collector.watch = env.watch;
@@ -338,7 +365,7 @@ int main(int argc, char **argv)
 	if (!err && watch)
 		collector.watched.map = watched_map(&collector);
 	if (err)
-		complain("bpf", "load: %s%s", strerror(-err), what_loading_lacks(err));
+		complain("bpf", "load: %s%s", strerror(-err), load_error_hint(err));
 	else
 		err = env.load ? commands__load(&collector) :
 		      env.probe ? commands__probe(&collector) : serve(&collector);

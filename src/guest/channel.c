@@ -32,7 +32,7 @@ void channel__symbols(const char *text, unsigned long length)
 	put(SYMBOLS_PORT, text, length);
 }
 
-static void say(const char *before, const char *format, va_list arguments)
+static void print_line(const char *before, const char *format, va_list arguments)
 {
 	char line[LINE_MAX_BYTES];
 	int used = snprintf(line, sizeof(line), "%s", before);
@@ -48,7 +48,7 @@ void channel__say(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	say("", format, arguments);
+	print_line("", format, arguments);
 	va_end(arguments);
 }
 
@@ -57,12 +57,12 @@ void channel__fail(const char *format, ...)
 	va_list arguments;
 
 	va_start(arguments, format);
-	say("failed ", format, arguments);
+	print_line("failed ", format, arguments);
 	va_end(arguments);
 	channel__end();
 }
 
-/* With -no-reboot a restart ends QEMU, without the second that turning ACPI off takes. */
+/* With -no-reboot a reboot ends QEMU, and it saves the second that an ACPI power-off takes. */
 void channel__end(void)
 {
 	reboot(RB_AUTOBOOT);

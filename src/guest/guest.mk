@@ -1,5 +1,5 @@
-# The guest room: what runs in a simulated machine, and the model of its caches. Included by the root Makefile; built
-# at the first --simulate, not before: it needs static libraries, and which plugin depends on the QEMU that is there.
+# The guest room: programs of a simulated machine, and the model of its caches. Included by the root Makefile. Built at
+# the first --simulate, because it needs static libraries and the plugin version depends on the installed QEMU.
 
 GUEST_DIR := $(OUTPUT)/guest
 GUEST_SOURCES := $(sort $(wildcard src/guest/*.c))
@@ -8,8 +8,8 @@ SIMULATOR_SOURCES := $(sort $(wildcard src/simulator/*.c))
 $(GUEST_DIR):
 	@mkdir -p $@
 
-# The same objects, so the same instructions; the guest has no libraries. traffic asks for addresses in digits only:
-# the linker's warning about getaddrinfo() is not about it.
+# The guest has no libraries: link the same objects, which contain the same instructions, statically. The linker warns
+# about getaddrinfo(), which does not matter: traffic resolves only numeric addresses.
 $(GUEST_DIR)/traffic: $(TRAFFIC_OBJECTS) | $(GUEST_DIR)
 	$(call say,LINK,$@)
 	$(Q)$(CC) -static -o $@ $^ $(TRAFFIC_LIBS) 2>$@.said || { cat $@.said >&2; exit 1; }
@@ -18,7 +18,7 @@ $(GUEST_DIR)/init: $(GUEST_SOURCES) $(wildcard src/guest/*.h) src/traffic/marker
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -D_GNU_SOURCE -static -o $@ $(GUEST_SOURCES)
 
-# One for each number of QEMU's plugin interface.
+# One plugin for each version of QEMU's plugin interface.
 $(GUEST_DIR)/simulator-%.so: $(SIMULATOR_SOURCES) $(wildcard src/simulator/*.h) | $(GUEST_DIR)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(CFLAGS) -fPIC -shared -D_GNU_SOURCE -DQEMU_API=$* -o $@ $(SIMULATOR_SOURCES)

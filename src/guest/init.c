@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The first and only service program of a simulated machine: does what /job says, line by line, says what came of
- * it, and turns the machine off. Nothing else runs in it, so that nothing else is in what is measured.
+ * The init process of a simulated machine. It runs the lines of /job, prints the results, and turns the machine off.
+ * No other service runs, so that nothing else is measured.
  *
- *   kernel-symbols              every function of this kernel, to the port for symbols
- *   module NAME                 load /modules/NAME.ko; where its functions are
- *   network KIND [mtu=N ...]    the path between the two sides (network.h)
- *   measure NAME PORT           a measurement begins; its two programs follow
- *   recv WORDS...               its receiver (the sender that listens comes after it in the file, and is started first)
- *   send WORDS...               its sender
- *   server WORDS...             a program of the user's that the command needs, and that is started before it
- *   command WORDS...            a program of the user's, from the first byte that it sends to its end
+ *  kernel-symbols              write every function of this kernel to the port for symbols
+ *  module NAME                 load /modules/NAME.ko and write its functions
+ *  network KIND [mtu=N ...]    set up the path between sender and receiver (network.h)
+ *  measure NAME PORT           start a measurement, whose two programs follow
+ *  recv WORDS...               its receiver (the listening sender follows in the file, but is started first)
+ *  send WORDS...               its sender
+ *  server WORDS...             a program of the user that the command needs, started before it
+ *  command WORDS...            a program of the user, measured from the first byte that it sends to its end
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@
 #include "symbols.h"
 #include "../traffic/marker.h"
 
-#define LISTEN_TRIES 5000	/* of a millisecond each */
+#define LISTEN_TRIES 5000	/* one millisecond each */
 #define SERVER_BEGINS_MS 1000
 
 struct job {
@@ -74,20 +74,23 @@ static void load_module(const char *name)
 	symbols__write_module(name);
 }
 
-/* proc(5): the second word is ADDRESS:PORT, the fourth the state; 0A listens. Port 0: any. */
+/*
+ * Return true if a TCP socket listens on the port (0: any). In /proc/net/tcp (proc(5)) the second word is
+ * ADDRESS:PORT and the fourth is the state; 0A means listening.
+ */
 static int listens(unsigned int port)
 {
-	FILE *all = fopen("/proc/net/tcp", "r");
+	FILE *sockets = fopen("/proc/net/tcp", "r");
 	unsigned int found_port, state;
 	char line[512];
-	int found = 0;
+	int is_listening = 0;
 
-	while (all && !found && fgets(line, sizeof(line), all))
-		found = sscanf(line, " %*[^:]: %*[^:]:%x %*s %x", &found_port, &state) == 2 &&
+	while (sockets && !is_listening && fgets(line, sizeof(line), sockets))
+		is_listening = sscanf(line, " %*[^:]: %*[^:]:%x %*s %x", &found_port, &state) == 2 &&
 			(!port || found_port == port) && state == 10;
-	if (all)
-		fclose(all);
-	return found;
+	if (sockets)
+		fclose(sockets);
+	return is_listening;
 }
 
 static void measure(struct job *job, char *send)
@@ -98,7 +101,7 @@ static void measure(struct job *job, char *send)
 	program__start(&sender, "sender", send, job->network.sender_fd);
 	while (!listens(job->port)) {
 		if (++tries > LISTEN_TRIES)
-			channel__fail("sender: it does not listen on port %u; its words are on the console",
+			channel__fail("sender: it does not listen on port %u; see its output on the console",
 				      job->port);
 		usleep(1000);
 	}
@@ -107,7 +110,10 @@ static void measure(struct job *job, char *send)
 	program__finish(&receiver);
 }
 
-/* A server of the user's that does not listen on TCP may do so otherwise: it has had a second then. */
+/*
+ * Start the user's server. It gets one second to listen on TCP; afterwards the server is assumed to use another
+ * protocol.
+ */
 static pid_t begin_server(struct job *job)
 {
 	pid_t server;
@@ -133,7 +139,7 @@ static void run_command(struct job *job, char *words)
 	marker__execute(MARKER_STOP);
 }
 
-static void obey(struct job *job, char *line)
+static void run_line(struct job *job, char *line)
 {
 	char *rest = line;
 	const char *verb = strsep(&rest, " ");
@@ -162,7 +168,7 @@ static void obey(struct job *job, char *line)
 	} else if (!strcmp(verb, "command")) {
 		run_command(job, rest);
 	} else {
-		channel__fail("job: %s: not known to this guest", verb);
+		channel__fail("job: %s: unknown command", verb);
 	}
 }
 
@@ -170,21 +176,21 @@ int main(void)
 {
 	struct job job = { 0 };
 	char line[4096];
-	FILE *orders;
+	FILE *job_file;
 	int err = channel__open();
 
-	/* Without the channel the reason could not be told. */
+	/* The reason can only go to the console, because the channel does not work. */
 	if (err) {
 		fprintf(stderr, "init: ioperm: %s\n", strerror(-err));
 		channel__end();
 	}
 	prepare_machine();
-	orders = fopen("/job", "r");
-	if (!orders)
+	job_file = fopen("/job", "r");
+	if (!job_file)
 		channel__fail("/job: %s", strerror(errno));
-	while (fgets(line, sizeof(line), orders)) {
+	while (fgets(line, sizeof(line), job_file)) {
 		line[strcspn(line, "\n")] = '\0';
-		obey(&job, line);
+		run_line(&job, line);
 	}
 	channel__say("end");
 	channel__end();

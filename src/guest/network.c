@@ -24,9 +24,9 @@
 
 #define SENDER_ADDRESS "10.99.0.1"
 #define RECEIVER_ADDRESS "10.99.0.2"
-#define CARRIER_TRIES 3000	/* of a millisecond each */
+#define CARRIER_TRIES 3000	/* one millisecond each */
 
-/* A request to rtnetlink(7), and the room that it may take. */
+/* A request to rtnetlink(7), with room for its attributes. */
 struct request {
 	struct nlmsghdr head;
 	struct ifinfomsg link;
@@ -62,21 +62,21 @@ static void close_nest(struct request *request, struct rtattr *nest)
 	nest->rta_len = (char *)request + request->head.nlmsg_len - (char *)nest;
 }
 
-static int ask(struct request *request)
+static int send_request(struct request *request)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	char answer[1024];
 	const struct nlmsghdr *head = (void *)answer;
-	ssize_t got = -1;
+	ssize_t result = -1;
 
 	if (fd >= 0 && send(fd, request, request->head.nlmsg_len, 0) >= 0)
-		got = recv(fd, answer, sizeof(answer), 0);
-	if (got < (ssize_t)NLMSG_LENGTH(sizeof(struct nlmsgerr)))
-		got = -EIO;
+		result = recv(fd, answer, sizeof(answer), 0);
+	if (result < (ssize_t)NLMSG_LENGTH(sizeof(struct nlmsgerr)))
+		result = -EIO;
 	else
-		got = ((const struct nlmsgerr *)NLMSG_DATA(head))->error;
+		result = ((const struct nlmsgerr *)NLMSG_DATA(head))->error;
 	close(fd);
-	return got;
+	return result;
 }
 
 static void make_veth(int peer_fd)
@@ -96,10 +96,10 @@ static void make_veth(int peer_fd)
 	close_nest(&request, peer);
 	close_nest(&request, data);
 	close_nest(&request, info);
-	err = ask(&request);
+	err = send_request(&request);
 	if (err)
 		channel__fail("veth: %s: %s", strerror(-err), err == -EOPNOTSUPP ?
-			      "this kernel has none: --topology loopback, or another --kernel" : "no path");
+			      "this kernel has no veth; use --topology loopback or another --kernel" : "cannot create it");
 }
 
 static void move_link(const char *name, int namespace_fd)
@@ -110,19 +110,22 @@ static void move_link(const char *name, int namespace_fd)
 	if (!request.link.ifi_index)
 		channel__fail("%s: no such network card in this guest", name);
 	put(&request, IFLA_NET_NS_FD, &namespace_fd, sizeof(namespace_fd));
-	err = ask(&request);
+	err = send_request(&request);
 	if (err)
-		channel__fail("%s: cannot be moved: %s", name, strerror(-err));
+		channel__fail("%s: cannot move it to a network namespace: %s", name, strerror(-err));
 }
 
-/* XDP_PASS for every packet: what bpf/xdp_pass.bpf.c is, too, without a loader. */
+/* Load a program that returns XDP_PASS for every packet, like bpf/xdp_pass.bpf.c, but without a loader. */
 static int load_pass(void)
 {
 	const struct bpf_insn pass[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .imm = XDP_PASS },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
-	/* Of a union that names a member, GCC 15 and newer leave the rest as it was; the kernel refuses what is not zero. */
+	/*
+	 * If an initialiser names a union member, GCC 15 and newer leave the other bytes undefined, and the kernel
+	 * refuses nonzero bytes.
+	 */
 	union bpf_attr wanted = {};
 
 	wanted.prog_type = BPF_PROG_TYPE_XDP;
@@ -146,29 +149,29 @@ static void attach_xdp(const char *name)
 	put(&request, IFLA_XDP_FD, &program, sizeof(program));
 	put(&request, IFLA_XDP_FLAGS, &native, sizeof(native));
 	close_nest(&request, nest);
-	err = ask(&request);
+	err = send_request(&request);
 	if (err)
 		channel__fail("veth-xdp: %s: native XDP: %s", name, strerror(-err));
 	close(program);
 }
 
-static void set(int fd, unsigned long what, struct ifreq *wanted, const char *words)
+static void set(int fd, unsigned long command, struct ifreq *wanted, const char *words)
 {
-	if (ioctl(fd, what, wanted))
+	if (ioctl(fd, command, wanted))
 		channel__fail("%s: %s: %s", wanted->ifr_name, words, strerror(errno));
 }
 
-static void set_address(int fd, unsigned long what, struct ifreq *wanted, const char *address)
+static void set_address(int fd, unsigned long command, struct ifreq *wanted, const char *address)
 {
 	struct sockaddr_in *to = (void *)&wanted->ifr_addr;
 
 	memset(to, 0, sizeof(*to));
 	to->sin_family = AF_INET;
 	inet_pton(AF_INET, address, &to->sin_addr);
-	set(fd, what, wanted, address);
+	set(fd, command, wanted, address);
 }
 
-static void set_one(int fd, struct ifreq *wanted, const char *word)
+static void apply_setting(int fd, struct ifreq *wanted, const char *word)
 {
 	static const struct {
 		const char *name;
@@ -188,7 +191,7 @@ static void set_one(int fd, struct ifreq *wanted, const char *word)
 			set(fd, SIOCETHTOOL, wanted, word);
 			return;
 		}
-	channel__fail("network: %s: not known to this guest", word);
+	channel__fail("network: %s: unknown setting", word);
 }
 
 static void bring_up(const char *name, const char *address, const char *words)
@@ -201,7 +204,7 @@ static void bring_up(const char *name, const char *address, const char *words)
 	snprintf(all, sizeof(all), "%s", words);
 	while ((word = strsep(&rest, " ")))
 		if (*word)
-			set_one(fd, &wanted, word);
+			apply_setting(fd, &wanted, word);
 	if (address) {
 		set_address(fd, SIOCSIFADDR, &wanted, address);
 		set_address(fd, SIOCSIFNETMASK, &wanted, "255.255.255.0");
@@ -226,7 +229,7 @@ static void await_carrier(const char *name)
 	close(fd);
 }
 
-static int this_namespace(void)
+static int open_own_namespace(void)
 {
 	int fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 
@@ -243,23 +246,23 @@ void network__enter(int namespace_fd)
 
 void network__make(struct network *network, const char *kind, const char *words)
 {
-	const int cards = !strcmp(kind, "nics");
-	const char *sender = cards ? "eth0" : "s0";
-	const char *receiver = cards ? "eth1" : "r0";
+	const int use_nics = !strcmp(kind, "nics");
+	const char *sender = use_nics ? "eth0" : "s0";
+	const char *receiver = use_nics ? "eth1" : "r0";
 
-	network->sender_fd = this_namespace();
+	network->sender_fd = open_own_namespace();
 	if (!strcmp(kind, "loopback")) {
 		network->receiver_fd = network->sender_fd;
 		bring_up("lo", NULL, words);
 		return;
 	}
-	if (!cards && strcmp(kind, "veth") && strcmp(kind, "veth-xdp"))
-		channel__fail("network: %s: not known to this guest", kind);
+	if (!use_nics && strcmp(kind, "veth") && strcmp(kind, "veth-xdp"))
+		channel__fail("network: %s: unknown kind", kind);
 	if (unshare(CLONE_NEWNET))
 		channel__fail("unshare: %s", strerror(errno));
-	network->receiver_fd = this_namespace();
+	network->receiver_fd = open_own_namespace();
 	network__enter(network->sender_fd);
-	if (cards)
+	if (use_nics)
 		move_link(receiver, network->receiver_fd);
 	else
 		make_veth(network->receiver_fd);

@@ -3,12 +3,13 @@
 #define GUEST_NETWORK_H
 
 struct network {
-	int sender_fd, receiver_fd;	/* the network namespaces of the sides */
+	int sender_fd, receiver_fd;	/* network namespaces of sender and receiver */
 };
 
 /*
- * A path between two sides: `loopback`, `veth` (two namespaces), `veth-xdp` (a program that passes all packets on
- * the receiving device), `nics` (as veth, with the first two network cards). `words` are what follows on the job's line: mtu=N, tso=on, gso=off, gro=on.
+ * Set up a path between sender and receiver: `loopback`, `veth` (two namespaces), `veth-xdp` (an XDP program on the
+ * receiving device passes all packets), or `nics` (as veth, with the first two network cards). `words`: further words
+ * of the job's line: mtu=N, tso=on, gso=off, gro=on.
  */
 void network__make(struct network *network, const char *kind, const char *words);
 void network__enter(int namespace_fd);

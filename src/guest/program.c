@@ -13,10 +13,13 @@
 #define USER 1000
 #define SERVER_ENDS_MS 200
 
-/* As a user without capabilities: root would hide the limit on locked memory. */
-static _Noreturn void become(char **words, int namespace_fd, int out)
+/* Execute the program as a user without capabilities, because root has no limit on locked memory. */
+static _Noreturn void exec_as_user(char **words, int namespace_fd, int out)
 {
-	/* What systemd gives (systemd.exec(5), LimitMEMLOCK=): kernels before 5.16 begin with 64 KiB. */
+	/*
+	 * The default limit of systemd (systemd.exec(5), LimitMEMLOCK=). The kernel's own default is 64 KiB before
+	 * 5.16.
+	 */
 	const struct rlimit locked = { 8u << 20, 8u << 20 };
 
 	network__enter(namespace_fd);
@@ -45,7 +48,7 @@ static pid_t start(const char *name, char *line, int namespace_fd, int out)
 	if (pid < 0)
 		channel__fail("%s: fork: %s", name, strerror(errno));
 	if (!pid)
-		become(words, namespace_fd, out);
+		exec_as_user(words, namespace_fd, out);
 	return pid;
 }
 
@@ -64,7 +67,7 @@ void program__start(struct program *program, const char *name, char *line, int n
 static void check(const char *name, int status)
 {
 	if (status)
-		channel__fail("%s: ended with status %d; its words are on the console", name,
+		channel__fail("%s: exited with status %d; see its output on the console", name,
 			      WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
 
@@ -76,35 +79,35 @@ pid_t program__begin(const char *name, char *line, int namespace_fd)
 void program__run(const char *name, char *line, int namespace_fd, pid_t server)
 {
 	pid_t first = program__begin(name, line, namespace_fd), ended;
-	int status, of_first = -1;
+	int status, first_status = -1;
 
-	/* Whatever it leaves behind is a child of the first program of a machine. */
-	while ((!server || of_first < 0) && (ended = wait(&status)) > 0)
+	/* Orphans of the program become children of this process, which is init. */
+	while ((!server || first_status < 0) && (ended = wait(&status)) > 0)
 		if (ended == first)
-			of_first = status;
-	check(name, of_first);
-	/* What was sent last is read yet. It ends with the machine otherwise. */
+			first_status = status;
+	check(name, first_status);
+	/* Give the server time to read the last bytes. A server that does not exit ends with the machine. */
 	for (unsigned int i = 0; server && i < SERVER_ENDS_MS && !waitpid(server, &status, WNOHANG); i++)
 		usleep(1000);
 }
 
 void program__finish(struct program *program)
 {
-	static char said[1 << 20];
+	static char output[1 << 20];
 	size_t length = 0;
 	int status = -1;
 	ssize_t got;
 
-	while (length < sizeof(said) &&
-	       (got = read(program->from, said + length, sizeof(said) - length)) > 0)
+	while (length < sizeof(output) &&
+	       (got = read(program->from, output + length, sizeof(output) - length)) > 0)
 		length += got;
 	close(program->from);
 	waitpid(program->pid, &status, 0);
 	check(program->name, status);
-	while (length && said[length - 1] == '\n')
+	while (length && output[length - 1] == '\n')
 		length--;
 	channel__write(program->name, strlen(program->name));
 	channel__write(" ", 1);
-	channel__write(said, length);
+	channel__write(output, length);
 	channel__write("\n", 1);
 }

@@ -6,22 +6,25 @@
 
 #define PROGRAM_WORDS_MAX 96
 
-/* A program in the guest; what one of ours prints is one line of JSON, at its end. */
+/* A program in the guest. Our own programs print one line of JSON when they end. */
 struct program {
 	const char *name;
 	pid_t pid;
 	int from;
 };
 
-#define PROGRAM_BLANK '\x1f'	/* a blank within a word */
+#define PROGRAM_BLANK '\x1f'	/* stands for a blank inside a word */
 
-/* `words` are separated by blanks. */
+/* Start a program; `words` are separated by blanks. */
 void program__start(struct program *program, const char *name, char *words, int namespace_fd);
-/* Waits for its end and hands on what it said, as `NAME JSON`. */
+/* Wait for the program and pass on its output, as `NAME JSON`. */
 void program__finish(struct program *program);
-/* A program of the user's: prints on the console. */
+/* Start a program of the user, which prints on the console. */
 pid_t program__begin(const char *name, char *words, int namespace_fd);
-/* The same, and waits for its last process; beside a server for itself, and then a moment for the server's end. */
+/*
+ * As program__begin(), and wait for the program and all its children. With a server, wait only for the program
+ * itself, and then briefly for the server.
+ */
 void program__run(const char *name, char *words, int namespace_fd, pid_t server);
 
 #endif

@@ -28,8 +28,8 @@ static void add(const char *line)
 	used += length;
 }
 
-/* The lines of a file that is written like /proc/kallsyms; of the kernel's own functions alone, or all. */
-static void write_file(const char *path, bool of_kernel)
+/* Write the lines of a file in the format of /proc/kallsyms: only lines of the kernel's own functions, or all lines. */
+static void write_file(const char *path, bool kernel_only)
 {
 	FILE *all = fopen(path, "r");
 	char line[1024], type;
@@ -37,7 +37,7 @@ static void write_file(const char *path, bool of_kernel)
 	if (!all)
 		channel__fail("%s: %s", path, strerror(errno));
 	while (fgets(line, sizeof(line), all))
-		if (!of_kernel || (sscanf(line, "%*s %c", &type) == 1 && strchr("tTwW", type) && !strchr(line, '[')))
+		if (!kernel_only || (sscanf(line, "%*s %c", &type) == 1 && strchr("tTwW", type) && !strchr(line, '[')))
 			add(line);
 	fclose(all);
 	flush();
@@ -71,7 +71,7 @@ static unsigned long long section_address(const char *module, const char *sectio
 
 void symbols__write_module(const char *module)
 {
-	char path[256], line[512], known[64] = "", section[64], name[256];
+	char path[256], line[512], last_section[64] = "", section[64], name[256];
 	unsigned long long base = 0, offset;
 	FILE *all;
 
@@ -80,11 +80,11 @@ void symbols__write_module(const char *module)
 	if (!all)
 		channel__fail("%s: %s", path, strerror(errno));
 	while (fscanf(all, "%63s %llx %255s", section, &offset, name) == 3) {
-		if (strcmp(section, known)) {
+		if (strcmp(section, last_section)) {
 			base = section_address(module, section);
-			strcpy(known, section);
+			strcpy(last_section, section);
 		}
-		/* Sections that are needed only while it is loaded are gone. */
+		/* The kernel has discarded sections that it needs only while it loads a module. */
 		if (!base)
 			continue;
 		snprintf(line, sizeof(line), "%016llx t %s [%s]\n", base + offset, name, module);

@@ -2,13 +2,13 @@
 #ifndef GUEST_SYMBOLS_H
 #define GUEST_SYMBOLS_H
 
-/* The functions of a program: a file that has them as /proc/kallsyms would. */
+/* Write the functions of a program, from a file in the format of /proc/kallsyms. */
 void symbols__write_file(const char *path);
-/* Every function of this kernel, as /proc/kallsyms has it. */
+/* Write all functions of this kernel, as in /proc/kallsyms. */
 void symbols__write_kernel(void);
 /*
- * The functions of a module that is loaded: /modules/NAME.symbols has `SECTION OFFSET NAME` a line, and the kernel
- * says where it put each section.
+ * Write the functions of a loaded module. Each line of /modules/NAME.symbols is `SECTION OFFSET NAME`; the addresses
+ * of the sections come from the kernel (sysfs).
  */
 void symbols__write_module(const char *module);
 

@@ -6,7 +6,7 @@
 
 #include "cache.h"
 
-#define PREFETCH_BORDER_BYTES 4096u	/* no prefetcher of lines knows where the next page is */
+#define PREFETCH_BORDER_BYTES 4096u	/* a prefetcher of physical lines cannot know the next page */
 
 int cache__open(struct cache *cache, uint64_t sets, unsigned int ways)
 {
@@ -25,7 +25,7 @@ static uint64_t *set_of(const struct cache *cache, uint64_t key)
 {
 	bool power_of_2 = !(cache->sets & (cache->sets - 1));
 
-	/* A division costs more than the rest of a lookup. */
+	/* Avoid a division, which costs more than all other steps of a lookup. */
 	return cache->entries + (power_of_2 ? key & (cache->sets - 1) : key % cache->sets) * cache->ways;
 }
 
@@ -123,18 +123,18 @@ void hierarchy__close(struct hierarchy *hierarchy)
 	cache__close(&hierarchy->llc);
 }
 
-/* A core loses a line: its flags, or 0. */
+/* Remove a line from a core. Return its flags, or 0. */
 static unsigned int drop(struct hierarchy *hierarchy, unsigned int core, uint64_t line)
 {
 	uint64_t lost = cache__remove(&hierarchy->l2[core], line);
 
-	/* The L1D holds nothing that the L2 does not. */
+	/* The L1D holds only lines that the L2 holds. */
 	if (lost)
 		lost |= cache__remove(&hierarchy->l1d[core], line);
 	return lost & (CACHE_VALID | CACHE_MODIFIED);
 }
 
-/* A core keeps a line that another one reads: its flags before, or 0. */
+/* Another core reads a line, which this core keeps. Return its previous flags, or 0. */
 static unsigned int share(struct hierarchy *hierarchy, unsigned int core, uint64_t line)
 {
 	uint64_t *outer = cache__find(&hierarchy->l2[core], line);
@@ -152,7 +152,7 @@ static unsigned int share(struct hierarchy *hierarchy, unsigned int core, uint64
 	return flags & (CACHE_VALID | CACHE_MODIFIED);
 }
 
-static unsigned int ask_others(struct hierarchy *hierarchy, unsigned int core, uint64_t line, bool write)
+static unsigned int snoop_others(struct hierarchy *hierarchy, unsigned int core, uint64_t line, bool write)
 {
 	unsigned int flags = 0;
 
@@ -162,42 +162,42 @@ static unsigned int ask_others(struct hierarchy *hierarchy, unsigned int core, u
 	return flags;
 }
 
-/* All that the LLC drops must leave the cores, too. */
-static bool look_in_inclusive(struct hierarchy *hierarchy, uint64_t line)
+/* Look up a line in an inclusive LLC and insert it if absent. Lines that the LLC evicts must leave the cores, too. */
+static bool access_inclusive_llc(struct hierarchy *hierarchy, uint64_t line)
 {
-	uint64_t gone;
+	uint64_t evicted;
 
 	if (cache__use(&hierarchy->llc, line))
 		return true;
-	gone = cache__insert(&hierarchy->llc, line, 0);
-	for (unsigned int core = 0; gone && core < hierarchy->shape.cores; core++)
-		drop(hierarchy, core, cache__key(gone));
+	evicted = cache__insert(&hierarchy->llc, line, 0);
+	for (unsigned int core = 0; evicted && core < hierarchy->shape.cores; core++)
+		drop(hierarchy, core, cache__key(evicted));
 	return false;
 }
 
-/* Fetch a line that the core has not, into its L2. */
+/* Fetch an absent line into a core's L2. */
 static unsigned int fetch(struct hierarchy *hierarchy, unsigned int core, uint64_t line, bool write,
 			  unsigned int flags)
 {
-	unsigned int others = ask_others(hierarchy, core, line, write);
+	unsigned int others = snoop_others(hierarchy, core, line, write);
 	bool has_llc = hierarchy->shape.llc.ways;
 	unsigned int result = 0;
-	bool found = false;
-	uint64_t gone;
+	bool hit_llc = false;
+	uint64_t evicted;
 
 	if (others)
 		result |= others & CACHE_MODIFIED ? ACCESS_REMOTE | ACCESS_DIRTY : ACCESS_REMOTE;
 	if (has_llc)
-		found = hierarchy->shape.victim ? cache__remove(&hierarchy->llc, line) != 0
-						: look_in_inclusive(hierarchy, line);
-	if (!found && !others)
+		hit_llc = hierarchy->shape.victim ? cache__remove(&hierarchy->llc, line) != 0
+						: access_inclusive_llc(hierarchy, line);
+	if (!hit_llc && !others)
 		result |= ACCESS_LLC_MISS;
-	gone = cache__insert(&hierarchy->l2[core], line, flags);
-	if (!gone)
+	evicted = cache__insert(&hierarchy->l2[core], line, flags);
+	if (!evicted)
 		return result;
-	cache__remove(&hierarchy->l1d[core], cache__key(gone));
-	if (has_llc && hierarchy->shape.victim && !cache__use(&hierarchy->llc, cache__key(gone)))
-		cache__insert(&hierarchy->llc, cache__key(gone), 0);
+	cache__remove(&hierarchy->l1d[core], cache__key(evicted));
+	if (has_llc && hierarchy->shape.victim && !cache__use(&hierarchy->llc, cache__key(evicted)))
+		cache__insert(&hierarchy->llc, cache__key(evicted), 0);
 	return result;
 }
 
@@ -214,22 +214,22 @@ static unsigned int fill_l1(struct hierarchy *hierarchy, unsigned int core, uint
 {
 	uint64_t *outer = cache__use(&hierarchy->l2[core], line);
 	unsigned int result = ACCESS_L1_MISS;
-	bool ahead = !outer;
-	uint64_t gone;
+	bool wants_prefetch = !outer;
+	uint64_t evicted;
 
 	if (!outer) {
 		result |= ACCESS_L2_MISS | fetch(hierarchy, core, line, write, 0);
 	} else {
-		ahead = *outer & CACHE_PREFETCHED;
+		wants_prefetch = *outer & CACHE_PREFETCHED;
 		*outer &= ~(uint64_t)CACHE_PREFETCHED;
 		if (write && !(*outer & CACHE_MODIFIED))
-			ask_others(hierarchy, core, line, true);
+			snoop_others(hierarchy, core, line, true);
 	}
-	gone = cache__insert(&hierarchy->l1d[core], line, write ? CACHE_MODIFIED : 0);
-	if (gone & CACHE_MODIFIED)
-		*cache__find(&hierarchy->l2[core], cache__key(gone)) |= CACHE_MODIFIED;
-	/* The line after one that was fetched ahead is fetched when that one is used. */
-	if (ahead)
+	evicted = cache__insert(&hierarchy->l1d[core], line, write ? CACHE_MODIFIED : 0);
+	if (evicted & CACHE_MODIFIED)
+		*cache__find(&hierarchy->l2[core], cache__key(evicted)) |= CACHE_MODIFIED;
+	/* The use of a prefetched line triggers the prefetch of the next one. */
+	if (wants_prefetch)
 		prefetch(hierarchy, core, line);
 	return result;
 }
@@ -241,7 +241,7 @@ unsigned int hierarchy__access(struct hierarchy *hierarchy, unsigned int core, u
 	if (!entry)
 		return fill_l1(hierarchy, core, line, write);
 	if (write && !(*entry & CACHE_MODIFIED)) {
-		ask_others(hierarchy, core, line, true);
+		snoop_others(hierarchy, core, line, true);
 		*entry |= CACHE_MODIFIED;
 	}
 	return 0;
@@ -256,7 +256,7 @@ void hierarchy__device_write(struct hierarchy *hierarchy, uint64_t line, bool in
 	if (!into_llc)
 		cache__remove(&hierarchy->llc, line);
 	else if (!hierarchy->shape.victim)
-		look_in_inclusive(hierarchy, line);
+		access_inclusive_llc(hierarchy, line);
 	else if (!cache__use(&hierarchy->llc, line))
 		cache__insert(&hierarchy->llc, line, 0);
 }

@@ -8,8 +8,8 @@
 #define CORES_MAX 8u
 
 /*
- * A set-associative store of keys (lines, pages) with true LRU: each set lists its keys from the one used last to
- * the one that goes next. Free places are at the end.
+ * A set-associative store of keys (lines, pages) with true LRU replacement. Each set lists its keys from the most
+ * recently used to the next victim, followed by the free entries.
  */
 struct cache {
 	uint64_t *entries;	/* key << CACHE_FLAG_BITS | flags; 0: free */
@@ -22,15 +22,15 @@ enum cache_flag { CACHE_VALID = 1, CACHE_MODIFIED = 2, CACHE_PREFETCHED = 4 };
 
 int cache__open(struct cache *cache, uint64_t sets, unsigned int ways);
 void cache__close(struct cache *cache);
-/* The entry of a key, now the one used last; NULL: it is not there. */
+/* Return the entry of a key and mark it as most recently used; NULL if absent. */
 uint64_t *cache__use(struct cache *cache, uint64_t key);
-/* The same without using it. */
+/* As cache__use(), without changing the order. */
 uint64_t *cache__find(const struct cache *cache, uint64_t key);
-/* A key that is not there. Returns the entry that had to go, or 0. */
+/* Insert an absent key. Return the evicted entry, or 0. */
 uint64_t cache__insert(struct cache *cache, uint64_t key, unsigned int flags);
-/* Returns the entry as it was, or 0. */
+/* Remove a key. Return its entry, or 0 if absent. */
 uint64_t cache__remove(struct cache *cache, uint64_t key);
-/* Of all entries those whose bits under the mask are these. */
+/* Remove all entries whose bits under `mask` equal `bits`. */
 void cache__drop(struct cache *cache, uint64_t mask, uint64_t bits);
 
 static inline uint64_t cache__key(uint64_t entry)
@@ -40,38 +40,38 @@ static inline uint64_t cache__key(uint64_t entry)
 
 struct cache_shape {
 	uint64_t size_bytes;
-	unsigned int ways;	/* 0: there is no such cache */
+	unsigned int ways;	/* 0: the machine has no cache of this level */
 };
 
 struct hierarchy_shape {
 	unsigned int line_bytes;
 	unsigned int cores;
 	struct cache_shape l1d, l2, llc;
-	unsigned int victim;	/* 1: the LLC holds what the L2s drop; else all that they hold, too */
+	unsigned int victim;	/* 1: the LLC holds lines that the L2s evict; 0: it also holds all lines of the L2s */
 	unsigned int prefetch_next;
 };
 
-/* What an access of one line was; 0: it hit the L1D. */
+/* Result of an access to one cache line, as a set of bits; 0: an L1D hit. */
 enum access_result {
 	ACCESS_L1_MISS = 1,
 	ACCESS_L2_MISS = 2,
-	ACCESS_LLC_MISS = 4,	/* nor does another core have it */
+	ACCESS_LLC_MISS = 4,	/* an LLC miss of a line that no other core has */
 	ACCESS_REMOTE = 8,	/* an L2 miss of a line that another core has */
-	ACCESS_DIRTY = 16,	/* and has changed */
+	ACCESS_DIRTY = 16,	/* together with ACCESS_REMOTE: the other core has modified the line */
 };
 
-/* L1D and L2 (which holds all that the L1D holds) of each core, one LLC. Write-allocate, write-back. */
+/* An L1D and an inclusive L2 per core, and one LLC. Write-allocate, write-back. */
 struct hierarchy {
 	struct hierarchy_shape shape;
 	struct cache l1d[CORES_MAX], l2[CORES_MAX], llc;
 };
 
-/* The shape must be sound (model__parse()). 0 or -ENOMEM. */
+/* Open the caches; model__parse() must have checked the shape. Return 0 or -ENOMEM. */
 int hierarchy__open(struct hierarchy *hierarchy, const struct hierarchy_shape *shape);
 void hierarchy__close(struct hierarchy *hierarchy);
-/* One core reads or writes one line: bits of enum access_result. */
+/* Access one line from one core. Return bits of enum access_result. */
 unsigned int hierarchy__access(struct hierarchy *hierarchy, unsigned int core, uint64_t line, bool write);
-/* A device writes a line to memory: nobody has it any more, or (DDIO) the LLC alone. */
+/* A device writes a line to memory. Afterwards no cache holds the line, or with DDIO only the LLC. */
 void hierarchy__device_write(struct hierarchy *hierarchy, uint64_t line, bool into_llc);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The columns of a row, in the order in which they are written. */
+/* Columns of a row, in the order of the output. */
 #define COUNT_COLUMNS(X)                                                                    \
 	X(calls) X(instructions)                                                            \
 	X(read_bytes) X(written_bytes) X(read_lines) X(written_lines)                       \

@@ -42,7 +42,7 @@ int insn__page_register(const uint8_t *bytes, size_t size)
 	const uint8_t *modrm = bytes + rex + 2, *after = modrm + 1;
 	unsigned int base = *modrm & 7, last = base == 4 ? 0x24 : 0;
 
-	/* rsp and r12 need a byte that says so, rbp and r13 a displacement: of 0. */
+	/* As base register, rsp and r12 need a SIB byte; rbp and r13 need a displacement, which must be 0. */
 	if (*modrm >> 6 != (base == 5) || modrm - bytes + 1 + (base == 4 || base == 5) != (ptrdiff_t)size)
 		return -1;
 	if ((base == 4 || base == 5) && *after != last)
@@ -77,7 +77,7 @@ enum insn_kind insn__kind(const uint8_t *bytes, size_t size)
 		return INSN_MARKER;
 	for (; at < size && is_prefix(bytes[at]); at++)
 		repeated |= bytes[at] == 0xf2 || bytes[at] == 0xf3;
-	/* REX */
+	/* REX prefix */
 	if (at < size && (bytes[at] & 0xf0) == 0x40)
 		at++;
 	if (at == size)
@@ -98,7 +98,7 @@ enum insn_kind insn__kind(const uint8_t *bytes, size_t size)
 	case 0xcf:
 		return INSN_INTERRUPT_RETURN;
 	case 0xff:
-		/* /2: a call through a register or through memory */
+		/* /2: a call through a register or memory */
 		return at + 1 < size && (bytes[at + 1] >> 3 & 7) == 2 ? INSN_CALL : INSN_PLAIN;
 	}
 	return INSN_PLAIN;

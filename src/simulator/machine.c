@@ -38,7 +38,7 @@ void machine__begin(struct machine *machine)
 		machine->cores[core] = (struct machine_core){ .tlb = machine->cores[core].tlb };
 }
 
-static enum block_kind kind_of(const struct symbol *symbol, uint64_t address)
+static enum block_kind block_kind_of(const struct symbol *symbol, uint64_t address)
 {
 	if (address < KERNEL_BEGIN)
 		return BLOCK_USER;
@@ -60,11 +60,11 @@ void block__describe(struct block *block, const struct symbols *symbols, uint64_
 	const bool user = address < KERNEL_BEGIN, at_start = symbol && symbol->address == address;
 	const unsigned int flags = at_start ? symbol->flags : 0;
 
-	/* Functions of user mode are known of a command only. */
+	/* Functions of user mode are known only when a command is measured. */
 	*block = (struct block){
 		.function = symbol ? symbol->address : user ? 0 : address,
 		.instructions = count,
-		.kind = kind_of(symbol, address),
+		.kind = block_kind_of(symbol, address),
 		.at_start = at_start,
 		.device_done = flags & SYMBOL_DEVICE_DONE,
 		.sends = flags & SYMBOL_SENDS,
@@ -85,7 +85,7 @@ void machine__execute(struct machine *machine, unsigned int core, const struct b
 	machine->stacks.cores[core].unread = !shared__is_active(&machine->shared, core);
 	stacks__enter(&machine->stacks, core, block->function, block->kind, block->at_start);
 	machine->stacks.nodes[machine->stacks.cores[core].node].executed += instructions;
-	/* Each element of a repeated instruction is a block of its own. */
+	/* Each element of a repeated instruction is a separate block. */
 	if (block->first_repeated && block->first_repeated == here->repeating)
 		instructions--;
 	here->repeating = block->last_repeated;
@@ -106,7 +106,7 @@ static void count_line(struct machine *machine, unsigned int core, uint64_t line
 	if (!result)
 		return;
 	shared__misses(&machine->shared, core, result, write);
-	/* The columns of a level are next to each other: loads, stores. */
+	/* Columns of the same level are adjacent: loads, stores. */
 	counts->of[COUNT_l1d_load_misses + write]++;
 	counts->of[COUNT_l2_load_misses + write] += !!(result & ACCESS_L2_MISS);
 	counts->of[COUNT_llc_load_misses + write] += !!(result & ACCESS_LLC_MISS);
@@ -157,7 +157,10 @@ static void follow(struct machine *machine, unsigned int core, const struct acce
 			stacks__switch(stacks, core, access->address);
 		break;
 	case INSN_INTERRUPT_RETURN:
-		/* It loads five words, and more is on the stack then that was interrupted itself. */
+		/*
+		 * iret loads five words. Handle the iret at the first load, because the others could belong to an outer
+		 * interrupt.
+		 */
 		if (!machine->cores[core].interrupt_returned)
 			stacks__interrupt_return(stacks, core, access->address);
 		machine->cores[core].interrupt_returned = true;
@@ -186,7 +189,7 @@ void machine__access(struct machine *machine, unsigned int core, const struct ac
 {
 	uint64_t line, last;
 
-	/* An interrupt has begun: what the CPU itself stores and loads then is passed as the interrupted instruction's. */
+	/* An interrupt has started. QEMU attributes the CPU's own stores and loads to the interrupted instruction. */
 	if (machine->cores[core].user && access->address >= KERNEL_BEGIN)
 		return;
 	if (access->physical != NO_ADDRESS) {

@@ -11,7 +11,7 @@
 #define WAYS_MAX 4096u
 #define SIZE_MAX_BYTES (4ull << 30)
 
-/* A whole number, with K or M behind it. Where it ends, or NULL. */
+/* Parse an integer with an optional suffix K or M. Return the end of the text, or NULL. */
 static const char *read_number(const char *text, uint64_t *number)
 {
 	char *end;
@@ -27,7 +27,7 @@ static const char *read_number(const char *text, uint64_t *number)
 	return *number > SIZE_MAX_BYTES ? NULL : end;
 }
 
-/* SIZE:WAYS, up to the end of the text or to a slash. Where it ends, or NULL. */
+/* Parse SIZE:WAYS, up to the end of the text or a slash. Return the end, or NULL. */
 static const char *read_shape(const char *text, struct cache_shape *shape)
 {
 	uint64_t ways;
@@ -42,14 +42,14 @@ static const char *read_shape(const char *text, struct cache_shape *shape)
 	return text;
 }
 
-static bool take_cache(struct cache_shape *shape, const char *value)
+static bool parse_cache(struct cache_shape *shape, const char *value)
 {
 	const char *end = read_shape(value, shape);
 
 	return end && !*end;
 }
 
-static bool take_tlb(struct tlb_shape *shape, const char *value)
+static bool parse_tlb(struct tlb_shape *shape, const char *value)
 {
 	struct cache_shape *const levels[] = { &shape->small, &shape->huge, &shape->second };
 
@@ -61,8 +61,8 @@ static bool take_tlb(struct tlb_shape *shape, const char *value)
 	return true;
 }
 
-/* Descriptors, core by core: 3/4. */
-static bool take_bells(int bells[CORES_MAX], const char *value)
+/* Parse the descriptors of the eventfds that interrupt the cores, separated by slashes: 3/4. */
+static bool parse_bells(int bells[CORES_MAX], const char *value)
 {
 	for (unsigned int core = 0; core < CORES_MAX; core++) {
 		uint64_t fd;
@@ -78,7 +78,7 @@ static bool take_bells(int bells[CORES_MAX], const char *value)
 	return false;
 }
 
-static bool take_count(unsigned int *count, const char *value, unsigned int least, unsigned int most)
+static bool parse_count(unsigned int *count, const char *value, unsigned int least, unsigned int most)
 {
 	uint64_t number;
 	const char *end = read_number(value, &number);
@@ -87,8 +87,8 @@ static bool take_count(unsigned int *count, const char *value, unsigned int leas
 	return end && !*end && number >= least && number <= most;
 }
 
-/* Which of the words it is; false for none. */
-static bool choose(unsigned int *choice, const char *value, const char *const words[], unsigned int count)
+/* Set *choice to the index of the word; return false if it is not in the list. */
+static bool parse_word(unsigned int *choice, const char *value, const char *const words[], unsigned int count)
 {
 	for (*choice = 0; *choice < count; ++*choice)
 		if (!strcmp(value, words[*choice]))
@@ -96,7 +96,7 @@ static bool choose(unsigned int *choice, const char *value, const char *const wo
 	return false;
 }
 
-static bool take(struct model *model, const char *name, const char *value)
+static bool parse_option(struct model *model, const char *name, const char *value)
 {
 	static const char *const inclusions[] = { "inclusive", "victim" }, *const prefetchers[] = { "off", "next" };
 	static const char *const ddios[DDIO_CNT] = { [DDIO_UNSEEN] = "unseen", [DDIO_OFF] = "off", [DDIO_ON] = "on" };
@@ -111,7 +111,7 @@ static bool take(struct model *model, const char *name, const char *value)
 		return true;
 	}
 	if (!strcmp(name, "bells"))
-		return take_bells(model->bells, value);
+		return parse_bells(model->bells, value);
 	if (!strcmp(name, "symbols")) {
 		if (model->symbol_files == SYMBOL_FILES_MAX)
 			return false;
@@ -119,25 +119,25 @@ static bool take(struct model *model, const char *name, const char *value)
 		return true;
 	}
 	if (!strcmp(name, "l1d"))
-		return take_cache(&caches->l1d, value);
+		return parse_cache(&caches->l1d, value);
 	if (!strcmp(name, "l2"))
-		return take_cache(&caches->l2, value);
+		return parse_cache(&caches->l2, value);
 	if (!strcmp(name, "llc"))
-		return take_cache(&caches->llc, value);
+		return parse_cache(&caches->llc, value);
 	if (!strcmp(name, "tlb"))
-		return take_tlb(&model->tlb, value);
+		return parse_tlb(&model->tlb, value);
 	if (!strcmp(name, "line"))
-		return take_count(&caches->line_bytes, value, 16, 256);
+		return parse_count(&caches->line_bytes, value, 16, 256);
 	if (!strcmp(name, "vcpus"))
-		return take_count(&caches->cores, value, 1, CORES_MAX);
+		return parse_count(&caches->cores, value, 1, CORES_MAX);
 	if (!strcmp(name, "inclusion"))
-		return choose(&caches->victim, value, inclusions, 2);
+		return parse_word(&caches->victim, value, inclusions, 2);
 	if (!strcmp(name, "prefetch"))
-		return choose(&caches->prefetch_next, value, prefetchers, 2);
-	return !strcmp(name, "ddio") && choose(&model->ddio, value, ddios, DDIO_CNT);
+		return parse_word(&caches->prefetch_next, value, prefetchers, 2);
+	return !strcmp(name, "ddio") && parse_word(&model->ddio, value, ddios, DDIO_CNT);
 }
 
-/* Whole sets of lines; only the LLC may be left out. */
+/* Caches must consist of complete sets of lines. Only the LLC may be absent. */
 static bool is_sound(const struct hierarchy_shape *caches)
 {
 	const struct cache_shape *const levels[] = { &caches->l1d, &caches->l2, &caches->llc };
@@ -168,12 +168,12 @@ int model__parse(struct model *model, int argc, char *const *argv, char error[MO
 
 		if (equals && equals - argv[i] < (int)sizeof(name))
 			memcpy(name, argv[i], equals - argv[i]);
-		if (!equals || !take(model, name, equals + 1)) {
-			snprintf(error, MODEL_ERROR_BYTES, "%s: no such option, or not a value of it", argv[i]);
+		if (!equals || !parse_option(model, name, equals + 1)) {
+			snprintf(error, MODEL_ERROR_BYTES, "%s: unknown option or invalid value", argv[i]);
 			return -EINVAL;
 		}
 	}
-	snprintf(error, MODEL_ERROR_BYTES, "%s", !is_sound(&model->caches) ? "caches: not whole sets of lines" :
-		 "out and symbols: name the file to write, and one like /proc/kallsyms of the guest");
+	snprintf(error, MODEL_ERROR_BYTES, "%s", !is_sound(&model->caches) ? "caches: the size must be a multiple of ways times line size" :
+		 "out= and symbols= are missing: name the file to write, and one with the guest's /proc/kallsyms");
 	return is_sound(&model->caches) && model->out && model->symbol_files ? 0 : -EINVAL;
 }

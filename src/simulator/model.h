@@ -7,20 +7,20 @@
 
 #define SYMBOL_FILES_MAX 4
 
-/* What a device writes to memory is... */
+/* Effect of a device's write to memory on the caches. */
 enum ddio {
-	DDIO_UNSEEN,		/* not known: as if it had written nothing */
-	DDIO_OFF,		/* in no cache */
-	DDIO_ON,		/* in the LLC */
+	DDIO_UNSEEN,		/* unknown: treated as if the device had written nothing */
+	DDIO_OFF,		/* lines are in no cache */
+	DDIO_ON,		/* lines are in the LLC */
 	DDIO_CNT
 };
 
-/* All that the plugin is told. The texts are those of its arguments. */
+/* All settings of the plugin. The strings point into its arguments. */
 struct model {
 	struct hierarchy_shape caches;
 	struct tlb_shape tlb;
 	unsigned int ddio;	/* enum ddio */
-	const char *shared;	/* memory that the guest reads (shared.h); NULL: none */
+	const char *shared;	/* file of the memory that the guest reads (shared.h); NULL: none */
 	int bells[CORES_MAX];
 	const char *out;
 	const char *symbols[SYMBOL_FILES_MAX];
@@ -29,7 +29,10 @@ struct model {
 
 #define MODEL_ERROR_BYTES 256
 
-/* NAME=VALUE each, as tools/copyscope/simulate/caches.py has checked them. 0, or -EINVAL and which one is none. */
+/*
+ * Parse NAME=VALUE arguments, as checked by tools/copyscope/run/simulate/caches.py. Return 0, or -EINVAL and an error
+ * that names the invalid argument.
+ */
 int model__parse(struct model *model, int argc, char *const *argv, char error[MODEL_ERROR_BYTES]);
 
 #endif

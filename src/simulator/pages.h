@@ -8,28 +8,28 @@
 #define PAGE_SHIFT 12
 
 /*
- * Where virtual pages lie. Asking QEMU takes longer than all else that is done with an access; a core remembers what
- * it was told until it drops translations.
+ * Cache of page translations. Querying QEMU takes longer than all other work for an access, so a core caches results
+ * until it invalidates translations.
  */
 struct pages {
 	struct {
 		uint64_t virtual_page, physical_page;
-	} known[256];
+	} entries[256];
 };
 
-static inline unsigned int pages__place(uint64_t virtual_page)
+static inline unsigned int pages__index(uint64_t virtual_page)
 {
 	return virtual_page % 256;
 }
 
-/* Virtual page 0 is never mapped: it stands for a free place. */
+/* Virtual page 0 is never mapped and marks a free entry. */
 static inline bool pages__find(const struct pages *pages, uint64_t address, uint64_t *physical)
 {
 	uint64_t page = address >> PAGE_SHIFT;
 
-	if (pages->known[pages__place(page)].virtual_page != page)
+	if (pages->entries[pages__index(page)].virtual_page != page)
 		return false;
-	*physical = pages->known[pages__place(page)].physical_page << PAGE_SHIFT |
+	*physical = pages->entries[pages__index(page)].physical_page << PAGE_SHIFT |
 		    (address & ((1u << PAGE_SHIFT) - 1));
 	return true;
 }
@@ -38,8 +38,8 @@ static inline void pages__keep(struct pages *pages, uint64_t address, uint64_t p
 {
 	uint64_t page = address >> PAGE_SHIFT;
 
-	pages->known[pages__place(page)].virtual_page = page;
-	pages->known[pages__place(page)].physical_page = physical >> PAGE_SHIFT;
+	pages->entries[pages__index(page)].virtual_page = page;
+	pages->entries[pages__index(page)].physical_page = physical >> PAGE_SHIFT;
 }
 
 static inline void pages__forget(struct pages *pages)

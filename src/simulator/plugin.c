@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Between QEMU and the machine: a TCG plugin. QEMU must run all vCPUs in one thread (-accel tcg,thread=single).
- * Until the traffic executes its first marker nothing but markers is looked for.
+ * TCG plugin that connects QEMU with the simulated machine. QEMU must run all vCPUs in one thread (-accel
+ * tcg,thread=single). Until the traffic executes its first marker, the plugin looks only for markers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,25 +26,28 @@ static struct {
 	struct machine machine;
 	struct symbols symbols;
 	FILE *out;
-	unsigned int core;		/* whose block runs */
+	unsigned int core;		/* core that runs the current block */
 	unsigned int measurements;
 	bool instrumented, running, failed;
-	bool awaiting;			/* the first byte that is sent */
-	bool counted;			/* somebody reads what is counted (shared.h) */
-	unsigned int quiet;		/* blocks since a side said who it is */
+	bool awaiting;			/* counting starts with the first byte that is sent */
+	bool counted;			/* a guest reads the counters (shared.h) */
+	unsigned int quiet;		/* blocks since sender or receiver last executed a marker */
 } simulator;
 
-/* Parts of the kernel's address space that lie in one piece, if they are where they are without KASLR. */
+/*
+ * Parts of the kernel's address space that map physical memory linearly, if they are at their addresses without
+ * KASLR.
+ */
 static struct {
 	uint64_t begin, bytes, physical;
 	enum { NOT_TRIED, LINEAR, NOT_LINEAR } state;
 } linear[] = {
 	{ .begin = 0xffff888000000000, .bytes = 1ull << 46 },	/* page_offset_base */
-	{ .begin = 0xff11000000000000, .bytes = 1ull << 55 },	/* the same with five levels */
-	{ .begin = 0xffffffff80000000, .bytes = 1ull << 30 },	/* the kernel's image */
+	{ .begin = 0xff11000000000000, .bytes = 1ull << 55 },	/* page_offset_base with five-level page tables */
+	{ .begin = 0xffffffff80000000, .bytes = 1ull << 30 },	/* kernel image */
 };
 
-static uint64_t ask(qemu_plugin_meminfo_t info, uint64_t address)
+static uint64_t query_qemu(qemu_plugin_meminfo_t info, uint64_t address)
 {
 	const struct qemu_plugin_hwaddr *where = qemu_plugin_get_hwaddr(info, address);
 
@@ -65,13 +68,13 @@ static uint64_t physical_of(qemu_plugin_meminfo_t info, uint64_t address)
 			continue;
 		if (linear[i].state == LINEAR)
 			return distance;
-		physical = ask(info, address);
+		physical = query_qemu(info, address);
 		linear[i].state = physical == distance ? LINEAR : NOT_LINEAR;
 		return physical;
 	}
 	if (pages__find(pages, address, &physical))
 		return physical;
-	physical = ask(info, address);
+	physical = query_qemu(info, address);
 	if (physical != NO_ADDRESS)
 		pages__keep(pages, address, physical);
 	return physical;
@@ -102,9 +105,9 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t ad
 enum { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
 #define DMA_BYTES_MAX (1u << 20)
 
-static void look_at_device(void)
+static void handle_device_write(void)
 {
-	/* The second to the fourth argument (System V ABI). */
+	/* Second to fourth argument (System V ABI). */
 	uint64_t address = vcpu__register(RSI), bytes = vcpu__register(RDX), direction = vcpu__register(RCX);
 
 	if ((uint32_t)direction == DMA_TO_DEVICE || bytes > DMA_BYTES_MAX)
@@ -112,7 +115,7 @@ static void look_at_device(void)
 	machine__device_write(&simulator.machine, address, bytes, simulator.model.ddio == DDIO_ON);
 }
 
-static void count(void)
+static void restart_counts(void)
 {
 	simulator.awaiting = false;
 	stacks__zero_counts(&simulator.machine.stacks);
@@ -120,8 +123,8 @@ static void count(void)
 }
 
 /*
- * Whether somebody reads what is counted. Counters may stay on for seconds after the traffic, while hooks are taken away: of that
- * nobody wants to know. When it begins again, what the cores knew of tasks is outdated.
+ * Return true if a guest reads the counters. Counters may stay on for seconds after the traffic, while hooks are
+ * detached; that time is not counted. When counting restarts, the cores' knowledge of tasks is outdated.
  */
 static bool is_counted(void)
 {
@@ -145,20 +148,23 @@ static void on_block(unsigned int vcpu, void *userdata)
 	simulator.core = vcpu__now(vcpu);
 	shared__await(&simulator.machine.shared, simulator.core, block->kind == BLOCK_NMI);
 	if (block->sends && simulator.awaiting)
-		count();
+		restart_counts();
 	if (block->device_done && simulator.model.ddio != DDIO_UNSEEN)
-		look_at_device();
+		handle_device_write();
 	machine__execute(&simulator.machine, simulator.core, block);
 	ring_if_due();
 }
 
-/* An instruction that drops translations, in one word: its kind, and above it 1 + the register with the page, or 0. */
+/*
+ * An instruction that invalidates translations, packed into one word: its kind, and above that 1 + the register with
+ * the page's address, or 0.
+ */
 #define FLUSH_PAGE_SHIFT 8
 
-static void on_flush(unsigned int vcpu, void *what)
+static void on_flush(unsigned int vcpu, void *packed)
 {
-	enum insn_kind kind = (uintptr_t)what & ((1u << FLUSH_PAGE_SHIFT) - 1);
-	unsigned int page = (uintptr_t)what >> FLUSH_PAGE_SHIFT;
+	enum insn_kind kind = (uintptr_t)packed & ((1u << FLUSH_PAGE_SHIFT) - 1);
+	unsigned int page = (uintptr_t)packed >> FLUSH_PAGE_SHIFT;
 
 	(void)vcpu;
 	if (simulator.running && simulator.counted)
@@ -180,7 +186,7 @@ static size_t read_bytes(const struct qemu_plugin_insn *insn, uint8_t bytes[INSN
 	return size;
 }
 
-static enum insn_kind kind_of(const struct qemu_plugin_insn *insn, unsigned int *marker)
+static enum insn_kind instruction_kind(const struct qemu_plugin_insn *insn, unsigned int *marker)
 {
 	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
 	size_t size = read_bytes(insn, bytes);
@@ -202,14 +208,14 @@ static void watch_flush(struct qemu_plugin_insn *insn, enum insn_kind kind)
 {
 	uint8_t bytes[INSN_BYTES_MAX] = { 0 };
 	size_t size = read_bytes(insn, bytes);
-	uintptr_t what = kind;
+	uintptr_t packed = kind;
 
 	if (kind == INSN_FLUSH_PAGE && VCPU_HAS_REGISTERS)
-		what |= (uintptr_t)(insn__page_register(bytes, size) + 1) << FLUSH_PAGE_SHIFT;
-	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_flush, VCPU_CB_FLAGS, (void *)what);
+		packed |= (uintptr_t)(insn__page_register(bytes, size) + 1) << FLUSH_PAGE_SHIFT;
+	qemu_plugin_register_vcpu_insn_exec_cb(insn, on_flush, VCPU_CB_FLAGS, (void *)packed);
 }
 
-/* Of user code. */
+/* Look for markers in user code. */
 static void find_markers(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 {
 	if (qemu_plugin_tb_vaddr(tb) >> 63)
@@ -218,12 +224,12 @@ static void find_markers(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		unsigned int marker;
 
-		if (kind_of(insn, &marker) == INSN_MARKER)
+		if (instruction_kind(insn, &marker) == INSN_MARKER)
 			watch_marker(insn, marker);
 	}
 }
 
-/* What an instruction's accesses mean depends on where it is. */
+/* The meaning of an instruction's accesses depends on its location. */
 static enum insn_kind kind_here(enum insn_kind kind, uint64_t address, const struct symbol *symbol)
 {
 	if (kind == INSN_REPEATED)
@@ -241,7 +247,7 @@ static void instrument(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 	const struct symbol *symbol = symbols__find(&simulator.symbols, address);
 	enum insn_kind kinds[BLOCK_INSNS_MAX];
 	size_t count = qemu_plugin_tb_n_insns(tb);
-	/* Stays as long as QEMU may execute it: to the end. */
+	/* Never freed, because QEMU may execute the block until the end. */
 	struct block *block = malloc(sizeof(*block));
 
 	if (!block || count > BLOCK_INSNS_MAX) {
@@ -256,7 +262,7 @@ static void instrument(QEMU_ID_FIRST struct qemu_plugin_tb *tb QEMU_DATA_LAST)
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 		unsigned int marker = 0;
 
-		kinds[i] = kind_of(insn, &marker);
+		kinds[i] = instruction_kind(insn, &marker);
 		addresses[i] = qemu_plugin_insn_vaddr(insn);
 		if (kinds[i] == INSN_MARKER)
 			watch_marker(insn, marker);
@@ -296,12 +302,12 @@ static int read_symbols(void)
 	}
 	err = symbols__finish(&simulator.symbols, &missing);
 	if (err)
-		report__error(simulator.out, missing, "not among the symbols: are they those of the guest's kernel?");
+		report__error(simulator.out, missing, "missing in the symbols; use those of the guest's kernel");
 	return err;
 }
 
 /*
- * All that was translated must be translated anew. This is done once and never undone: QEMU 7.2 can abort in a second
+ * Let QEMU translate all code again. This is done once and never undone: QEMU 7.2 can abort in a second
  * qemu_plugin_reset().
  */
 static void warm(void)
@@ -321,8 +327,11 @@ static void warm(void)
 		simulator.machine.shared.memory->running = 1;
 }
 
-/* With a PMU in the guest nothing is instrumented, which is much faster, until one counts and something is sent. */
-static bool is_begun_by(uintptr_t marker)
+/*
+ * With a PMU in the guest, code stays uninstrumented, which is much faster, until a counter is on and something is
+ * sent.
+ */
+static bool starts_measurement(uintptr_t marker)
 {
 	const struct shared *shared = &simulator.machine.shared;
 
@@ -334,7 +343,7 @@ static void stop(void)
 {
 	simulator.running = false;
 	if (simulator.awaiting) {
-		report__error(simulator.out, "the command", "sent nothing through a socket: nothing was counted");
+		report__error(simulator.out, "the command", "sent nothing through a socket, so nothing was counted");
 		simulator.failed = true;
 		return;
 	}
@@ -348,11 +357,11 @@ static void on_marker(unsigned int vcpu, void *marker)
 {
 	if (simulator.failed)
 		return;
-	/* The block's callback does not say so before the first marker, nor between two measurements. */
+	/* The block's callback does not set the core before the first marker, nor between two measurements. */
 	simulator.core = vcpu__now(vcpu);
 	if ((uintptr_t)marker <= MARKER_RECEIVER)
 		simulator.quiet = 0;
-	if ((uintptr_t)marker == MARKER_WARM || is_begun_by((uintptr_t)marker))
+	if ((uintptr_t)marker == MARKER_WARM || starts_measurement((uintptr_t)marker))
 		warm();
 	if (!simulator.running)
 		return;
@@ -364,7 +373,7 @@ static void on_marker(unsigned int vcpu, void *marker)
 		stacks__set_side(&simulator.machine.stacks, simulator.core, SIDE_RECEIVER);
 		break;
 	case MARKER_COUNT:
-		count();
+		restart_counts();
 		break;
 	case MARKER_AWAIT:
 		simulator.awaiting = true;
@@ -381,7 +390,7 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 	int err;
 
 	(void)info;
-	/* Nothing says how long QEMU keeps them. */
+	/* Copy the arguments, because QEMU does not document how long it keeps them. */
 	for (int i = 0; i < argc; i++)
 		argv[i] = strdup(argv[i]);
 	if (model__parse(&simulator.model, argc, argv, error)) {
@@ -389,7 +398,7 @@ QEMU_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int a
 		return -1;
 	}
 	if (simulator.model.ddio != DDIO_UNSEEN && !VCPU_HAS_REGISTERS) {
-		fprintf(stderr, "simulator: ddio: this QEMU does not show registers: 9.0 and later do\n");
+		fprintf(stderr, "simulator: ddio needs QEMU 9.0 or later, which lets plugins read registers\n");
 		return -1;
 	}
 	simulator.id = id;

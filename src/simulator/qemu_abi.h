@@ -7,12 +7,12 @@
 #include <stdint.h>
 
 /*
- * What the plugin uses of QEMU's plugin interface (include/qemu/qemu-plugin.h there): no distribution packages that
- * header. QEMU_API is the number of the QEMU that is to load it: 1 up to 8.2, 2 in 9.0, 3 in 9.1, 4 in 9.2 to 10.0,
- * 5 in 10.1, 6 from 10.2, 7 in 11.1. QEMU refuses another one's plugin.
+ * The part of QEMU's plugin interface (include/qemu/qemu-plugin.h in QEMU) that the plugin uses, because no
+ * distribution packages that header. QEMU_API is the version of the QEMU that is to load the plugin: 1 up to 8.2, 2
+ * in 9.0, 3 in 9.1, 4 in 9.2 to 10.0, 5 in 10.1, 6 from 10.2, 7 in 11.1. QEMU refuses plugins of another version.
  */
 #ifndef QEMU_API
-#error "QEMU_API: not defined: give the number of the QEMU that is to load the plugin"
+#error "QEMU_API is not defined: set the plugin API version of the QEMU that is to load the plugin"
 #endif
 
 #define QEMU_EXPORT __attribute__((visibility("default")))
@@ -27,8 +27,8 @@ enum qemu_plugin_cb_flags { QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_CB_R_REGS };
 enum qemu_plugin_mem_rw { QEMU_PLUGIN_MEM_R = 1, QEMU_PLUGIN_MEM_W, QEMU_PLUGIN_MEM_RW };
 
 /*
- * Callbacks were passed the plugin's id first, and are passed data last since 7. Here nobody needs either: what differs
- * stands in these.
+ * Before version 7, callbacks get the plugin's id first; from 7 on, they get user data last. The plugin needs
+ * neither. These macros hide the difference.
  */
 #if QEMU_API < 7
 #define QEMU_ID_FIRST __attribute__((unused)) qemu_plugin_id_t id_,
@@ -80,12 +80,12 @@ uint64_t qemu_plugin_hwaddr_phys_addr(const struct qemu_plugin_hwaddr *address);
 
 #if QEMU_API >= 2
 struct qemu_plugin_register;
-/* Longer in later versions: how long, the array says. */
+/* Later versions are longer; the array knows the element size. */
 typedef struct {
 	struct qemu_plugin_register *handle;
 	const char *name, *feature;
 } qemu_plugin_reg_descriptor;
-/* Of glib, which QEMU has loaded. */
+/* Declarations of glib, which QEMU has loaded already. */
 typedef struct {
 	char *data;
 	unsigned int len;

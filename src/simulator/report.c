@@ -14,7 +14,7 @@ static const char *const side_names[SIDE_CNT] = {
 #define DIGEST_START 0xcbf29ce484222325ull	/* FNV-1a */
 #define DIGEST_PRIME 0x100000001b3ull
 
-/* What is written is also added to the digest. */
+/* Adds all output to the digest. */
 struct writer {
 	FILE *out;
 	uint64_t digest;
@@ -47,7 +47,7 @@ static void put_frames(struct writer *writer, const struct stacks *stacks, uint3
 	put(writer, "[");
 	for (bool first = true; !node__is_root(stacks, index); index = stacks->nodes[index].parent, first = false)
 		put(writer, "%s\"%" PRIx64 "\"", first ? "" : ",", stacks->nodes[index].function);
-	/* The roots after those of user mode are those of stacks whose beginning was not seen. */
+	/* Roots after the SIDE_CNT roots of user mode belong to stacks whose start was not seen. */
 	put(writer, index < SIDE_CNT ? "]" : ",\"0\"]");
 }
 
@@ -86,7 +86,7 @@ int report__write(FILE *out, unsigned int number, const struct machine *machine)
 		for (unsigned int column = 0; column < COUNT_CNT; column++)
 			put(&writer, "%s%" PRIu64, column ? "," : "", node->counts.of[column]);
 		put(&writer, "]");
-		/* In no digest: only the test of the samples reads it. */
+		/* Excluded from the digest, because only the test of the samples reads it. */
 		fprintf(out, ",\"executed\":%" PRIu64, node->executed);
 		put(&writer, "}");
 		first = false;
@@ -108,7 +108,10 @@ int report__end(FILE *out, unsigned int measurements)
 
 void report__error(FILE *out, const char *thing, const char *cause)
 {
-	/* Both are our own words and names of symbols or files that the caller made. */
+	/*
+	 * No JSON escaping is needed: both consist of our own words and of names of symbols or files that the caller
+	 * made.
+	 */
 	fprintf(out, "{\"error\":\"simulator: %s: %s\"}", thing, cause);
 	finish_line(out);
 	fprintf(stderr, "simulator: %s: %s\n", thing, cause);

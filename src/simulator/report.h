@@ -6,11 +6,11 @@
 
 #include "machine.h"
 
-/* One measurement as one line of JSON, flushed. 0 or -errno. */
+/* Write one measurement as one line of JSON and flush it. Return 0 or -errno. */
 int report__write(FILE *out, unsigned int number, const struct machine *machine);
-/* The last line: what is before it is whole. */
+/* Write the last line, which shows that the file is complete. */
 int report__end(FILE *out, unsigned int measurements);
-/* Instead of a measurement. */
+/* Write an error instead of a measurement. */
 void report__error(FILE *out, const char *thing, const char *cause);
 
 #endif

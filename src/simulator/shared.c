@@ -11,13 +11,16 @@
 #include "shared.h"
 
 /*
- * QEMU's main thread hears a bell, and has interrupted the core a little later. The guest's clock stands still meanwhile. Where this
- * thread itself keeps the main thread out, as in an instruction that QEMU runs alone, a bell is heard after it.
+ * A bell is an eventfd that makes QEMU interrupt a core. QEMU's main thread reads the bell and interrupts the core
+ * shortly afterwards. The guest's clock stands still meanwhile. If this thread keeps the main thread from running, as
+ * during an instruction that QEMU executes exclusively, the bell is read afterwards.
  */
-#define HEARD_TRIES 20000
-#define HEARD_NS 1000
-#define INTERRUPTED_NS 30000
-/* Where it has not: so often so long, which keeps an interrupt close to what it is for. */
+#define BELL_READ_TRIES 20000
+#define BELL_READ_NS 1000
+#define INTERRUPT_DELAY_NS 30000
+/*
+ * If the interrupt has not arrived, wait up to AWAITS times, AWAIT_NS each time, so that it arrives close to its cause.
+ */
 #define AWAITS 20
 #define AWAIT_NS 200000
 
@@ -58,10 +61,10 @@ void shared__ring(struct shared *shared, unsigned int core)
 	shared->due = false;
 	if (!bell.fd || write(bell.fd, &(uint64_t){ 1 }, sizeof(uint64_t)) < 0)
 		return;
-	while (poll(&bell, 1, 0) == 1 && ++tries < HEARD_TRIES)
-		sleep_ns(HEARD_NS);
-	shared->memory->cpus[core].late += tries == HEARD_TRIES;
-	sleep_ns(INTERRUPTED_NS);
+	while (poll(&bell, 1, 0) == 1 && ++tries < BELL_READ_TRIES)
+		sleep_ns(BELL_READ_NS);
+	shared->memory->cpus[core].late += tries == BELL_READ_TRIES;
+	sleep_ns(INTERRUPT_DELAY_NS);
 	shared->awaits[core] = AWAITS;
 }
 

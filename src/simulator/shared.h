@@ -8,27 +8,31 @@
 #include "simpmu.h"
 
 /*
- * Counters that a guest reads while it runs, in memory that a PMU's driver there knows (simpmu.h), and bells: eventfds of which
- * QEMU makes interrupts (ivshmem-doorbell). Without such memory nobody reads, and everything counts.
+ * Counters that a guest reads while it runs, in memory that the driver of a simulated PMU uses (simpmu.h), and bells:
+ * eventfds that QEMU turns into interrupts (ivshmem-doorbell). Without this memory there is no reader, and everything
+ * counts.
  */
 struct shared {
-	struct simpmu_memory *memory;	/* NULL: there is none */
-	int bells[CORES_MAX];		/* 0: none */
-	bool due;			/* one is to be rung */
-	unsigned int awaits[CORES_MAX];	/* before so many blocks more an interrupt is waited for */
+	struct simpmu_memory *memory;	/* NULL: no guest reads the counters */
+	int bells[CORES_MAX];		/* bell of each core: an eventfd that makes QEMU interrupt the core; 0: none */
+	bool due;			/* QEMU must interrupt a core: the bell of the core is to be written */
+	unsigned int awaits[CORES_MAX];	/* number of further blocks that wait for an interrupt */
 };
 
-/* 0 or -errno. */
+/* Map the memory. Return 0 or -errno. */
 int shared__open(struct shared *shared, const char *path, const int bells[CORES_MAX]);
 void shared__close(struct shared *shared);
-/* A limit was reached: returns when QEMU can interrupt this core before its next block. */
+/* A counter reached its limit. Return once QEMU can interrupt this core before its next block. */
 void shared__ring(struct shared *shared, unsigned int core);
-/* Before a block: a busy host may not have interrupted this core yet. `interrupted`: it has, here. */
+/*
+ * Call before a block: on a busy host QEMU may not have interrupted this core yet. interrupted: this block handles
+ * the interrupt.
+ */
 void shared__await(struct shared *shared, unsigned int core, bool interrupted);
-/* Whether what any core does is counted now. */
+/* Return true if any core is being counted. */
 bool shared__any_active(const struct shared *shared, unsigned int cores);
 
-/* Whether what this core does is counted now. */
+/* Return true if this core is being counted. */
 static inline bool shared__is_active(const struct shared *shared, unsigned int core)
 {
 	const struct simpmu_memory *memory = shared->memory;
@@ -43,7 +47,7 @@ static inline void shared__add(struct shared *shared, unsigned int core, enum si
 	cpu->count[column] += number;
 	if (cpu->limit[column] && cpu->count[column] >= cpu->limit[column]) {
 		cpu->limit[column] = 0;
-		/* One interrupt is enough for all limits that are reached until it is taken. */
+		/* One interrupt serves all limits that are reached before it is handled. */
 		shared->due |= !cpu->rung;
 		cpu->rung = 1;
 	}
@@ -57,7 +61,7 @@ static inline void shared__instructions(struct shared *shared, unsigned int core
 	shared__add(shared, core, SIMPMU_CYCLES, number);
 }
 
-/* `result`: of hierarchy__access(), not 0. */
+/* `result`: nonzero result of hierarchy__access(). */
 static inline void shared__misses(struct shared *shared, unsigned int core, unsigned int result, bool write)
 {
 	if (!shared->memory || shared->memory->cpus[core].frozen)

@@ -7,15 +7,15 @@
 
 #define STACK_SHIFT 14		/* THREAD_SIZE of x86-64, and its alignment */
 #define FRAMES_MAX 192
-#define NO_SLOT UINT64_MAX	/* nothing returns from it */
+#define NO_SLOT UINT64_MAX	/* no return uses this slot */
 
-/* Roots, three of user mode and three of the unknown, come first, in the order of sides. */
+/* The first nodes are roots, in the order of sides: three for user mode, then three for unknown stacks. */
 #define FIRST_UNKNOWN SIDE_CNT
 #define FIRST_FREE (2 * SIDE_CNT)
 
 struct frame {
-	uint64_t slot;		/* where its return address is; of an interrupt its first store, 0: not yet */
-	uint64_t function;	/* 0: the next block tells */
+	uint64_t slot;		/* address of the return address; for an interrupt its first store, or 0 before that */
+	uint64_t function;	/* 0: unknown until the next block */
 	uint32_t caller, node;
 	bool interrupt;
 };
@@ -64,7 +64,7 @@ static int grow_nodes(struct stacks *stacks)
 	return 0;
 }
 
-/* Without memory what is called counts for the caller. */
+/* Return the node of a called function. If out of memory, the call counts for the caller. */
 static uint32_t child_of(struct stacks *stacks, uint32_t parent, uint64_t function)
 {
 	uint64_t at = mix(function ^ mix(parent));
@@ -111,7 +111,7 @@ static int grow_tasks(struct stacks *stacks)
 	return 0;
 }
 
-/* The task of a stack; without memory the one that is asked by. */
+/* Return the task of a stack, or `otherwise` if out of memory. */
 static struct task *task_of(struct stacks *stacks, uint64_t stack, struct task *otherwise)
 {
 	uint64_t at = mix(stack);
@@ -224,7 +224,7 @@ static void push(struct stacks *stacks, unsigned int core, struct frame frame)
 	stacks->cores[core].function = 0;
 }
 
-/* The frame whose block this is has another function than before: it was just called, or jumped. */
+/* The top frame has a different function than before: the function was just called, or jumped to. */
 static void find_node(struct stacks *stacks, unsigned int core, uint64_t function, bool at_start)
 {
 	struct stacks_core *here = &stacks->cores[core];
@@ -240,8 +240,8 @@ static void find_node(struct stacks *stacks, unsigned int core, uint64_t functio
 	here->function = function;
 }
 
-/* What is below an interrupt: of user mode its root, whichever function it was in. */
-static uint32_t in_kernel(const struct stacks *stacks, uint32_t index)
+/* Return the parent of an interrupt's node. For user mode this is the root, whichever function was interrupted. */
+static uint32_t interrupted_parent(const struct stacks *stacks, uint32_t index)
 {
 	const struct node *node = &stacks->nodes[index];
 
@@ -278,9 +278,9 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 	case BLOCK_INTERRUPT_STUB:
 	case BLOCK_NMI:
 		here->stub = kind == BLOCK_INTERRUPT_STUB;
-		/* Of user mode, of the last frame, or of something unknown: the node of what ran. */
-		push(stacks, core, (struct frame){ .caller = in_kernel(stacks, here->node), .interrupt = true });
-		/* Wherever the frame of an NMI lies, its return is the next one. */
+		/* The parent is the node of the interrupted code: user mode, the last frame, or unknown code. */
+		push(stacks, core, (struct frame){ .caller = interrupted_parent(stacks, here->node), .interrupt = true });
+		/* An NMI needs no stack address, because its own return is the next iret. */
 		here->storing = kind != BLOCK_NMI;
 		break;
 	case BLOCK_KERNEL:
@@ -293,8 +293,8 @@ void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, 
 	find_node(stacks, core, function, at_start);
 }
 
-/* The one who runs is known now: what he has done since he came is his. */
-static void hand_over(struct task *unknown, struct task *task)
+/* The running task has been identified: it takes over the frames recorded since it was switched in. */
+static void move_frames(struct task *unknown, struct task *task)
 {
 	task->side = unknown->side;
 	task->depth = unknown->depth;
@@ -302,7 +302,7 @@ static void hand_over(struct task *unknown, struct task *task)
 	forget(unknown);
 }
 
-static void adopt(struct stacks *stacks, unsigned int core, uint64_t slot)
+static void identify_task(struct stacks *stacks, unsigned int core, uint64_t slot)
 {
 	struct stacks_core *here = &stacks->cores[core];
 	struct task *before = here->task;
@@ -313,7 +313,7 @@ static void adopt(struct stacks *stacks, unsigned int core, uint64_t slot)
 		return;
 	here->task = task;
 	if (before == here->unknown) {
-		hand_over(before, task);
+		move_frames(before, task);
 		return;
 	}
 	task->depth = 0;
@@ -322,8 +322,8 @@ static void adopt(struct stacks *stacks, unsigned int core, uint64_t slot)
 	before->depth = 0;
 }
 
-/* Frames further down a stack that something has returned past are dead. What was interrupted is not. */
-static void drop_dead(struct task *task, uint64_t slot)
+/* Drop frames further down the stack than an address that was returned past. Interrupted frames stay. */
+static void drop_returned(struct task *task, uint64_t slot)
 {
 	while (task->depth) {
 		const struct frame *top = &task->frames[task->depth - 1];
@@ -340,8 +340,8 @@ void stacks__call(struct stacks *stacks, unsigned int core, uint64_t slot)
 
 	stacks__store(stacks, core, slot);
 	if (here->entering)
-		adopt(stacks, core, slot);
-	drop_dead(here->task, slot);
+		identify_task(stacks, core, slot);
+	drop_returned(here->task, slot);
 	push(stacks, core, (struct frame){ .slot = slot, .caller = here->node });
 }
 
@@ -357,7 +357,7 @@ void stacks__return(struct stacks *stacks, unsigned int core, uint64_t slot)
 			return;
 		}
 	stacks->lost_returns++;
-	drop_dead(task, slot);
+	drop_returned(task, slot);
 }
 
 void stacks__interrupt_return(struct stacks *stacks, unsigned int core, uint64_t slot)
@@ -370,7 +370,7 @@ void stacks__interrupt_return(struct stacks *stacks, unsigned int core, uint64_t
 		depth--;
 	if (!depth)
 		return;
-	/* sync_core() returns to itself from a frame that it made, within the interrupt. */
+	/* Within an interrupt, sync_core() returns to itself through a frame that it built. */
 	if (on_same_stack(task->frames[depth - 1].slot, slot) && slot < task->frames[depth - 1].slot)
 		return;
 	task->depth = depth - 1;
@@ -388,7 +388,7 @@ void stacks__leave(struct stacks *stacks, unsigned int core, uint64_t slot)
 	task = task_of(stacks, slot >> STACK_SHIFT, here->unknown);
 	if (task == here->unknown)
 		return;
-	hand_over(here->unknown, task);
+	move_frames(here->unknown, task);
 	here->task = task;
 }
 

@@ -9,43 +9,47 @@
 #include "counts.h"
 
 /*
- * Who does what: a shadow of the kernel's call stacks, kept from what is executed alone. A frame is known by the
- * address that its call stored its return address at, and its return loads it from: that survives retpolines, stacks
- * of interrupts and return addresses that nothing returns to. A function that jumps to another becomes that one. A
- * task is the kernel stack that it has (16 KiB, aligned); its side is said by a marker.
+ * Shadow of the kernel's call stacks, derived only from executed instructions. A frame is identified by the address at
+ * which its call stored the return address; the return loads the return address from there. This works with retpolines,
+ * interrupt stacks and return addresses that are never used. A function that jumps to another one becomes that
+ * function. A task is identified by its kernel stack (16 KiB, aligned), and a marker tells its side.
  */
 enum side { SIDE_OTHER, SIDE_SENDER, SIDE_RECEIVER, SIDE_CNT };
 
 enum block_kind {
 	BLOCK_KERNEL,
-	BLOCK_USER,		/* nothing of the kernel is on the stack */
-	BLOCK_SYSCALL,		/* the first block of entry_SYSCALL_64 */
-	BLOCK_INTERRUPT,	/* the first block of an asm_* entry: nobody called it */
-	BLOCK_NMI,		/* the same of one that returns by a copy of what was stored */
-	BLOCK_INTERRUPT_STUB,	/* before one of them: says which interrupt, and jumps there */
+	BLOCK_USER,		/* no kernel function is on the stack */
+	BLOCK_SYSCALL,		/* first block of entry_SYSCALL_64 */
+	BLOCK_INTERRUPT,	/* first block of an asm_* entry, which nothing calls */
+	BLOCK_NMI,		/* as BLOCK_INTERRUPT, for an NMI, which returns through a copy of the stored registers */
+	BLOCK_INTERRUPT_STUB,	/* stub that stores the interrupt number and jumps to an asm_* entry */
 };
 
-/* A function in a stack: its caller's node is its parent. Its counts are its own, without what it called. */
+/* A function in a call stack; its parent is the caller's node. Its counts exclude the functions that it calls. */
 struct node {
-	uint32_t parent;	/* itself: a root */
+	uint32_t parent;	/* parent node; a root is its own parent */
 	enum side side;
-	uint64_t function;	/* 0: roots (user mode), and stacks whose beginning is not known */
-	bool user;		/* it is a function of user mode */
+	uint64_t function;	/* 0: a root (user mode), or a stack with an unseen start */
+	bool user;		/* a function of user mode */
 	struct counts counts;
-	uint64_t executed;	/* instructions, and of a repeated one each element: the guest's time, where one takes a nanosecond */
+	/*
+	 * executed instructions, with each element of a repeated instruction. The guest's clock advances by a
+	 * nanosecond for each.
+	 */
+	uint64_t executed;
 };
 
 struct task;
 
 struct stacks_core {
 	struct task *task;
-	struct task *unknown;	/* until its first system call or switch tells */
-	uint32_t node;		/* of what runs now */
-	uint64_t function;	/* the same; 0: look again at the next block */
-	bool entering;		/* a system call has begun, its first call will tell the task */
-	bool stub;		/* an interrupt has begun, its asm_* entry comes next */
-	bool storing;		/* an interrupt has begun, its first store will tell where */
-	bool unread;		/* what it does counts for nobody now */
+	struct task *unknown;	/* used until the first system call or task switch identifies the task */
+	uint32_t node;		/* node of the running function */
+	uint64_t function;	/* address of the running function; 0: determine it at the next block */
+	bool entering;		/* a system call has started; its first call identifies the task */
+	bool stub;		/* an interrupt has started; its asm_* entry follows */
+	bool storing;		/* an interrupt has started; its first store tells its stack address */
+	bool unread;		/* this core is not being counted now */
 };
 
 struct stacks {
@@ -57,31 +61,31 @@ struct stacks {
 	struct task **tasks;	/* hash table by stack */
 	uint32_t task_count, task_room;
 	struct counts unread;
-	uint64_t lost_returns;	/* from frames that are not there */
-	uint64_t lost_calls;	/* too deep */
-	bool failed;		/* no memory: what is counted is not whole */
+	uint64_t lost_returns;	/* returns without a matching frame */
+	uint64_t lost_calls;	/* calls beyond FRAMES_MAX */
+	bool failed;		/* out of memory: the counts are incomplete */
 };
 
 int stacks__open(struct stacks *stacks, unsigned int cores);
 void stacks__close(struct stacks *stacks);
-/* What was seen of all tasks is outdated: their frames and sides. Nodes stay. */
+/* Discard the frames and sides of all tasks, which are outdated. Nodes stay. */
 void stacks__forget_tasks(struct stacks *stacks);
 void stacks__zero_counts(struct stacks *stacks);
-/* Of the task that runs on this core, in user mode. */
+/* Set the side of the task that runs on this core, in user mode. */
 void stacks__set_side(struct stacks *stacks, unsigned int core, enum side side);
 
-/* A block of `function` begins; `at_start`: with its first instruction. In user mode 0: it is not known which. */
+/* A block of `function` starts; at_start: at the function's first instruction. In user mode 0 means unknown. */
 void stacks__enter(struct stacks *stacks, unsigned int core, uint64_t function, enum block_kind kind,
 		   bool at_start);
-/* The stores and loads of instructions that move between frames; `slot` is their address. */
+/* Stores and loads of instructions that enter or leave a function; `slot` is their address. */
 void stacks__call(struct stacks *stacks, unsigned int core, uint64_t slot);
 void stacks__return(struct stacks *stacks, unsigned int core, uint64_t slot);
 void stacks__interrupt_return(struct stacks *stacks, unsigned int core, uint64_t slot);
-/* A push of __switch_to_asm: onto the stack of the task that leaves, which may not have said yet who it is. */
+/* A push in __switch_to_asm, to the stack of the task that is switched out. The task may not be identified yet. */
 void stacks__leave(struct stacks *stacks, unsigned int core, uint64_t slot);
-/* A pop of __switch_to_asm: from the stack of the task that runs next. */
+/* A pop in __switch_to_asm, from the stack of the task that is switched in. */
 void stacks__switch(struct stacks *stacks, unsigned int core, uint64_t slot);
-/* Any other store; only where cores[core].storing. */
+/* Any other store; needed only while cores[core].storing is set. */
 void stacks__store(struct stacks *stacks, unsigned int core, uint64_t address);
 
 static inline struct counts *stacks__counts(struct stacks *stacks, unsigned int core)

@@ -7,23 +7,23 @@
 
 #include "symbols.h"
 
-/* A name, or with a star how names begin. */
+/* A name, or with a star a prefix of names. */
 static const struct {
 	const char *name;
 	unsigned int flag;
 } functions[] = {
-	/* No kernel is without these two. */
+	/* Every kernel has these two. */
 	{ "entry_SYSCALL_64", SYMBOL_SYSCALL_ENTRY },
 	{ "__switch_to_asm", SYMBOL_SWITCH },
 	{ "asm_exc_nmi", SYMBOL_NMI },
 	{ "asm_*", SYMBOL_INTERRUPT_ENTRY },
 	{ "irq_entries_start", SYMBOL_INTERRUPT_STUB },
 	{ "spurious_entries_start", SYMBOL_INTERRUPT_STUB },
-	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and what they are from 6.18 on. */
+	/* dma_unmap_single() and dma_unmap_page() (kernel/dma/mapping.c), and their names from 6.18 on. */
 	{ "dma_unmap_page_attrs", SYMBOL_DEVICE_DONE },
 	{ "dma_unmap_phys", SYMBOL_DEVICE_DONE },
 	{ "tcp_sendmsg", SYMBOL_SENDS },
-	/* What sendfile() called before 6.5. */
+	/* sendfile() called this before 6.5. */
 	{ "tcp_sendpage", SYMBOL_SENDS },
 	{ "udp_sendmsg", SYMBOL_SENDS },
 	{ "udpv6_sendmsg", SYMBOL_SENDS },
@@ -43,7 +43,7 @@ static unsigned int flags_of(const char *name)
 		if (!strncmp(name, wanted, length) && (wanted[length] || !name[length]))
 			flags |= functions[i].flag;
 	}
-	/* asm_call_on_stack and the like (5.10) are called, as functions are. */
+	/* Functions such as asm_call_on_stack (5.10) are called like others; they are not interrupt entries. */
 	return strncmp(name, "asm_call_", 9) ? flags : flags & ~(unsigned int)SYMBOL_INTERRUPT_ENTRY;
 }
 
@@ -92,13 +92,13 @@ static int by_address(const void *left, const void *right)
 
 int symbols__finish(struct symbols *symbols, const char **missing)
 {
-	unsigned int found = 0;
+	unsigned int all_flags = 0;
 	size_t kept = 0;
 
 	if (symbols->count)
 		qsort(symbols->list, symbols->count, sizeof(*symbols->list), by_address);
 	for (size_t i = 0; i < symbols->count; i++) {
-		found |= symbols->list[i].flags;
+		all_flags |= symbols->list[i].flags;
 		if (kept && symbols->list[kept - 1].address == symbols->list[i].address)
 			symbols->list[kept - 1].flags |= symbols->list[i].flags;
 		else
@@ -106,7 +106,7 @@ int symbols__finish(struct symbols *symbols, const char **missing)
 	}
 	symbols->count = kept;
 	for (size_t i = 0; i < NEEDED; i++)
-		if (!(found & functions[i].flag)) {
+		if (!(all_flags & functions[i].flag)) {
 			*missing = functions[i].name;
 			return -ENOENT;
 		}

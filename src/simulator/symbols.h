@@ -8,29 +8,33 @@
 enum symbol_flag {
 	SYMBOL_SYSCALL_ENTRY = 1,
 	SYMBOL_INTERRUPT_ENTRY = 2,
-	SYMBOL_INTERRUPT_STUB = 4,	/* anywhere in it */
+	SYMBOL_INTERRUPT_STUB = 4,	/* an interrupt may start at any address in this function */
 	SYMBOL_SWITCH = 8,
-	SYMBOL_DEVICE_DONE = 16,	/* (device, address, bytes, direction): what it has written may be read now */
-	SYMBOL_SENDS = 32,		/* hands bytes to a socket */
+	/* arguments (device, address, bytes, direction): the CPU may now read the data that the device has written */
+	SYMBOL_DEVICE_DONE = 16,
+	SYMBOL_SENDS = 32,		/* the function passes bytes to a socket */
 	SYMBOL_NMI = 64,
 };
 
 struct symbol {
 	uint64_t address;
-	unsigned int flags;	/* of all names that this address has */
+	unsigned int flags;	/* set of enum symbol_flag, for all names of this address */
 };
 
-/* Where functions begin, in the order of their addresses. */
+/* Start addresses of functions, sorted. */
 struct symbols {
 	struct symbol *list;
 	size_t count, room;
 };
 
-/* Add the functions of a file in the format of /proc/kallsyms: 0 or -errno. */
+/* Add the functions of a file in the format of /proc/kallsyms. Return 0 or -errno. */
 int symbols__read(struct symbols *symbols, const char *path);
-/* After the last file. 0, or -ENOENT: what the stacks need is not there; *missing is its name. */
+/*
+ * Sort the symbols after the last file. Return 0, or -ENOENT and in *missing the name of a function that the stacks
+ * need.
+ */
 int symbols__finish(struct symbols *symbols, const char **missing);
-/* The function that an address lies in: the last one that begins at or below it. NULL: none does. */
+/* Return the function that contains an address: the last one that starts at or below it. NULL: none. */
 const struct symbol *symbols__find(const struct symbols *symbols, uint64_t address);
 void symbols__close(struct symbols *symbols);
 

@@ -9,7 +9,7 @@
 #define VIRTUAL_BITS 36
 #define VIRTUAL_MASK ((1ull << VIRTUAL_BITS) - 1)
 #define HUGE_KEY (1ull << 60)
-#define ENTRY_GLOBAL 2u		/* a flag, beside CACHE_VALID */
+#define ENTRY_GLOBAL 2u		/* a flag, in addition to CACHE_VALID */
 
 static int open_level(struct cache *cache, const struct cache_shape *shape)
 {
@@ -38,15 +38,15 @@ void tlb__close(struct tlb *tlb)
 	cache__close(&tlb->second);
 }
 
-/* The low bits are those of the virtual page: they choose the set. */
+/* The low bits come from the virtual page and select the set. */
 static uint64_t key_of(uint64_t virtual_page, uint64_t physical_page)
 {
 	return (virtual_page & VIRTUAL_MASK) | (physical_page & 0xffffff) << VIRTUAL_BITS;
 }
 
 /*
- * Nobody tells how large the page is. On a huge page both addresses are the same distance into it, on a small one
- * they are so by chance, for one page in 512.
+ * QEMU does not report the page size. On a huge page, both addresses have the same offset into it; on a small page
+ * this happens by chance for one page in 512.
  */
 static bool is_huge(uint64_t virtual_address, uint64_t physical_address)
 {

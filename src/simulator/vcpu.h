@@ -5,8 +5,9 @@
 #include "qemu_abi.h"
 
 /*
- * Which vCPU runs. From 9.0 on QEMU passes the one that translated the block, where all share a thread
- * (gen_cpu_index() in accel/tcg/plugin-gen.c): then the GS base tells, which Linux has another one of for each CPU.
+ * Determines the running vCPU. From 9.0 on, if all vCPUs share a thread, QEMU passes the number of the vCPU that
+ * translated the block (gen_cpu_index() in accel/tcg/plugin-gen.c). The GS base then identifies the vCPU, because Linux
+ * uses a different GS base on each CPU.
  */
 #if QEMU_API < 2
 #define VCPU_CB_FLAGS QEMU_PLUGIN_CB_NO_REGS
@@ -17,9 +18,9 @@ static inline void vcpu__watch(qemu_plugin_id_t id)
 	(void)id;
 }
 
-static inline unsigned int vcpu__now(unsigned int said)
+static inline unsigned int vcpu__now(unsigned int reported)
 {
-	return said;
+	return reported;
 }
 
 static inline uint64_t vcpu__register(unsigned int number)
@@ -32,8 +33,8 @@ static inline uint64_t vcpu__register(unsigned int number)
 #define VCPU_HAS_REGISTERS 1
 
 void vcpu__watch(qemu_plugin_id_t id);
-unsigned int vcpu__now(unsigned int said);
-/* A general one, by its number in instructions. */
+unsigned int vcpu__now(unsigned int reported);
+/* Return a general register, by its number in instructions. */
 uint64_t vcpu__register(unsigned int number);
 #endif
 

@@ -16,7 +16,10 @@ static inline uint64_t clock__read_ns(clockid_t clock)
 	return (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec;
 }
 
-/* The clock of every time stamp that leaves the program: both sides of a run can be compared. */
+/*
+ * Return the current time for a time stamp in an event. Sender and receiver use this clock, so that their time stamps
+ * are comparable.
+ */
 static inline uint64_t clock__now_ns(void)
 {
 	return clock__read_ns(CLOCK_MONOTONIC);

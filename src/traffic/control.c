@@ -22,7 +22,7 @@ int control__open(struct control *control, bool enabled)
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
-	/* Inherited by all threads. */
+	/* All threads inherit this mask of blocked signals. */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	control->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return control->signal_fd < 0 ? -errno : 0;
@@ -49,7 +49,7 @@ static void read_input(struct control *control)
 	}
 	control->length += got;
 	if (control->length == sizeof(control->input) && !memchr(control->input, '\n', control->length)) {
-		control__error(control, "control: line: longer than %zu bytes", sizeof(control->input));
+		control__error(control, "control: command line longer than %zu bytes", sizeof(control->input));
 		control->length = 0;
 	}
 }
@@ -97,7 +97,7 @@ static void run_line(struct control *control, const struct command *commands, si
 			commands[i].run(role, argument ? argument : "");
 			return;
 		}
-	control__error(control, "control: '%s': unknown command", line);
+	control__error(control, "control: unknown command '%s'", line);
 }
 
 void control__dispatch(struct control *control, const struct command *commands, size_t count,
@@ -123,7 +123,7 @@ void control__emit(json_t *object)
 
 	json_decref(object);
 	if (err || putchar('\n') == EOF || fflush(stdout)) {
-		fprintf(stderr, "traffic: stdout: cannot write: %s\n", strerror(errno));
+		fprintf(stderr, "traffic: cannot write to stdout: %s\n", strerror(errno));
 		_exit(1);
 	}
 }

@@ -8,17 +8,18 @@
 #include <stdint.h>
 
 /*
- * The master's end of a run: commands as lines on stdin, answers as JSON lines on stdout. When stdin
- * ends the master is dead and nobody will read a report: the program ends at once. Signals arrive
- * here too; control__open() must come before the first thread, so that none of them is interrupted.
+ * Connection to the controlling program, which writes commands as lines to our stdin and reads JSON lines from our stdout.
+ * If stdin ends, the controlling program is dead and nobody reads the report, so this program exits at once.
+ * The connection also receives SIGINT and SIGTERM. Call control__open() before the first thread is created: threads
+ * inherit the blocked signals, so that no thread is interrupted.
  */
 struct control {
-	bool enabled;		/* false: signals only, and stdout gets the report alone */
-	bool listening;		/* to stdin, until it ends */
-	bool stopping;		/* `stop` was the last word: the end of stdin means nothing any more */
+	bool enabled;		/* false (without --control): handle signals only; stdout gets only the report */
+	bool listening;		/* stdin has not ended */
+	bool stopping;		/* `stop` was received: the end of stdin is ignored from then on */
 	int signal_fd;
-	size_t length;
-	char input[512];
+	size_t length;		/* bytes in `input` */
+	char input[512];	/* received bytes that are not a whole line yet */
 };
 
 enum wake { WOKE_COMMAND = 1, WOKE_SIGNAL = 2, WOKE_EVENT = 4, WOKE_DEADLINE = 8 };
@@ -31,17 +32,20 @@ struct command {
 int control__open(struct control *control, bool enabled);
 void control__close(struct control *control);
 
-/* Wait for the first of: a command, SIGINT or SIGTERM, `event_fd` readable, the deadline (0: none). */
+/*
+ * Wait for a command, SIGINT or SIGTERM, `event_fd` to become readable, or the deadline (0: none).
+ * Return what happened as a set of enum wake.
+ */
 unsigned int control__wait(struct control *control, int event_fd, uint64_t deadline_ns);
-/* Run the commands that have arrived. */
+/* Run the commands that have arrived. `role` is passed to the function of each command. */
 void control__dispatch(struct control *control, const struct command *commands, size_t count,
 		       void *role);
 
-/* One JSON line; takes the object. With nobody to read it the program ends. */
+/* Print an object as one JSON line and release it. If stdout is closed, exit with status 1. */
 void control__emit(json_t *object);
-/* {"event": name}, to be filled. */
+/* Return a new object {"event": name}. The caller adds keys and emits it. */
 json_t *control__event(const char *name);
-/* A command that makes no sense now, or something that failed. */
+/* Report a failure or an invalid command: an `error` event with --control, else a line on stderr. */
 __attribute__((format(printf, 2, 3)))
 void control__error(struct control *control, const char *format, ...);
 

@@ -4,12 +4,12 @@
 
 #include <stdbool.h>
 
-/* Why something failed, as one line `what: object: reason: next step`. Empty while all is well. */
+/* Message about a failure: one line `action or option: reason; next step`. Empty if nothing has failed. */
 struct failure {
 	char text[320];
 };
 
-/* Keep the first cause (later ones are its consequences) and hand back `err`. */
+/* Store a message, unless a message is stored already: later failures follow from the first failure. Return `err`. */
 __attribute__((format(printf, 3, 4)))
 int failure__set(struct failure *failure, int err, const char *format, ...);
 

@@ -33,9 +33,9 @@ int flow__send_failed(struct flow *flow, const char *call)
 		return 0;
 	}
 	if (err == -EPIPE || err == -ECONNRESET)
-		return failure__set(&flow->failure, err, "%s: connection: %s: the receiver closed it, "
-				    "see the receiver's messages", call, strerror(-err));
-	return failure__set(&flow->failure, err, "%s: connection: %s", call, strerror(-err));
+		return failure__set(&flow->failure, err, "%s: %s: the receiver closed the connection; "
+				    "see its messages", call, strerror(-err));
+	return failure__set(&flow->failure, err, "%s: %s", call, strerror(-err));
 }
 
 int flow__send(struct flow *flow, const void *from, size_t length)
@@ -149,7 +149,7 @@ int flow__sendfile(struct flow *flow, off_t from)
 			continue;
 		}
 		if (!sent)
-			return failure__set(&flow->failure, -EIO, "sendfile: messages: the file ends at %lld",
+			return failure__set(&flow->failure, -EIO, "sendfile: the file of messages ends at byte %lld",
 					    (long long)from);
 		err = flow__send_failed(flow, "sendfile");
 		if (err)
@@ -164,8 +164,8 @@ int flow__sent_zerocopy(struct flow *flow, uint32_t *pending, size_t bytes)
 
 	if (!err)
 		return 0;
-	return failure__set(&flow->failure, err, "zero-copy accounts: %u in flight: %s", flow->zerocopy.counts.in_flight,
-			    strerror(-err));
+	return failure__set(&flow->failure, err, "zero-copy: cannot account for a send, %u are in flight: %s",
+			    flow->zerocopy.counts.in_flight, strerror(-err));
 }
 
 struct flow *flow__in_flight(struct flow *flow)

@@ -28,7 +28,7 @@ void gate__destroy(struct gate *gate)
 
 void gate__notify(struct gate *gate)
 {
-	/* Cannot fail: the counter would have to reach 2^64 without being read. */
+	/* This write fails only if the unread counter of the eventfd overflows 64 bits. */
 	eventfd_write(gate->event_fd, 1);
 }
 
@@ -57,7 +57,7 @@ void gate__set(struct gate *gate, enum gate_state state)
 	pthread_mutex_lock(&gate->lock);
 	atomic_store_explicit(&gate->state, state, memory_order_relaxed);
 	pthread_cond_broadcast(&gate->changed);
-	/* They may all rest already, and then nobody else would say so. */
+	/* If all threads parked before the gate was closed, no thread signals the event, so signal it here. */
 	if (state == GATE_CLOSED && gate->parked == gate->threads)
 		gate__notify(gate);
 	pthread_mutex_unlock(&gate->lock);

@@ -7,16 +7,16 @@
 #include <stdbool.h>
 
 /*
- * Where the sending threads rest. While the gate is open a thread pays one relaxed load per message;
- * when it is closed a thread first brings its connection to rest, then parks here. `event_fd` becomes
- * readable when all have parked, and when one retires (it has nothing more to send) or wants to be looked at.
+ * Gate at which threads park between segments. While the gate is open, a thread pays one relaxed load per message.
+ * After the gate is closed, a thread waits until nothing is in flight, then parks. `event_fd` becomes readable when
+ * all threads have parked, when a thread retires because it has nothing more to send, and by gate__notify().
  */
 enum gate_state { GATE_CLOSED, GATE_OPEN, GATE_DISMISSED };
 
 struct gate {
 	atomic_uint state;
 	unsigned int threads;
-	unsigned int parked;	/* the retired ones among them */
+	unsigned int parked;	/* parked threads, including retired threads */
 	unsigned int retired;
 	int event_fd;
 	pthread_mutex_t lock;
@@ -31,17 +31,20 @@ static inline bool gate__is_open(struct gate *gate)
 	return atomic_load_explicit(&gate->state, memory_order_relaxed) == GATE_OPEN;
 }
 
-/* For the threads: park until the gate opens (true) or all are dismissed (false). */
+/*
+ * Called by worker threads: park until the gate opens (returns true) or the threads are dismissed (returns false).
+ * A thread that retires stays parked when the gate opens.
+ */
 bool gate__park(struct gate *gate, bool retire);
 
-/* For the threads: something has changed that the one who controls should look at. */
+/* Called by worker threads: wake the controlling thread, because something has changed, such as a failure. */
 void gate__notify(struct gate *gate);
 
-/* For the one who controls. After gate__all_parked() he may read what the threads have written. */
+/* Called by the controlling thread, which may read everything that the threads have written after gate__all_parked(). */
 void gate__set(struct gate *gate, enum gate_state state);
 bool gate__all_parked(struct gate *gate);
 bool gate__all_retired(struct gate *gate);
-/* Make event_fd unreadable again. */
+/* Clear event_fd, so that the descriptor is not readable until the next event. */
 void gate__acknowledge(struct gate *gate);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "control.h"
+#include "option_table.h"
 #include "options.h"
 #include "preflight.h"
 #include "receiver.h"
@@ -11,19 +12,20 @@
 #include "strategy.h"
 
 static const char usage[] =
-	"traffic: send bytes over TCP by different methods, and count what happens\n"
+	"traffic: send bytes over TCP by different methods, and count calls, bytes and times\n"
 	"\n"
 	"  traffic send --impl NAME [options]   listen, and send messages to each receiver that connects\n"
-	"  traffic recv --port P [options]      connect, and read them\n"
-	"  traffic list                         the strategies, as JSON\n"
+	"  traffic recv --port P [options]      connect to a sender, and read its messages\n"
+	"  traffic list                         print the strategies as JSON\n"
+	"  traffic options --json               print the options of send and recv as JSON\n"
 	"\n"
-	"Each prints one JSON object on stdout. `traffic send --help` and `traffic recv --help` tell the\n"
-	"options. Try it on one machine, in two terminals:\n"
+	"Results are JSON on stdout. `traffic send --help` and `traffic recv --help` explain the options.\n"
+	"To try the program on one machine, use two terminals:\n"
 	"\n"
 	"  traffic send --impl one_copy --port 7000 --duration 3\n"
 	"  traffic recv --port 7000\n";
 
-/* --check: what would run, without running it. */
+/* Implement --check: print the resolved options if this machine can run them, and send nothing. */
 static int print_options(const struct options *options)
 {
 	struct failure failure = { "" };
@@ -58,7 +60,7 @@ static int run_list(int argc, char **argv)
 	json_t *list;
 
 	if (argc > 1) {
-		fprintf(stderr, "traffic list: '%s': takes no argument\n", argv[1]);
+		fprintf(stderr, "traffic list: unexpected argument '%s'; list takes no argument\n", argv[1]);
 		return EXIT_USAGE;
 	}
 	list = json_array();
@@ -77,11 +79,26 @@ static int run_list(int argc, char **argv)
 	return 0;
 }
 
+static int run_options(int argc, char **argv)
+{
+	if (argc != 2 || strcmp(argv[1], "--json")) {
+		fprintf(stderr, "traffic options: wrong arguments; use traffic options --json, or traffic send --help\n");
+		return EXIT_USAGE;
+	}
+	/* Print a JSON array with one row per line, because diff compares the array with its committed copy. */
+	for (const struct option_row *row = option_rows; row->name; row++) {
+		putchar(row == option_rows ? '[' : ',');
+		control__emit(option_row__json(row));
+	}
+	puts("]");
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } subcommands[] = {
-	{ "send", run_send }, { "recv", run_recv }, { "list", run_list },
+	{ "send", run_send }, { "recv", run_recv }, { "list", run_list }, { "options", run_options },
 };
 
 int main(int argc, char **argv)
@@ -95,6 +112,6 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < sizeof(subcommands) / sizeof(*subcommands); i++)
 		if (!strcmp(subcommands[i].name, name))
 			return subcommands[i].run(argc - 1, argv + 1);
-	fprintf(stderr, "traffic: '%s': not a subcommand: use send, recv, list or --help\n", name);
+	fprintf(stderr, "traffic: unknown subcommand '%s'; use send, recv, list, options or --help\n", name);
 	return EXIT_USAGE;
 }

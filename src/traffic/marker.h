@@ -3,15 +3,15 @@
 #define TRAFFIC_MARKER_H
 
 /*
- * What the simulator (src/simulator/) must be told is told by an instruction that does nothing, anywhere:
- * nopl 0x4353XXXX(%rax), seven bytes.
+ * Markers for the simulator (src/simulator/). A marker is the instruction nopl 0x4353XXXX(%rax), seven bytes, where XXXX is
+ * one of the numbers below. On a real machine the instruction has no effect.
  */
-#define MARKER_SENDER 0x0001	/* this thread sends from here on */
-#define MARKER_RECEIVER 0x0002
-#define MARKER_WARM 0x0010	/* the caches fill from here on */
-#define MARKER_COUNT 0x0011	/* what happens counts from here on */
-#define MARKER_STOP 0x0012	/* up to here */
-#define MARKER_AWAIT 0x0013	/* what happens counts from the first byte on that anybody sends */
+#define MARKER_SENDER 0x0001	/* this thread sends from now on */
+#define MARKER_RECEIVER 0x0002	/* this thread receives from now on */
+#define MARKER_WARM 0x0010	/* start filling the simulated caches, without counting */
+#define MARKER_COUNT 0x0011	/* start counting */
+#define MARKER_STOP 0x0012	/* stop counting */
+#define MARKER_AWAIT 0x0013	/* start counting at the first byte that any thread sends */
 
 #ifdef __x86_64__
 #define marker__execute(number) \

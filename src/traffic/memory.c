@@ -12,7 +12,7 @@
 
 #define HUGE_PAGE_DEFAULT_BYTES (2ul << 20)
 
-/* The number behind `key:` in a /proc file of `key: N [kB]` lines; -1 when it is not there. */
+/* Return the number N of the line `key: N [kB]` of a /proc file, or -1 if there is no such line. */
 static int64_t read_key(const char *path, const char *key, int base)
 {
 	FILE *file = fopen(path, "re");
@@ -97,7 +97,7 @@ void *memory__map_huge(size_t bytes, bool reserved)
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 		return start == MAP_FAILED ? NULL : start;
 	}
-	/* Transparent huge pages need an aligned range: map one page more, give back both ends. */
+	/* Transparent huge pages need an aligned range: map one page more, then unmap the excess at both ends. */
 	start = mmap(NULL, bytes + huge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (start == MAP_FAILED)
 		return NULL;
@@ -121,7 +121,7 @@ uint64_t memlock__limit_bytes(void)
 	return limit.rlim_cur;
 }
 
-/* The kernel asks capable(), which only believes in the initial user namespace. */
+/* Return true in the initial user namespace: capable() of the kernel ignores capabilities in all other namespaces. */
 static bool in_initial_user_namespace(void)
 {
 	FILE *file = fopen("/proc/self/uid_map", "re");
@@ -129,7 +129,7 @@ static bool in_initial_user_namespace(void)
 	bool initial;
 
 	if (!file)
-		return true;	/* a kernel without user namespaces */
+		return true;	/* the kernel has no user namespaces */
 	initial = fscanf(file, "%lu %lu %lu", &inside, &outside, &count) == 3 && !inside && !outside &&
 		  count == UINT32_MAX;
 	fclose(file);
@@ -159,8 +159,8 @@ int memlock__check(size_t size_bytes, struct failure *failure)
 	if (!memlock__enforced() || needed <= memlock__limit_bytes())
 		return 0;
 	return failure__set(failure, -ENOBUFS,
-		"memlock: one zero-copy send of %zu bytes: needs %zu + 2 pages = %llu KiB, the "
-		"limit is %llu KiB: raise it (ulimit -l) or lower --size",
+		"memlock: a zero-copy send of %zu bytes needs %zu + 2 pages = %llu KiB of locked memory, the "
+		"limit is %llu KiB; raise it (ulimit -l) or lower --size",
 		size_bytes, size_bytes / sysconf(_SC_PAGESIZE), (unsigned long long)needed >> 10,
 		(unsigned long long)memlock__limit_bytes() >> 10);
 }

@@ -8,31 +8,34 @@
 
 #include "failure.h"
 
-/* What the kernel says of this machine's memory. Reading only: nothing here changes a setting. */
+/* Facts about this machine's memory, read from the kernel. These functions change no setting. */
 size_t memory__huge_page_bytes(void);
 uint64_t memory__huge_pages_free(void);
-/* A `<key>: N kB` line of /proc/meminfo, in bytes; 0 when it is not there. */
+/* Return the value of a line `key: N kB` of /proc/meminfo in bytes, or 0 if there is no such line. */
 uint64_t memory__meminfo_bytes(const char *key);
+/* Return true if transparent huge pages are switched off on this machine. */
 bool memory__thp_never(void);
-/* Bytes of this process that really lie on huge pages; -1 when the kernel does not tell. */
+/* Return the bytes of this process that are on huge pages, or -1 if the kernel does not report them. */
 int64_t memory__huge_bytes_in_use(void);
 
-/* Zeroed memory. NULL on failure. */
+/* Return zeroed memory of `bytes` bytes, or NULL on failure. */
 void *memory__map(size_t bytes);
-/* Zeroed memory on huge pages (reserved ones, or transparent ones asked for). NULL on failure. */
+/*
+ * Return zeroed memory on huge pages, or NULL on failure. If `reserved` is set, use hugetlb pages instead of
+ * transparent huge pages.
+ */
 void *memory__map_huge(size_t bytes, bool reserved);
 
 /*
- * The memlock budget: MSG_ZEROCOPY accounts (size >> 12) + 2 pages per send against
- * RLIMIT_MEMLOCK, for all processes of the user together (mm_account_pinned_pages(); SEND_ZC of
- * io_uring, where the buffer is not registered, likewise: io_notif_account_mem()), and
- * not at all for CAP_IPC_LOCK in the initial user namespace.
+ * Budget of locked memory. MSG_ZEROCOPY charges (size >> 12) + 2 pages per send to RLIMIT_MEMLOCK, which all processes of
+ * a user share (mm_account_pinned_pages()). SEND_ZC of io_uring does the same, unless its buffer is registered
+ * (io_notif_account_mem()). A process with CAP_IPC_LOCK in the initial user namespace is exempt.
  */
 #define MEMLOCK_UNLIMITED UINT64_MAX
 uint64_t memlock__limit_bytes(void);
 bool memlock__enforced(void);
 uint64_t memlock__send_bytes(size_t size_bytes);
-/* Does one send of so many bytes fit? 0 or -ENOBUFS with the arithmetic. */
+/* Return 0 if a zero-copy send of `size_bytes` fits the budget, else -ENOBUFS with the arithmetic in `failure`. */
 int memlock__check(size_t size_bytes, struct failure *failure);
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,7 +12,7 @@
 #include "message.h"
 #include "pattern.h"
 
-/* malloc() promises no more, and fields in an arena shall not be better aligned than on the heap. */
+/* Alignment in bytes that malloc() guarantees. Fields in an arena have this alignment, too, so that both are comparable. */
 #define HEAP_ALIGN_BYTES 16
 
 const char *const alignment_names[] = { [ALIGN_HEAP] = "heap", [ALIGN_PAGE] = "page" };
@@ -53,15 +55,33 @@ size_t message_shape__bytes(const struct message_shape *shape)
 	return shape->pages == PAGES_4K ? bytes : round_up(bytes, memory__huge_page_bytes());
 }
 
-/* A file that has no name, and its blocks: a mapping of a full file system would end in SIGBUS. */
+/*
+ * Return a file without a name, or -1 and errno. overlayfs before Linux 6.3 does not support O_TMPFILE. On such a file system,
+ * create a file with a name and remove the name.
+ */
+static int open_unnamed(const char *directory)
+{
+	int file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	char path[PATH_MAX];
+
+	if (file >= 0 || errno != EOPNOTSUPP)
+		return file;
+	if ((size_t)snprintf(path, sizeof(path), "%s/copyscope-XXXXXX", directory) >= sizeof(path)) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	file = mkostemp(path, O_CLOEXEC);
+	if (file >= 0)
+		unlink(path);
+	return file;
+}
+
+/* Create the file of messages. Allocate its blocks, because writing to a mapping on a full file system raises SIGBUS. */
 static int open_file(const char *directory, size_t bytes)
 {
-	int file, err;
+	int file = directory ? open_unnamed(directory) : memfd_create("messages", MFD_CLOEXEC);
+	int err;
 
-	if (directory)
-		file = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	else
-		file = memfd_create("messages", MFD_CLOEXEC);
 	if (file < 0)
 		return -errno;
 	err = directory ? posix_fallocate(file, 0, bytes) : ftruncate(file, bytes) ? errno : 0;
@@ -76,8 +96,8 @@ static int check_file(const struct message_shape *shape, uint64_t needed, struct
 	int file = open_file(shape->directory, needed);
 
 	if (file < 0)
-		return failure__set(failure, file, "file: %s: no file of %llu KiB there: %s: choose another "
-				    "directory", shape->directory, (unsigned long long)needed >> 10,
+		return failure__set(failure, file, "--file %s: cannot create a file of %llu KiB there: %s; choose "
+				    "another directory", shape->directory, (unsigned long long)needed >> 10,
 				    strerror(-file));
 	close(file);
 	return 0;
@@ -95,7 +115,7 @@ int message_shape__check(const struct message_shape *shape, unsigned int rings,
 
 		if (free_pages * huge < needed)
 			return failure__set(failure, -ENOMEM,
-				"pages: hugetlb: %llu pages of %llu KiB needed, %llu free: reserve with "
+				"--pages hugetlb: needs %llu pages of %llu KiB, %llu are free; reserve them by "
 				"`sysctl vm.nr_hugepages=N` as root, or use --pages thp",
 				(unsigned long long)(needed / huge), (unsigned long long)huge >> 10,
 				(unsigned long long)free_pages);
@@ -103,17 +123,17 @@ int message_shape__check(const struct message_shape *shape, unsigned int rings,
 	}
 	if (shape->pages == PAGES_THP && memory__thp_never())
 		return failure__set(failure, -EOPNOTSUPP,
-			"pages: thp: this machine never gives them: write madvise to "
+			"--pages thp: transparent huge pages are switched off on this machine; write madvise to "
 			"/sys/kernel/mm/transparent_hugepage/enabled as root, or use --pages 4k");
 	if (available && needed > available)
 		return failure__set(failure, -ENOMEM,
-			"working-set: %u messages of %zu bytes in %u threads: %llu MiB needed, %llu "
-			"available: lower --working-set", shape->slots, shape->size_bytes, rings,
+			"--working-set %u: messages of %zu bytes in %u threads need %llu MiB, %llu MiB are "
+			"available; lower --working-set", shape->slots, shape->size_bytes, rings,
 			(unsigned long long)needed >> 20, (unsigned long long)available >> 20);
 	return shape->directory ? check_file(shape, needed, failure) : 0;
 }
 
-/* Fields on the heap: as in any program, one allocation each. */
+/* Allocate each field separately on the heap, as most programs do. */
 static int allocate_fields(struct ring *ring)
 {
 	const struct message_shape *shape = &ring->shape;
@@ -132,27 +152,27 @@ static int allocate_fields(struct ring *ring)
 	return 0;
 }
 
-/* Laid out one after the other: there is no heap of huge pages to ask, and what is registered is one piece. */
+/* Place all fields in one mapping, without gaps: malloc() has no huge pages, and registered memory must be one range. */
 static int place_fields(struct ring *ring)
 {
 	const struct message_shape *shape = &ring->shape;
-	char *place;
+	char *next_field;
 
 	ring->arena_bytes = message_shape__bytes(shape);
 	ring->arena = shape->pages == PAGES_4K ? memory__map(ring->arena_bytes)
 					       : memory__map_huge(ring->arena_bytes, shape->pages == PAGES_HUGETLB);
 	if (!ring->arena)
 		return -ENOMEM;
-	place = ring->arena;
+	next_field = ring->arena;
 	for (size_t i = 0; i < (size_t)shape->slots * shape->fields; i++) {
-		ring->fields[i].iov_base = place;
+		ring->fields[i].iov_base = next_field;
 		ring->fields[i].iov_len = message_shape__field_bytes(shape, i % shape->fields);
-		place += round_up(ring->fields[i].iov_len, align_bytes(shape->align));
+		next_field += round_up(ring->fields[i].iov_len, align_bytes(shape->align));
 	}
 	return 0;
 }
 
-/* Messages in a file: one after the other, the fields of each without a gap. */
+/* Place all messages in a file. The fields of a message follow each other without gaps. */
 static int place_in_file(struct ring *ring)
 {
 	const struct message_shape *shape = &ring->shape;
@@ -170,19 +190,19 @@ static int place_in_file(struct ring *ring)
 	ring->arena_bytes = bytes;
 	for (unsigned int slot = 0; slot < shape->slots; slot++) {
 		struct iovec *field = &ring->fields[(size_t)slot * shape->fields];
-		char *place = (char *)arena + slot * message_bytes;
+		char *next_field = (char *)arena + slot * message_bytes;
 
 		ring->messages[slot].file_offset = slot * message_bytes;
 		for (unsigned int i = 0; i < shape->fields; i++) {
-			field[i].iov_base = place;
+			field[i].iov_base = next_field;
 			field[i].iov_len = message_shape__field_bytes(shape, i);
-			place += field[i].iov_len;
+			next_field += field[i].iov_len;
 		}
 	}
 	return 0;
 }
 
-static int find_room(struct ring *ring)
+static int allocate_messages(struct ring *ring)
 {
 	if (ring->shape.in_file)
 		return place_in_file(ring);
@@ -199,10 +219,10 @@ int ring__open(struct ring *ring, const struct message_shape *shape, struct fail
 	ring->messages = calloc(shape->slots, sizeof(*ring->messages));
 	ring->fields = calloc((size_t)shape->slots * shape->fields, sizeof(*ring->fields));
 	if (ring->messages && ring->fields)
-		err = find_room(ring);
+		err = allocate_messages(ring);
 	if (err) {
 		ring__close(ring);
-		return failure__set(failure, err, "working-set: %u messages of %zu bytes: %s: "
+		return failure__set(failure, err, "--working-set %u: cannot allocate messages of %zu bytes: %s; "
 				    "lower --working-set or --size", shape->slots,
 				    shape->size_bytes, strerror(-err));
 	}
@@ -224,6 +244,12 @@ void ring__close(struct ring *ring)
 	free(ring->messages);
 	memset(ring, 0, sizeof(*ring));
 	ring->file = -1;
+}
+
+void message__fill(struct message *message, unsigned int fields, char byte)
+{
+	for (unsigned int i = 0; i < fields; i++)
+		memset(message->fields[i].iov_base, byte, message->fields[i].iov_len);
 }
 
 void message__write_letters(struct message *message, unsigned int fields)

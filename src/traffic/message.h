@@ -10,7 +10,7 @@
 
 #include "failure.h"
 
-#define MESSAGE_FIELDS_MAX 1024		/* UIO_MAXIOV: more do not fit one sendmsg() */
+#define MESSAGE_FIELDS_MAX 1024		/* UIO_MAXIOV: maximum number of fields in one sendmsg() call */
 #define MESSAGE_BYTES_MAX (1ull << 30)
 #define WORKING_SET_MAX 65536
 
@@ -22,10 +22,10 @@ extern const char *const page_kind_names[PAGES_CNT];
 
 struct message {
 	struct iovec *fields;
-	off_t file_offset;	/* of a ring in a file: where the message begins in it */
+	off_t file_offset;	/* offset of the message in ring.file, if the ring has a file */
 	/*
-	 * Send calls that still refer to this memory. The core neither rewrites nor sends a message
-	 * before this is 0 again; only asynchronous strategies ever raise it.
+	 * Number of send calls that still refer to this memory. Only asynchronous strategies raise it. A message is neither
+	 * rewritten nor sent until this is 0 again; --rewrite (options.h) is the exception.
 	 */
 	uint32_t pending;
 };
@@ -33,40 +33,45 @@ struct message {
 struct message_shape {
 	size_t size_bytes;
 	unsigned int fields;
-	size_t header_bytes;	/* of the first field; the others share the rest. 0: all share alike */
+	size_t header_bytes;	/* size of the first field, if that field has a size of its own; 0: all fields have one size */
 	unsigned int slots;	/* messages in the ring: the working set */
 	enum alignment align;
 	enum page_kind pages;
-	bool in_arena;		/* one after the other in one piece of memory, whatever the pages */
-	bool in_file;		/* in a file, each message in one piece: fields without gaps */
-	const char *directory;	/* of that file; NULL: it is in memory */
+	bool in_arena;		/* all messages are in one mapping, also with PAGES_4K */
+	bool in_file;		/* all messages are in a file, without gaps between the fields of a message */
+	const char *directory;	/* directory of the message file; NULL: use a memfd */
 };
 
-/* The messages one thread sends in turn. Every field is an allocation (or a place) of its own. */
+/* The messages that one thread sends in turn. */
 struct ring {
 	struct message_shape shape;
 	struct message *messages;
-	struct iovec *fields;	/* of all messages, one after the other */
-	void *arena;		/* one piece of memory or a file: the fields lie in here; otherwise each is on the heap */
+	struct iovec *fields;	/* fields of all messages, in the order of the messages */
+	void *arena;		/* mapping that holds all fields; NULL: each field is a heap allocation */
 	size_t arena_bytes;
-	int file;		/* that the arena maps; -1: none */
-	unsigned int next;
+	int file;		/* file that the arena maps; -1: none */
+	unsigned int next;	/* index of the message that is sent next */
 };
 
-/* Memory of one ring in bytes, a huge page at the end filled up. */
+/* Return the memory of one ring in bytes, rounded up to whole huge pages if the ring uses huge pages. */
 size_t message_shape__bytes(const struct message_shape *shape);
-/* The share of field `index`: but for a header divided evenly, the remainder goes to the last. */
+/*
+ * Return the size of field `index`. All fields have the same size, except the header if there is one, and the last field,
+ * which also gets the remainder of the division.
+ */
 size_t message_shape__field_bytes(const struct message_shape *shape, unsigned int index);
-/* Can this machine give that memory `rings` times? 0 or -errno with the next step. */
+/* Return 0 if this machine has enough memory for `rings` rings, else -errno with the next step in `failure`. */
 int message_shape__check(const struct message_shape *shape, unsigned int rings,
 			 struct failure *failure);
 
 int ring__open(struct ring *ring, const struct message_shape *shape, struct failure *failure);
 void ring__close(struct ring *ring);
 
-/* Field i holds 'A' + i % 26. */
+/* Fill every field with `byte`. */
+void message__fill(struct message *message, unsigned int fields, char byte);
+/* Fill each field with one capital letter: 'A' + i % 26 for field i. */
 void message__write_letters(struct message *message, unsigned int fields);
-/* The verifiable pattern, running through all fields. */
+/* Write the pattern of --verify (pattern.h), which continues from field to field. */
 void message__write_pattern(struct message *message, unsigned int fields, uint64_t generation);
 
 static inline struct message *ring__next(struct ring *ring)

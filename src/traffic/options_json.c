@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
+#include "option_table.h"
 #include "options.h"
-#include "report_set.h"
-
-static json_t *count_or_null(uint64_t count)
-{
-	return count ? json_integer((json_int_t)count) : json_null();
-}
 
 static json_t *cpus_json(const struct placement *placement)
 {
@@ -16,7 +11,7 @@ static json_t *cpus_json(const struct placement *placement)
 	return cpus;
 }
 
-/* Which of the kernel's ways are taken beside plain copies: its other functions need no hook (collector --moves). */
+/* Return the ways other than plain copies by which bytes move. The collector (--moves) hooks kernel functions only for these. */
 static json_t *moves_json(const struct options *o)
 {
 	bool sends = o->role == ROLE_SEND;
@@ -37,68 +32,99 @@ static json_t *moves_json(const struct options *o)
 	return array;
 }
 
-static void add_send_options(json_t *object, const struct options *o)
+static json_t *text_or_null(const char *text)
 {
-	json_object_set_new(object, "impl", json_string(o->strategy->name));
-	json_object_set_new(object, "duration_s", o->duration_s ? json_real(o->duration_s) : json_null());
-	json_object_set_new(object, "messages", count_or_null(o->messages));
-	json_object_set_new(object, "header_bytes", count_or_null(o->shape.header_bytes));
-	json_object_set_new(object, "align", json_string(alignment_names[o->shape.align]));
-	json_object_set_new(object, "pages", json_string(page_kind_names[o->shape.pages]));
-	json_object_set_new(object, "file", o->shape.directory ? json_string(o->shape.directory)
-							       : json_null());
-	json_object_set_new(object, "sndbuf_bytes", count_or_null(o->socket.sndbuf_bytes));
-	json_object_set_new(object, "sender", json_string(sending_names[o->sending]));
-	json_object_set_new(object, "issue", o->strategy->in_ring ? json_string(issue_names[o->issue]) : json_null());
-	json_object_set_new(object, "push", json_string(push_names[o->push]));
-	json_object_set_new(object, "call", json_string(vectored_names[o->call]));
-	json_object_set_new(object, "via", json_string(via_names[o->via]));
-	report__set(object, "batch_sends", o->batch);
-	json_object_set_new(object, "wait", json_string(notices_names[o->wait]));
-	json_object_set_new(object, "registered", json_boolean(o->shape.in_arena && o->strategy->registers));
-	json_object_set_new(object, "relays", json_boolean(o->strategy->relays));
-	/* A call may pass the socket several times, or in another than the four calls that a hook there knows (bpf/calls.bpf.c). */
-	json_object_set_new(object, "in_pieces",
-			    json_boolean(strategy__gives_pages(o->strategy) || o->strategy->in_ring ||
-					 o->call != VECTORED_SENDMSG || o->batch > 1));
-	report__set(object, "time_every", o->time_every);
-	report__set(object, "seed", o->seed);
+	return text ? json_string(text) : json_null();
 }
 
-static void add_recv_options(json_t *object, const struct options *o)
+/* Return a number as JSON: null if it is below its lower limit, because then the option was not given. */
+static json_t *number_json(const struct option_row *row, uint64_t number)
 {
-	json_object_set_new(object, "receiver", json_string(o->reading->name));
-	json_object_set_new(object, "touch_received", json_boolean(o->touch_received));
-	report__set(object, "coalesce_us", o->coalesce_us);
-	report__set(object, "buffer_bytes", o->buffer_bytes);
-	json_object_set_new(object, "rcvbuf_bytes", count_or_null(o->socket.rcvbuf_bytes));
+	if (row->type == TYPE_FLAG || (row->type == TYPE_CHOICE && row->bytes == sizeof(bool)))
+		return json_boolean(number);
+	if (row->type == TYPE_CHOICE)
+		return json_string(row->choices[number]);
+	return number < row->least ? json_null() : json_integer((json_int_t)number);
+}
+
+static json_t *value_json(const struct option_row *row, const struct options *o)
+{
+	const void *field = (const char *)o + row->offset;
+
+	switch (row->type) {
+	case TYPE_STRATEGY:
+		return json_string(o->strategy->name);
+	case TYPE_READING:
+		return json_string(o->reading->name);
+	case TYPE_LIST:
+		return cpus_json(field);
+	case TYPE_TEXT:
+		return text_or_null(*(const char *const *)field);
+	case TYPE_DURATION:
+		return *(const double *)field ? json_real(*(const double *)field) : json_null();
+	default:
+		return number_json(row, option_row__load(row, o));
+	}
 }
 
 json_t *options__json(const struct options *o)
 {
-	const char *used = *o->socket.congestion_used ? o->socket.congestion_used : o->socket.congestion;
 	json_t *object = json_object();
 
-	json_object_set_new(object, "size_bytes", count_or_null(o->shape.size_bytes));
-	report__set(object, "fields", o->shape.fields);
-	report__set(object, "threads", o->threads);
-	json_object_set_new(object, "mode", json_string(mode_names[o->mode]));
-	json_object_set_new(object, "address", json_string(o->socket.address));
-	report__set(object, "port", o->socket.port);
-	json_object_set_new(object, "nodelay", json_boolean(o->socket.nodelay));
-	/* Asked for, or what the first connection got; null: there was no connection. */
-	json_object_set_new(object, "congestion_control",
-			    *used ? json_string(used) : json_null());
-	report__set(object, "working_set_messages", o->shape.slots);
-	json_object_set_new(object, "tls", json_string(tls_names[o->tls]));
-	json_object_set_new(object, "touch", json_boolean(o->touch));
-	json_object_set_new(object, "verify", json_boolean(o->verify));
-	json_object_set_new(object, "cpus", cpus_json(&o->placement));
-	json_object_set_new(object, "control", json_boolean(o->control));
+	for (const struct option_row *row = option_rows; row->name; row++)
+		if (row->key && row->roles & 1u << o->role)
+			json_object_set_new(object, row->key, value_json(row, o));
+	/* After the first connection, report its congestion control. */
+	if (*o->socket.congestion_used)
+		json_object_set_new(object, "congestion_control", json_string(o->socket.congestion_used));
+	if (o->rewrite)
+		json_object_set_new(object, "rewrite", json_string(rewrite_names[o->rewrite]));
 	json_object_set_new(object, "moves", moves_json(o));
-	if (o->role == ROLE_SEND)
-		add_send_options(object, o);
-	else
-		add_recv_options(object, o);
+	if (o->role != ROLE_SEND)
+		return object;
+	if (!o->strategy->in_ring)
+		json_object_set_new(object, "issue", json_null());
+	json_object_set_new(object, "relays", json_boolean(o->strategy->relays));
+	/* A call may use the socket several times, or differ from the four send calls that bpf/calls.bpf.c recognises. */
+	json_object_set_new(object, "in_pieces",
+			    json_boolean(strategy__gives_pages(o->strategy) || o->strategy->in_ring ||
+					 o->call != VECTORED_SENDMSG || o->batch > 1));
+	return object;
+}
+
+static json_t *choices_json(const struct option_row *row)
+{
+	const char *names[CHOICES_MAX];
+	unsigned int count = option_row__choices(row, names);
+	json_t *array = json_array();
+
+	for (unsigned int i = 0; i < count; i++)
+		json_array_append_new(array, json_string(names[i]));
+	return array;
+}
+
+json_t *option_row__json(const struct option_row *row)
+{
+	static const char *const types[] = {
+		[TYPE_COUNT] = "count", [TYPE_SIZE] = "size", [TYPE_DURATION] = "duration", [TYPE_FLAG] = "flag",
+		[TYPE_CHOICE] = "choice", [TYPE_TEXT] = "text", [TYPE_LIST] = "list", [TYPE_STRATEGY] = "choice",
+		[TYPE_READING] = "choice",
+	};
+	bool is_number = row->type == TYPE_COUNT || row->type == TYPE_SIZE || row->type == TYPE_DURATION;
+	json_t *object = json_object();
+
+	json_object_set_new(object, "name", json_string(row->name));
+	json_object_set_new(object, "role", json_string(row->roles & 1u << ROLE_SEND && row->roles & 1u << ROLE_RECV ? "both" :
+							role_names[row->roles & 1u << ROLE_SEND ? ROLE_SEND : ROLE_RECV]));
+	json_object_set_new(object, "type", json_string(types[row->type]));
+	json_object_set_new(object, "unit", text_or_null(row->unit));
+	json_object_set_new(object, "least", is_number ? json_integer((json_int_t)row->least) : json_null());
+	json_object_set_new(object, "most", is_number ? json_integer((json_int_t)row->most) : json_null());
+	json_object_set_new(object, "choices", choices_json(row));
+	json_object_set_new(object, "default", text_or_null(row->initial));
+	json_object_set_new(object, "help", json_string(row->help));
+	json_object_set_new(object, "key", text_or_null(row->key));
+	json_object_set_new(object, "factor", json_boolean(row->flags & IN_RUN));
+	json_object_set_new(object, "workload", json_boolean(row->flags & IN_WORKLOAD));
 	return object;
 }

@@ -6,10 +6,10 @@
 
 #define WORD_BYTES sizeof(uint64_t)
 #define WORD_STEP 0x9e3779b97f4a7c15ull
-/* Differences are gathered over this many words before anything branches on them. */
+/* Number of words that are compared without a branch. */
 #define BLOCK_WORDS 64
 
-/* The finaliser of splitmix64: neighbouring generations share no bytes. */
+/* Return the finaliser of splitmix64 for a number: the words of consecutive generations then have no bytes in common. */
 static uint64_t mix(uint64_t generation)
 {
 	uint64_t x = generation + WORD_STEP;

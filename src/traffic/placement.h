@@ -6,16 +6,17 @@
 
 #include "failure.h"
 
-/* Which CPUs the threads run on. Empty: wherever the kernel likes. */
+/* CPUs to which the threads are pinned. If count is 0, threads are not pinned. */
 struct placement {
 	unsigned int count;
-	int cpus[CPU_SETSIZE];	/* in the order they were given: thread i runs on cpus[i % count] */
+	int cpus[CPU_SETSIZE];	/* in the order of --cpus; thread i is pinned to cpus[i % count] */
 };
 
-/* "0,2-3". -EINVAL for CPUs that do not exist or that this process may not use. */
+/* Parse a list such as "0,2-3". Return -EINVAL if a CPU does not exist or this process may not use it. */
 int placement__parse(struct placement *placement, const char *text, struct failure *failure);
-/* The whole process onto the set. 0 or -errno. */
+/* Restrict the process to these CPUs. Return 0 or -errno. */
 int placement__confine_process(const struct placement *placement);
+/* Pin the calling thread to the CPU of thread number `thread`. Return 0 or -errno with the reason in `failure`. */
 int placement__pin_thread(const struct placement *placement, unsigned int thread,
 			  struct failure *failure);
 

@@ -9,11 +9,14 @@
 #include "preflight.h"
 #include "receiver_thread.h"
 
-/* stdin, stdout, stderr, the listener, the event and signal descriptors, files of /proc, spare. */
+/* Descriptors that do not belong to a connection: stdio, listener, event and signal descriptors, /proc files, and spare. */
 #define OTHER_DESCRIPTORS 32
 
-/* Of one connection: its socket, and a file, a ring, the two ends of a pipe; of a relay's other one both ends and who listens. */
-static unsigned int descriptors_each(const struct options *options)
+/*
+ * Return the number of descriptors of one connection: its socket and, as far as the strategy needs, a file, a ring and the two
+ * ends of a pipe. A relay also needs both ends of its upstream connection and a listening socket.
+ */
+static unsigned int descriptors_per_connection(const struct options *options)
 {
 	const struct strategy *strategy = options->strategy;
 
@@ -27,23 +30,23 @@ static unsigned int descriptors_each(const struct options *options)
 static int check_descriptors(const struct options *options, struct failure *failure)
 {
 	unsigned int threads = options->threads;
-	rlim_t needed = threads * descriptors_each(options) + OTHER_DESCRIPTORS;
+	rlim_t needed = threads * descriptors_per_connection(options) + OTHER_DESCRIPTORS;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
 		return 0;
 	if (limit.rlim_max < needed)
-		return failure__set(failure, -EMFILE, "threads: %u: needs %llu descriptors, the hard limit "
-				    "is %llu: raise ulimit -n", threads, (unsigned long long)needed,
+		return failure__set(failure, -EMFILE, "--threads %u: needs %llu file descriptors, the hard limit "
+				    "is %llu; raise ulimit -n", threads, (unsigned long long)needed,
 				    (unsigned long long)limit.rlim_max);
 	limit.rlim_cur = needed;
 	if (setrlimit(RLIMIT_NOFILE, &limit))
-		return failure__set(failure, -errno, "threads: %u: descriptors: %s", threads,
-				    strerror(errno));
+		return failure__set(failure, -errno, "--threads %u: cannot raise the limit of file descriptors: %s; "
+				    "raise ulimit -n", threads, strerror(errno));
 	return 0;
 }
 
-/* One for each thread. */
+/* Check that this machine has enough memory for the receive buffers of all threads. */
 static int check_buffers(const struct options *options, struct failure *failure)
 {
 	uint64_t each = options->buffer_bytes * (options->reading->buffers ?: 1);
@@ -52,8 +55,8 @@ static int check_buffers(const struct options *options, struct failure *failure)
 
 	if (!available || needed <= available)
 		return 0;
-	return failure__set(failure, -ENOMEM, "buffer: %llu MiB in each of %u threads: %llu MiB needed, %llu "
-			    "available: lower --buffer", (unsigned long long)each >> 20,
+	return failure__set(failure, -ENOMEM, "--buffer: %llu MiB in each of %u threads: needs %llu MiB, %llu MiB are "
+			    "available; lower --buffer", (unsigned long long)each >> 20,
 			    options->threads, (unsigned long long)needed >> 20,
 			    (unsigned long long)available >> 20);
 }
@@ -68,7 +71,7 @@ static int try_strategy(const struct options *options, int fd, struct failure *f
 		return 0;
 	flow = calloc(1, sizeof(*flow));
 	if (!flow)
-		return failure__set(failure, -ENOMEM, "strategy: %s", strerror(ENOMEM));
+		return failure__set(failure, -ENOMEM, "--impl %s: %s", strategy->name, strerror(ENOMEM));
 	flow->fd = fd;
 	flow->upstream = -1;
 	flow->shape = options->shape;

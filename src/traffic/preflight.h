@@ -6,8 +6,9 @@
 #include "options.h"
 
 /*
- * Try on this machine what the run will need, before anybody connects: congestion control, memory,
- * descriptors, and the strategy itself on a socket that is not connected. 0 or -errno.
+ * Before any connection is made, check that this machine can do the run: file descriptors, memory, socket options including
+ * congestion control, and the strategy or reading, which is tried on an unconnected socket. Return 0 or -errno with the
+ * reason in `failure`.
  */
 int preflight__check(const struct options *options, struct failure *failure);
 

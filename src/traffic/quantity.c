@@ -16,10 +16,10 @@ static const struct {
 	{ "", 0 }, { "B", 0 }, { "K", 10 }, { "KB", 10 }, { "KiB", 10 }, { "M", 20 }, { "MB", 20 }, { "MiB", 20 },
 	{ "G", 30 }, { "GB", 30 }, { "GiB", 30 },
 };
-/* 10^9 of a part, times 2^30, fits 64 bits. */
+/* With nine digits the numerator times 2^30 still fits 64 bits. */
 #define FRACTION_DIGITS_MAX 9
 
-/* Digits only: strtoull() would take signs and spaces. */
+/* Parse a number of digits only: strtoull() would also accept signs and spaces. */
 static int parse_digits(const char *text, uint64_t *value, const char **end)
 {
 	char *after;
@@ -37,55 +37,58 @@ static int check_range(const char *option, const char *text, uint64_t value, uin
 {
 	if (value >= min && value <= max)
 		return 0;
-	return failure__set(failure, -EINVAL, "%s: %s: out of range: use %llu to %llu", option, text,
+	return failure__set(failure, -EINVAL, "--%s %s: out of range; choose %llu to %llu", option, text,
 			    (unsigned long long)min, (unsigned long long)max);
 }
 
-/* `.5` as 5 of 10; a point without digits, or with more of them than a size needs, stays in the suffix. */
-static uint64_t parse_fraction(const char **text, uint64_t *whole)
+/*
+ * Parse a fraction: for `.5` return the numerator 5 and set the denominator to 10. A point with no digits or too many digits
+ * is left in the text, so that the point is refused as a suffix.
+ */
+static uint64_t parse_fraction(const char **text, uint64_t *denominator)
 {
 	const char *digit = *text + 1;
-	uint64_t part = 0;
+	uint64_t numerator = 0;
 
-	*whole = 1;
+	*denominator = 1;
 	if (**text != '.')
 		return 0;
 	for (; isdigit((unsigned char)*digit) && digit - *text <= FRACTION_DIGITS_MAX; digit++) {
-		part = part * 10 + (*digit - '0');
-		*whole *= 10;
+		numerator = numerator * 10 + (*digit - '0');
+		*denominator *= 10;
 	}
-	if (*whole > 1 && !isdigit((unsigned char)*digit))
+	if (*denominator > 1 && !isdigit((unsigned char)*digit))
 		*text = digit;
 	else
-		part = 0;
-	return part;
+		numerator = 0;
+	return numerator;
 }
 
 int quantity__size(const char *option, const char *text, uint64_t min, uint64_t max,
 		   uint64_t *bytes, struct failure *failure)
 {
 	const char *suffix = text;
-	uint64_t value, part, whole;
+	uint64_t value, numerator, denominator;
 	int err = parse_digits(text, &value, &suffix);
 
 	if (err == -EINVAL)
-		return failure__set(failure, -EINVAL, "%s: '%s': not a size: write 1500, 64K or 2M",
+		return failure__set(failure, -EINVAL, "--%s %s: not a size; write 1500, 64K or 2M",
 				    option, text);
-	part = parse_fraction(&suffix, &whole);
+	numerator = parse_fraction(&suffix, &denominator);
 	for (size_t i = 0; !err && i < sizeof(suffixes) / sizeof(*suffixes); i++) {
 		if (strcasecmp(suffix, suffixes[i].name))
 			continue;
 		if (value > UINT64_MAX >> suffixes[i].shift)
 			return check_range(option, text, UINT64_MAX, min, max, failure);
-		if ((part << suffixes[i].shift) % whole)
-			return failure__set(failure, -EINVAL, "%s: '%s': not a whole number of bytes: write 1500, 64K "
+		if ((numerator << suffixes[i].shift) % denominator)
+			return failure__set(failure, -EINVAL, "--%s %s: not a whole number of bytes; write 1500, 64K "
 					    "or 0.5M", option, text);
-		*bytes = (value << suffixes[i].shift) + (part << suffixes[i].shift) / whole;
+		*bytes = (value << suffixes[i].shift) + (numerator << suffixes[i].shift) / denominator;
 		return check_range(option, text, *bytes, min, max, failure);
 	}
 	if (err || strlen(suffix) == 0)
 		return check_range(option, text, UINT64_MAX, min, max, failure);
-	return failure__set(failure, -EINVAL, "%s: '%s': unknown suffix '%s': use K, M or G (powers of "
+	return failure__set(failure, -EINVAL, "--%s %s: unknown suffix '%s'; use K, M or G (powers of "
 			    "1024)", option, text, suffix);
 }
 
@@ -96,7 +99,7 @@ int quantity__count(const char *option, const char *text, uint64_t min, uint64_t
 	int err = parse_digits(text, count, &end);
 
 	if (err == -EINVAL || *end)
-		return failure__set(failure, -EINVAL, "%s: '%s': not a whole number: use %llu to %llu",
+		return failure__set(failure, -EINVAL, "--%s %s: not a whole number; choose %llu to %llu",
 				    option, text, (unsigned long long)min, (unsigned long long)max);
 	return check_range(option, text, err ? UINT64_MAX : *count, min, max, failure);
 }
@@ -108,26 +111,15 @@ int quantity__seconds(const char *option, const char *text, double max, double *
 
 	*seconds = strtod(text, &end);
 	if (end == text || *end || !isfinite(*seconds) || *seconds <= 0 || *seconds > max)
-		return failure__set(failure, -EINVAL, "%s: '%s': not a time: use seconds, above 0 and up "
+		return failure__set(failure, -EINVAL, "--%s %s: not a time; use seconds, above 0 and up "
 				    "to %.0f", option, text, max);
 	return 0;
-}
-
-int quantity__switch(const char *option, const char *text, bool *on, struct failure *failure)
-{
-	static const char *const names[] = { "off", "on" };
-	unsigned int index = 0;
-	int err = quantity__choice(option, text, names, 2, &index, failure);
-
-	if (!err)
-		*on = index;
-	return err;
 }
 
 int quantity__choice(const char *option, const char *text, const char *const *names,
 		     unsigned int count, unsigned int *index, struct failure *failure)
 {
-	char all[128] = "";
+	char joined[128] = "";
 	size_t length = 0;
 
 	for (unsigned int i = 0; i < count; i++) {
@@ -135,9 +127,9 @@ int quantity__choice(const char *option, const char *text, const char *const *na
 			*index = i;
 			return 0;
 		}
-		/* What does not fit is cut: snprintf() returns what it would have written. */
-		if (length < sizeof(all))
-			length += snprintf(all + length, sizeof(all) - length, "%s%s", i ? ", " : "", names[i]);
+		/* A long list is truncated: snprintf() then returns the length of the whole text. */
+		if (length < sizeof(joined))
+			length += snprintf(joined + length, sizeof(joined) - length, "%s%s", i ? ", " : "", names[i]);
 	}
-	return failure__set(failure, -EINVAL, "%s: '%s': unknown: use one of: %s", option, text, all);
+	return failure__set(failure, -EINVAL, "--%s %s: unknown; choose %s", option, text, joined);
 }

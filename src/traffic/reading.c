@@ -17,7 +17,7 @@ const struct reading *const readings[] = {
 	NULL
 };
 
-_Static_assert(sizeof(readings) / sizeof(*readings) <= READINGS_MAX, "a name each");
+_Static_assert(sizeof(readings) / sizeof(*readings) <= READINGS_MAX, "READINGS_MAX is too small");
 
 unsigned int reading__names(const char *names[READINGS_MAX])
 {

@@ -27,8 +27,9 @@ static uint64_t received_bytes(struct receiver *receiver)
 }
 
 /*
- * The sender's pause has ended: all its bytes are in our kernel, so this is a matter of microseconds.
- * Nobody wakes us for the last byte; the wait is short and watches for the master's death.
+ * Run the command `settle BYTES`: wait until BYTES bytes are received in total, then report totals. The sender has paused and
+ * all its bytes are in our kernel, so the wait takes microseconds. No event reports the last byte, so poll the counter, and
+ * exit if the controlling program dies meanwhile.
  */
 static void command_settle(void *role, const char *argument)
 {
@@ -36,34 +37,35 @@ static void command_settle(void *role, const char *argument)
 	uint64_t deadline_ns = clock__now_ns() + SETTLE_LIMIT_NS;
 	struct receiver *receiver = role;
 	uint64_t expected, got;
-	json_t *mark;
+	json_t *totals;
 	char *end;
 
 	expected = strtoumax(argument, &end, 10);
 	if (end == argument || *end) {
-		control__error(&receiver->control, "control: settle: '%s': not a number of bytes",
+		control__error(&receiver->control, "control: settle %s: not a number of bytes",
 			       argument);
 		return;
 	}
+	gate__set(&receiver->gate, GATE_OPEN);
 	while ((got = received_bytes(receiver)) < expected) {
-		struct pollfd master = { .fd = STDIN_FILENO, .events = 0 };
+		struct pollfd controller = { .fd = STDIN_FILENO, .events = 0 };
 
 		if (clock__now_ns() > deadline_ns)
 			break;
-		if (ppoll(&master, 1, &pause, NULL) > 0)
+		if (ppoll(&controller, 1, &pause, NULL) > 0)
 			_exit(1);
 	}
 	if (got != expected) {
-		control__error(&receiver->control, "settle: %" PRIu64 " bytes: %" PRIu64 " received: %s",
-			       expected, got, got < expected ? "the rest did not come in time"
-							     : "more came than was sent");
+		control__error(&receiver->control, "settle: received %" PRIu64 " of %" PRIu64 " bytes: %s",
+			       got, expected, got < expected ? "the rest did not arrive in time"
+							     : "more than the sender has sent");
 		return;
 	}
 	for (unsigned int i = 0; i < receiver->started; i++)
 		receiver_thread__settled(&receiver->threads[i]);
-	mark = control__event("mark");
-	receiver__add_totals(receiver, mark);
-	control__emit(mark);
+	totals = control__event("mark");
+	receiver__add_totals(receiver, totals);
+	control__emit(totals);
 }
 
 static void command_stop(void *role, const char *argument)
@@ -73,6 +75,7 @@ static void command_stop(void *role, const char *argument)
 	(void)argument;
 	receiver->control.stopping = true;
 	receiver->asked_to_stop = true;
+	gate__set(&receiver->gate, GATE_DISMISSED);
 }
 
 static const struct command commands[] = {
@@ -86,8 +89,8 @@ static void record_failure(struct receiver *receiver, const char *text)
 	control__error(&receiver->control, "%s", text);
 }
 
-/* How many threads still read; the failures of those that ended are told once. */
-static unsigned int look_at_threads(struct receiver *receiver)
+/* Report new failures of threads that have ended, and return the number of threads that still read. */
+static unsigned int check_threads(struct receiver *receiver)
 {
 	unsigned int reading = 0;
 
@@ -111,12 +114,13 @@ static void interrupt(struct receiver *receiver)
 	atomic_store_explicit(&receiver->stopping, true, memory_order_relaxed);
 	for (unsigned int i = 0; i < receiver->started; i++)
 		shutdown(receiver->threads[i].fd, SHUT_RDWR);
+	gate__set(&receiver->gate, GATE_DISMISSED);
 }
 
-/* Until every connection has ended, and the master (if any) wants the report. */
+/* Wait until every connection has ended and, with --control, the controlling program has sent `stop`. */
 static void run_threads(struct receiver *receiver)
 {
-	while (look_at_threads(receiver) ||
+	while (check_threads(receiver) ||
 	       (receiver->control.enabled && !receiver->asked_to_stop)) {
 		unsigned int woke = control__wait(&receiver->control, receiver->event_fd, 0);
 		eventfd_t ended;
@@ -158,25 +162,26 @@ static int connect_one(struct receiver *receiver, struct failure *failure)
 	if (!index)
 		socket__congestion(fd, receiver->options.socket.congestion_used);
 	receiver_thread__init(thread, options, index, fd, receiver->event_fd, &receiver->stopping);
+	thread->gate = options->rewrite ? &receiver->gate : NULL;
 	if (!options->reading->start)
 		err = receiver_thread__start(thread);
 	if (err) {
 		close(fd);
-		return failure__set(failure, err, "thread %u: %s: lower --threads", index, strerror(-err));
+		return failure__set(failure, err, "cannot start thread %u: %s; lower --threads", index, strerror(-err));
 	}
 	receiver->started++;
 	return 0;
 }
 
-/* One thread for all that are connected, also when they are to be shut down at once. */
-static int start_one(struct receiver *receiver, struct failure *failure)
+/* Start the thread that reads all connections, even if the connections are shut down right away. */
+static int start_common_thread(struct receiver *receiver, struct failure *failure)
 {
 	int err = receiver->options.reading->start(receiver->threads, receiver->started);
 
 	if (!err)
 		return 0;
 	free_connections(receiver);
-	return failure__set(failure, err, "thread: %s", strerror(-err));
+	return failure__set(failure, err, "cannot start a thread: %s", strerror(-err));
 }
 
 static int connect_all(struct receiver *receiver, struct failure *failure)
@@ -187,7 +192,7 @@ static int connect_all(struct receiver *receiver, struct failure *failure)
 
 	while (!err && receiver->started < options->threads)
 		err = connect_one(receiver, failure);
-	if (options->reading->start && receiver->started && start_one(receiver, failure))
+	if (options->reading->start && receiver->started && start_common_thread(receiver, failure))
 		return -1;
 	if (err)
 		return err;
@@ -207,7 +212,7 @@ static int exit_status(struct receiver *receiver)
 
 int receiver__run(const struct options *options)
 {
-	struct receiver receiver = { .options = *options, .event_fd = -1 };
+	struct receiver receiver = { .options = *options, .event_fd = -1, .gate.event_fd = -1 };
 	struct failure failure = { "" };
 	int status = 1;
 	int err;
@@ -217,7 +222,7 @@ int receiver__run(const struct options *options)
 		fprintf(stderr, "traffic recv: %s\n", failure.text);
 		return EXIT_USAGE;
 	}
-	/* The waits of `settle` shall not be rounded up to 50 us. */
+	/* Without this setting the kernel rounds the waits of `settle` up to 50 us. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	receiver.tls_before = tls__begun(false);
 	placement__confine_process(&options->placement);
@@ -227,10 +232,12 @@ int receiver__run(const struct options *options)
 		receiver.event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		err = receiver.event_fd < 0 ? -errno : 0;
 	}
+	if (!err)
+		err = gate__init(&receiver.gate, options->threads);
 	receiver.threads = aligned_alloc(_Alignof(struct receiver_thread),
 					 options->threads * sizeof(*receiver.threads));
 	if (err || !receiver.threads) {
-		fprintf(stderr, "traffic recv: start: %s\n", strerror(err ? -err : ENOMEM));
+		fprintf(stderr, "traffic recv: cannot start: %s\n", strerror(err ? -err : ENOMEM));
 		goto cleanup;
 	}
 	if (connect_all(&receiver, &failure)) {
@@ -246,6 +253,7 @@ cleanup:
 	free(receiver.threads);
 	if (receiver.event_fd >= 0)
 		close(receiver.event_fd);
+	gate__destroy(&receiver.gate);
 	control__close(&receiver.control);
 	json_decref(receiver.errors);
 	return status;

@@ -17,7 +17,9 @@ static json_t *verify_json(const struct receiver *receiver)
 
 		checked += count__get(&counts->checked_bytes);
 		wrong += own;
-		/* In the stream of the first connection that has one. */
+		/*
+		 * Report the offset of the first wrong byte in the stream of the first connection that has wrong bytes.
+		 */
 		if (own && !first)
 			first = json_integer((json_int_t)count__get(&counts->first_wrong_offset));
 	}
@@ -28,7 +30,7 @@ static json_t *verify_json(const struct receiver *receiver)
 	return object;
 }
 
-/* What came without a receive call, or by requests: null where the mode has no such way. */
+/* Add bytes that were mapped, spliced or received through io_uring. Keys of unused ways are null. */
 static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t calls)
 {
 	uint64_t mapped_calls = 0, mapped = 0, beside = 0, spliced = 0, requests = 0, enters = 0;
@@ -54,6 +56,20 @@ static void add_ways(const struct receiver *receiver, json_t *totals, uint64_t c
 			    json_pack("{s:I, s:I}", "requests", (json_int_t)requests, "enters", (json_int_t)enters));
 }
 
+/* Return, for each connection, how many bytes of its last message have the old and the new content (--rewrite). */
+static json_t *rewritten_json(const struct receiver *receiver)
+{
+	json_t *array = json_array();
+
+	for (unsigned int i = 0; i < receiver->started; i++) {
+		const struct receive_counts *counts = &receiver->threads[i].counts;
+
+		json_array_append_new(array, json_pack("{s:I, s:I}", "old_bytes", (json_int_t)count__get(&counts->old_bytes),
+						       "new_bytes", (json_int_t)count__get(&counts->new_bytes)));
+	}
+	return array;
+}
+
 void receiver__add_totals(const struct receiver *receiver, json_t *totals)
 {
 	uint64_t bytes = 0, calls = 0, messages = 0, truncated = 0, replies = 0;
@@ -77,6 +93,8 @@ void receiver__add_totals(const struct receiver *receiver, json_t *totals)
 	report__set(totals, "truncated_bytes", truncated);
 	add_ways(receiver, totals, calls);
 	json_object_set_new(totals, "verify", verify_json(receiver));
+	if (receiver->options.rewrite)
+		json_object_set_new(totals, "rewritten", rewritten_json(receiver));
 }
 
 json_t *receiver__report(struct receiver *receiver)

@@ -15,27 +15,27 @@
 
 int destination__open(struct destination *to, const struct options *options, struct failure *failure)
 {
-	/* One buffer cut into pieces: laid out like a message of that size. */
+	/* Divide the buffer into pieces in the same way as a message of that size is divided into fields. */
 	const struct message_shape shape = {
 		.size_bytes = options->buffer_bytes, .fields = options->shape.fields,
 	};
 	size_t bytes = options->buffer_bytes * (options->reading->buffers ?: 1);
-	char *place;
+	char *next_piece;
 
 	to->count = shape.fields;
 	to->pieces = calloc(to->count, sizeof(*to->pieces));
 	if (posix_memalign((void **)&to->buffer, BUFFER_ALIGN_BYTES, bytes))
 		to->buffer = NULL;
 	if (!to->pieces || !to->buffer)
-		return failure__set(failure, -ENOMEM, "buffer: %llu bytes: %s: lower --buffer",
+		return failure__set(failure, -ENOMEM, "--buffer: cannot allocate %llu bytes: %s; lower --buffer",
 				    (unsigned long long)bytes, strerror(ENOMEM));
-	/* The first read shall not pay for the page faults. */
+	/* Cause the page faults of the buffer now, so that they do not slow the first read. */
 	memset(to->buffer, 0, bytes);
-	place = to->buffer;
+	next_piece = to->buffer;
 	for (unsigned int i = 0; i < to->count; i++) {
-		to->pieces[i].iov_base = place;
+		to->pieces[i].iov_base = next_piece;
 		to->pieces[i].iov_len = message_shape__field_bytes(&shape, i);
-		place += to->pieces[i].iov_len;
+		next_piece += to->pieces[i].iov_len;
 	}
 	return 0;
 }
@@ -46,7 +46,7 @@ void destination__close(struct destination *to)
 	free(to->pieces);
 }
 
-/* The sender waits for it: at most one message is under way. */
+/* With --mode rr, answer each whole message. The sender waits for the answer, so at most one message is in flight. */
 static int answer(struct receiver_thread *thread, uint64_t total)
 {
 	uint64_t replies = count__get(&thread->counts.replies);
@@ -56,20 +56,35 @@ static int answer(struct receiver_thread *thread, uint64_t total)
 	count__set(&thread->counts.replies, replies + 1);
 	if (send(thread->fd, "", 1, MSG_NOSIGNAL) == 1)
 		return 0;
-	return failure__set(&thread->failure, -errno, "send: reply: %s", strerror(errno));
+	return failure__set(&thread->failure, -errno, "send of a reply: %s", strerror(errno));
 }
 
-/* The sender waits until all that it has sent is read. */
+/* With --answer, send one byte when the received bytes reach a given total: the sender waits until everything is read. */
 static int answer_at(struct receiver_thread *thread, uint64_t total)
 {
 	const uint64_t *at = thread->options->answer_bytes;
 
 	if ((total != at[0] && total != at[1]) || send(thread->fd, "", 1, MSG_NOSIGNAL) == 1)
 		return 0;
-	return failure__set(&thread->failure, -errno, "send: answer: %s", strerror(errno));
+	return failure__set(&thread->failure, -errno, "send of an answer: %s", strerror(errno));
 }
 
-/* A byte of every cache line, so that the program pays for what the kernel left in memory. */
+static uint64_t count_byte(char byte, const char *from, size_t bytes)
+{
+	uint64_t count = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		count += from[i] == byte;
+	return count;
+}
+
+static void count_rewritten(struct receive_counts *counts, const char *from, size_t bytes)
+{
+	count__add(&counts->old_bytes, count_byte(REWRITE_OLD, from, bytes));
+	count__add(&counts->new_bytes, count_byte(REWRITE_NEW, from, bytes));
+}
+
+/* Read a byte of every cache line, so that the program pays for fetching the received data into its caches. */
 static void touch(const char *from, size_t bytes)
 {
 	const char *end = from + bytes;
@@ -105,6 +120,10 @@ int receiver_thread__account(struct receiver_thread *thread, const struct arriva
 		touch(arrival->mapped, arrival->mapped_bytes);
 		touch(arrival->from, arrival->bytes);
 	}
+	if (options->rewrite) {
+		count_rewritten(counts, arrival->mapped, arrival->mapped_bytes);
+		count_rewritten(counts, arrival->from, arrival->bytes);
+	}
 	if (options->verify) {
 		stream_check__feed(&thread->check, arrival->mapped, arrival->mapped_bytes);
 		stream_check__feed(&thread->check, arrival->from, arrival->bytes);
@@ -125,7 +144,9 @@ static int read_stream(struct receiver_thread *thread)
 
 	if (err)
 		return failure__set(&thread->failure, err, "%s: connection %u: %s%s%s", reading->call, thread->index,
-				    strerror(-err), reading->needs ? ": it needs " : "", reading->needs ?: "");
+				    strerror(-err), reading->needs ? "; it needs " : "", reading->needs ?: "");
+	if (!err && thread->gate)
+		gate__park(thread->gate, false);
 	while (!err && !receiver_thread__is_stopping(thread)) {
 		struct arrival arrival = { 0 };
 		int took;
@@ -156,7 +177,7 @@ int receiver_thread__try(const struct options *options, int fd, struct failure *
 		return 0;
 	thread = aligned_alloc(_Alignof(struct receiver_thread), sizeof(*thread));
 	if (!thread)
-		return failure__set(failure, -ENOMEM, "receiver: %s", strerror(ENOMEM));
+		return failure__set(failure, -ENOMEM, "--receiver %s: %s", reading->name, strerror(ENOMEM));
 	receiver_thread__init(thread, options, 0, fd, -1, NULL);
 	err = destination__open(&thread->to, options, failure);
 	if (!err)
@@ -171,12 +192,12 @@ int receiver_thread__try(const struct options *options, int fd, struct failure *
 	free(thread);
 	if (!err)
 		return 0;
-	return failure__set(failure, err, "receiver: %s: %s: it needs %s; or use --receiver read", reading->name,
+	return failure__set(failure, err, "--receiver %s: %s; it needs %s; or use --receiver read", reading->name,
 			    strerror(-err), reading->needs);
 }
 
-/* The stream is over: was it whole, and was it right? */
-static void judge(struct receiver_thread *thread)
+/* At the end of the stream, check that all bytes are right and that the last message is complete. */
+static void check_stream(struct receiver_thread *thread)
 {
 	const struct options *options = thread->options;
 	const struct stream_check *check = &thread->check;
@@ -184,14 +205,14 @@ static void judge(struct receiver_thread *thread)
 
 	if (check->wrong_bytes)
 		failure__set(&thread->failure, -EBADMSG, "verify: connection %u: %llu of %llu bytes are "
-			     "wrong, the first at %llu: the sender changed a buffer too early, or --size, "
-			     "--working-set, --touch differ from the sender's", thread->index,
+			     "wrong, the first at %llu; the sender changed a buffer too early, or its --size, "
+			     "--working-set or --touch differ", thread->index,
 			     (unsigned long long)check->wrong_bytes,
 			     (unsigned long long)check->checked_bytes,
 			     (unsigned long long)check->first_wrong_offset);
 	if ((options->verify || options->mode == MODE_RR) && bytes % options->shape.size_bytes &&
 	    !receiver_thread__is_stopping(thread))
-		failure__set(&thread->failure, -EPIPE, "recv: connection %u: it ended %llu bytes into a "
+		failure__set(&thread->failure, -EPIPE, "recv: connection %u ended %llu bytes into a "
 			     "message", thread->index,
 			     (unsigned long long)(bytes % options->shape.size_bytes));
 }
@@ -218,19 +239,19 @@ void receiver_thread__settled(struct receiver_thread *thread)
 	atomic_store_explicit(&thread->settled_bytes, receiver_thread__bytes(thread), memory_order_release);
 }
 
-/* The end of the stream may come long after its last byte: what is not placed yet belongs to the last segment. */
-static uint64_t last_moment_ns(const struct receiver_thread *thread)
+/* Return the time of the last byte, or of the last `settle` if no byte came later, because the stream may end much later. */
+static uint64_t last_byte_ns(const struct receiver_thread *thread)
 {
-	uint64_t settled = atomic_load_explicit(&thread->settled_bytes, memory_order_acquire);
+	uint64_t settled_bytes = atomic_load_explicit(&thread->settled_bytes, memory_order_acquire);
 
-	return settled == receiver_thread__bytes(thread) ? count__get(&thread->settled_ns) : clock__now_ns();
+	return settled_bytes == receiver_thread__bytes(thread) ? count__get(&thread->settled_ns) : clock__now_ns();
 }
 
 void receiver_thread__finish(struct receiver_thread *thread, int err)
 {
-	thread->last_ns = last_moment_ns(thread);
+	thread->last_ns = last_byte_ns(thread);
 	if (!err)
-		judge(thread);
+		check_stream(thread);
 	summarise(thread);
 	atomic_store_explicit(&thread->ended, true, memory_order_release);
 	eventfd_write(thread->event_fd, 1);

@@ -6,26 +6,29 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "gate.h"
 #include "options.h"
 #include "pattern.h"
 #include "reading.h"
 #include "report.h"
 
 /*
- * What a thread has read. One writer, any readers, plain loads and stores. `bytes` is published last
- * and read first: who has seen it also sees what else these bytes have changed.
+ * Counters of one connection. One thread writes, any thread reads, without a lock. `bytes` is stored last (release) and loaded
+ * first (acquire): a thread that has seen a value of `bytes` also sees the other counters for these bytes.
  */
 struct receive_counts {
 	atomic_uint_fast64_t bytes;
-	atomic_uint_fast64_t calls;		/* that returned data */
-	atomic_uint_fast64_t truncated_bytes;	/* dropped by the kernel instead of copied */
-	atomic_uint_fast64_t mapped_calls;	/* of TCP_ZEROCOPY_RECEIVE that took something */
-	atomic_uint_fast64_t mapped_bytes;
-	atomic_uint_fast64_t beside_bytes;	/* copied by these calls */
-	atomic_uint_fast64_t spliced_bytes;	/* into a pipe: by all calls, or by none */
-	atomic_uint_fast64_t ring_requests;
-	atomic_uint_fast64_t ring_enters;
-	atomic_uint_fast64_t replies;
+	atomic_uint_fast64_t calls;		/* receive calls that returned data */
+	atomic_uint_fast64_t truncated_bytes;	/* bytes that the kernel dropped (MSG_TRUNC) */
+	atomic_uint_fast64_t mapped_calls;	/* successful calls of TCP_ZEROCOPY_RECEIVE */
+	atomic_uint_fast64_t mapped_bytes;	/* bytes that TCP_ZEROCOPY_RECEIVE mapped */
+	atomic_uint_fast64_t beside_bytes;	/* bytes that TCP_ZEROCOPY_RECEIVE copied, because they did not fill a page */
+	atomic_uint_fast64_t spliced_bytes;	/* bytes spliced into a pipe */
+	atomic_uint_fast64_t ring_requests;	/* io_uring requests */
+	atomic_uint_fast64_t ring_enters;	/* calls of io_uring_enter() */
+	atomic_uint_fast64_t replies;		/* answers sent (--mode rr) */
+	atomic_uint_fast64_t old_bytes;		/* bytes with the value REWRITE_OLD (--rewrite) */
+	atomic_uint_fast64_t new_bytes;		/* bytes with the value REWRITE_NEW */
 	atomic_uint_fast64_t checked_bytes;
 	atomic_uint_fast64_t wrong_bytes;
 	atomic_uint_fast64_t first_wrong_offset;
@@ -41,58 +44,59 @@ static inline void count__set(atomic_uint_fast64_t *count, uint64_t value)
 	atomic_store_explicit(count, value, memory_order_relaxed);
 }
 
-/* By the one who writes. */
+/* Add to a counter. Only the thread that writes the counter may call this function. */
 static inline void count__add(atomic_uint_fast64_t *count, uint64_t more)
 {
 	count__set(count, count__get(count) + more);
 }
 
-/* The read buffer and the pieces that recvmsg fills. */
+/* Receive buffer, and the pieces of the buffer that recvmsg() fills. */
 struct destination {
 	char *buffer;
 	struct iovec *pieces;
 	unsigned int count;
 };
 
-/* Without memory it says so in `failure`. */
+/* Allocate the receive buffer. Return 0, or -ENOMEM with the reason in `failure`. */
 int destination__open(struct destination *to, const struct options *options, struct failure *failure);
 void destination__close(struct destination *to);
 
-/* One connection and the thread that reads it: its own, or one for all (reading.start). */
+/* A connection of the receiver. Each connection has a thread, unless reading.start made one thread for all connections. */
 struct receiver_thread {
 	struct receive_counts counts;
 	int fd;
-	struct destination to;		/* of a thread of its own */
-	void *state;			/* reading.open */
-	uint64_t first_ns;		/* when data came first and last */
-	uint64_t last_ns;
-	atomic_uint_fast64_t settled_ns;	/* when these bytes were known to be all of a segment's */
-	atomic_uint_fast64_t settled_bytes;
+	struct destination to;		/* unused if one thread reads all connections */
+	void *state;			/* private data of the reading, created by its open() */
+	uint64_t first_ns;		/* time of the first data */
+	uint64_t last_ns;		/* time of the last data */
+	atomic_uint_fast64_t settled_ns;	/* time of the last `settle` */
+	atomic_uint_fast64_t settled_bytes;	/* bytes received at the time of the last `settle` */
 	struct stream_check check;
 	const struct options *options;
 	atomic_bool *stopping;
-	int event_fd;			/* readable when it has ended */
+	struct gate *gate;		/* gate that must open before the thread reads; NULL: the thread reads at once */
+	int event_fd;			/* eventfd that is signalled when the connection ends */
 	unsigned int index;
 	pthread_t thread;
 	bool has_thread;
 	atomic_bool ended;
-	bool announced;			/* its failure, by the one who controls */
+	bool announced;			/* the controlling thread has reported the failure */
 	struct failure failure;
 	struct thread_summary summary;
 } __attribute__((aligned(128)));
 
-/* Takes the descriptor. */
+/* Prepare a connection on `fd`; receiver_thread__free() closes it. */
 void receiver_thread__init(struct receiver_thread *thread, const struct options *options,
 			   unsigned int index, int fd, int event_fd, atomic_bool *stopping);
-/* Read in a thread of its own: 0 or -errno. */
+/* Start a thread that reads the connection. Return 0 or -errno. */
 int receiver_thread__start(struct receiver_thread *thread);
 void receiver_thread__join(struct receiver_thread *thread);
 void receiver_thread__free(struct receiver_thread *thread);
 
-/* Before the run: would the kernel do it? On a socket that is not connected. 0 or -errno. */
+/* Before the run, try the reading on an unconnected socket. Return 0, or -errno with the reason in `failure`. */
 int receiver_thread__try(const struct options *options, int fd, struct failure *failure);
 
-/* What a call that is like read(2) returned, as reading.receive says it. */
+/* Convert the result of a call that returns like read(2) to the result of reading.receive. */
 static inline int arrival__of_call(struct arrival *arrival, const char *from, ssize_t got)
 {
 	if (got < 0)
@@ -102,18 +106,18 @@ static inline int arrival__of_call(struct arrival *arrival, const char *from, ss
 	return got > 0;
 }
 
-/* We were interrupted, and the connection was shut down under whoever reads it: what goes wrong now is no failure. */
+/* Return true after a signal has shut down the connections, because reads are then expected to fail. */
 static inline bool receiver_thread__is_stopping(const struct receiver_thread *thread)
 {
 	return atomic_load_explicit(thread->stopping, memory_order_relaxed);
 }
 
-/* For whoever reads the connection: this came. 0 or -errno. */
+/* Account for received bytes, check and answer them if the options say so. Called by the reading thread. Return 0 or -errno. */
 int receiver_thread__account(struct receiver_thread *thread, const struct arrival *arrival);
-/* It is over, with this error; nobody reads it any more. */
+/* End the connection: summarise it, and wake the controlling thread. `err` is the error of the last read, or 0. */
 void receiver_thread__finish(struct receiver_thread *thread, int err);
 
-/* Whoever knows that nothing is under way says so. */
+/* Record that all bytes of a segment have been received. Called by the controlling thread. */
 void receiver_thread__settled(struct receiver_thread *thread);
 
 static inline uint64_t receiver_thread__bytes(const struct receiver_thread *thread)

@@ -18,8 +18,8 @@ const struct strategy *const strategies[] = {
 };
 #undef ABSENT
 
-static const char *const absent[] = {
-#define STRATEGY(name)
+const char *const strategy_names[] = {
+#define STRATEGY(name) #name,
 #define ABSENT(name) #name,
 #include "strategies.inc"
 #undef ABSENT
@@ -29,14 +29,14 @@ static const char *const absent[] = {
 
 bool strategy__is_absent(const char *name)
 {
-	for (const char *const *missing = absent; *missing; missing++)
-		if (!strcmp(*missing, name))
-			return true;
+	for (const char *const *listed = strategy_names; *listed; listed++)
+		if (!strcmp(*listed, name))
+			return !strategy__find(name);
 	return false;
 }
 
 #define NAME_BYTES_MAX 31
-/* More wrong letters than this are another word, not a slip. */
+/* Maximum number of wrong letters in a name that is treated as a misspelling. */
 #define SUGGEST_DISTANCE_MAX 3
 
 const struct strategy *strategy__find(const char *name)
@@ -51,7 +51,7 @@ const struct strategy *strategy__find(const char *name)
 	return NULL;
 }
 
-/* Levenshtein distance, one row at a time. */
+/* Return the Levenshtein distance of two names. */
 static unsigned int distance(const char *a, const char *b)
 {
 	unsigned int row[NAME_BYTES_MAX + 1];
@@ -89,12 +89,12 @@ const char *strategy__suggest(const char *name)
 		const char *candidate = (*strategy)->name;
 
 		while (candidate) {
-			unsigned int found = distance(name, candidate);
-			/* Of two that are equally near, the one that begins alike: zcopy is zerocopy, not onecopy. */
-			unsigned int rank = 2 * found + (*name != *candidate);
+			unsigned int wrong_letters = distance(name, candidate);
+			/* At equal distance, prefer the same first letter: zcopy means zerocopy, not onecopy. */
+			unsigned int rank = 2 * wrong_letters + (*name != *candidate);
 
-			/* a1 and a2 are one letter from anything short */
-			if (rank < best && found < strlen(candidate) && found < strlen(name)) {
+			/* At least one letter must agree: otherwise any short name would match a1 or a2. */
+			if (rank < best && wrong_letters < strlen(candidate) && wrong_letters < strlen(name)) {
 				best = rank;
 				nearest = (*strategy)->name;
 			}

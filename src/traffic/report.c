@@ -95,18 +95,18 @@ static json_t *limits_json(void)
 }
 
 /*
- * A count that fits into the buffers may be over before anything has met the network. A run that lasts
- * its time is slow when it fits: small messages, one field per call, a request at a time.
+ * Report whether the run was too short to measure the network. With --messages, all bytes may fit into the socket buffers, so
+ * that sending ends before the network matters. With --duration, a run with so few bytes is merely slow.
  */
 static void add_too_short(json_t *report, bool by_count, const struct run_length *length)
 {
 	char reason[160];
 
 	if (length->sending_ns < SHORTEST_RUN_NS)
-		snprintf(reason, sizeof(reason), "run: %.1f ms of traffic: shorter than %llu ms",
+		snprintf(reason, sizeof(reason), "run: %.1f ms of traffic, less than %llu ms",
 			 length->sending_ns / 1e6, SHORTEST_RUN_NS / NSEC_PER_MSEC);
 	else if (by_count && length->bytes <= length->buffered_bytes)
-		snprintf(reason, sizeof(reason), "run: %llu bytes: no more than the socket buffers hold "
+		snprintf(reason, sizeof(reason), "run: %llu bytes, not more than the socket buffers hold "
 			 "(%llu)", (unsigned long long)length->bytes,
 			 (unsigned long long)length->buffered_bytes);
 	else

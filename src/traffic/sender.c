@@ -26,7 +26,7 @@ static void record_failure(struct sender *sender, const char *text)
 	control__error(&sender->control, "%s", text);
 }
 
-/* 0, -EAGAIN when nobody waits to be accepted, or another error with its reason. */
+/* Accept a connection. Return 0, -EAGAIN if no connection waits, or another -errno with the reason in `failure`. */
 static int accept_one(struct sender *sender, struct failure *failure)
 {
 	struct sender_thread *thread = &sender->threads[sender->started];
@@ -47,7 +47,7 @@ static int accept_one(struct sender *sender, struct failure *failure)
 		err = sender_thread__start(thread);
 	if (err) {
 		close(fd);
-		return failure__set(failure, err, "thread %u: %s: lower --threads", sender->started,
+		return failure__set(failure, err, "cannot start thread %u: %s; lower --threads", sender->started,
 				    strerror(-err));
 	}
 	sender->started++;
@@ -66,7 +66,7 @@ static void accept_connections(struct sender *sender)
 	if (!err && sender->options.sending == SENDING_LOOP) {
 		err = sender_loop__start(sender->threads, sender->started);
 		if (err)
-			failure__set(&failure, err, "thread: %s", strerror(-err));
+			failure__set(&failure, err, "cannot start a thread: %s", strerror(-err));
 	}
 	if (err) {
 		record_failure(sender, failure.text);
@@ -92,7 +92,7 @@ static bool announce_failures(struct sender *sender)
 	return any;
 }
 
-/* The processes that send to a relay. */
+/* Return the PIDs of the processes that send to a relay. */
 static json_t *feeders_json(const struct sender *sender)
 {
 	json_t *pids = json_array();
@@ -110,7 +110,7 @@ static void become_ready(struct sender *sender)
 	if (sender->control.enabled) {
 		json_t *event;
 
-		/* The error that was announced says why there is nothing to `go`. */
+		/* An `error` event has been sent in place of the event `connected`. */
 		if (json_array_size(sender->errors))
 			return;
 		event = control__event("connected");
@@ -126,7 +126,7 @@ static void become_ready(struct sender *sender)
 				      (uint64_t)(sender->options.duration_s * NSEC_PER_SEC);
 }
 
-/* All have sent all their messages, or have failed. */
+/* End the run: all threads have sent all their messages, or have failed. */
 static void finish(struct sender *sender)
 {
 	if (!sender->control.enabled) {
@@ -140,8 +140,8 @@ static void finish(struct sender *sender)
 	sender->finished = true;
 }
 
-/* A thread has come to rest: is that what the phase waits for? */
-static void look_at_threads(struct sender *sender)
+/* Handle an event of the gate: enter the next phase if all threads have parked. */
+static void handle_gate_event(struct sender *sender)
 {
 	gate__acknowledge(&sender->gate);
 	if (announce_failures(sender) && !sender->control.enabled && sender->phase < SENDER_STOPPING)
@@ -170,11 +170,11 @@ static void look_at_threads(struct sender *sender)
 	}
 }
 
-/* Unblock threads that wait for the receiver: their calls fail now. */
+/* Shut down all connections, so that the calls of threads that wait for the receiver fail. */
 static void cut_off(struct sender *sender)
 {
 	if (!sender->cut_off)
-		record_failure(sender, "stop: receiver: it does not read: the connections were cut off");
+		record_failure(sender, "stop: the receiver does not read, so the connections were shut down");
 	sender->cut_off = true;
 	sender->deadline_ns = 0;
 	for (unsigned int i = 0; i < sender->started; i++) {
@@ -193,11 +193,11 @@ static void run_phases(struct sender *sender)
 		unsigned int woke = control__wait(&sender->control, event_fd, sender->deadline_ns);
 
 		if (woke & WOKE_COMMAND)
-			sender__obey(sender);
+			sender__dispatch_commands(sender);
 		if (woke & WOKE_EVENT && accepting)
 			accept_connections(sender);
 		else if (woke & WOKE_EVENT)
-			look_at_threads(sender);
+			handle_gate_event(sender);
 		if (woke & (WOKE_DEADLINE | WOKE_SIGNAL)) {
 			sender->interrupted |= !!(woke & WOKE_SIGNAL);
 			if (phase == SENDER_STOPPING)
@@ -261,7 +261,7 @@ int sender__run(const struct options *options)
 	sender.threads = aligned_alloc(_Alignof(struct sender_thread),
 				       options->threads * sizeof(*sender.threads));
 	if (err || !sender.threads) {
-		fprintf(stderr, "traffic send: start: %s\n", strerror(err ? -err : ENOMEM));
+		fprintf(stderr, "traffic send: cannot start: %s\n", strerror(err ? -err : ENOMEM));
 		goto cleanup;
 	}
 	sender.listener = socket__listen(&options->socket, options->threads, &failure);

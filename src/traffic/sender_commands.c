@@ -2,7 +2,7 @@
 #include "clock.h"
 #include "sender.h"
 
-/* Told to stop, a thread may still wait for a receiver that does not read; then it is cut off. */
+/* Time after `stop` until connections are shut down, because a thread may wait for a receiver that does not read. */
 #define STOP_LIMIT_NS (5 * NSEC_PER_SEC)
 
 static void emit_time(const char *name)
@@ -44,7 +44,7 @@ static void command_go(void *role, const char *argument)
 
 	(void)argument;
 	if (sender->phase != SENDER_READY) {
-		control__error(&sender->control, "control: go: only once, after `connected`");
+		control__error(&sender->control, "control: go: already running or not connected; send `go` once, after the event `connected`");
 		return;
 	}
 	emit_time("going");
@@ -58,7 +58,7 @@ static void command_pause(void *role, const char *argument)
 	(void)argument;
 	if (sender->phase != SENDER_GOING && sender->phase != SENDER_READY &&
 	    sender->phase != SENDER_PAUSED) {
-		control__error(&sender->control, "control: pause: not connected, or ending already");
+		control__error(&sender->control, "control: pause: not connected, or the run is ending");
 		return;
 	}
 	sender->paused_from = sender->phase;
@@ -72,7 +72,7 @@ static void command_resume(void *role, const char *argument)
 
 	(void)argument;
 	if (sender->phase != SENDER_PAUSED) {
-		control__error(&sender->control, "control: resume: nothing is paused");
+		control__error(&sender->control, "control: resume: the traffic is not paused");
 		return;
 	}
 	emit_time("resumed");
@@ -96,7 +96,7 @@ static const struct command commands[] = {
 	{ "stop", command_stop },
 };
 
-void sender__obey(struct sender *sender)
+void sender__dispatch_commands(struct sender *sender)
 {
 	control__dispatch(&sender->control, commands, sizeof(commands) / sizeof(*commands), sender);
 }

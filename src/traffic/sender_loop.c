@@ -6,9 +6,9 @@
 #include "sender_loop.h"
 
 /*
- * So much is sent on a connection between two looks at who has room. poll() calls a socket writable from a third
- * of its send buffer on (sk_stream_is_writeable()), which is more than this once the kernel has let it grow. A
- * smaller one (--sndbuf) is filled within the turn, and waited for.
+ * Bytes sent on a connection between two calls of poll(). A socket counts as writable while a third of its send buffer is free
+ * (sk_stream_is_writeable()). A third is more than this value once the kernel has enlarged the buffer. A smaller buffer
+ * (--sndbuf) becomes full within a turn, and the send call waits.
  */
 #define TURN_BYTES (256u << 10)
 #define TURNS_MAX 64u
@@ -16,12 +16,12 @@
 struct loop {
 	struct sender_thread *connections;
 	unsigned int count;
-	unsigned int left;		/* that have more to send */
-	unsigned int turns;		/* messages on each connection between two looks */
+	unsigned int left;		/* connections that have more to send */
+	unsigned int turns;		/* messages on each connection between two calls of poll() */
 	struct pollfd ready[];
 };
 
-/* Those that have come to their end, or have failed, need no more turns. */
+/* Count the connections that have more to send, and exclude all other connections from poll(). */
 static void count_left(struct loop *loop)
 {
 	unsigned int left = 0;
@@ -39,7 +39,7 @@ static void send_in_turn(struct loop *loop)
 {
 	struct gate *gate = loop->connections->gate;
 
-	/* The last one may as well wait inside its send. EINTR: look again. */
+	/* A single connection waits in its send call instead. After EINTR the caller calls again. */
 	if (loop->left > 1 && poll(loop->ready, loop->count, -1) < 0)
 		return;
 	for (unsigned int turn = 0; turn < loop->turns; turn++) {
@@ -80,7 +80,7 @@ static void prepare(struct loop *loop)
 
 static void finish(struct loop *loop)
 {
-	/* The thread's time is that of all: it stands on the first, and nobody knows the others'. */
+	/* The CPU time of all connections is reported for the first connection. For every other connection it is unknown (-1). */
 	for (unsigned int i = loop->count; i--;) {
 		sender_thread__finish(&loop->connections[i]);
 		if (i)

@@ -5,9 +5,9 @@
 #include "sender_thread.h"
 
 /*
- * One thread sends on all connections in turn, a message on each, as clients with an event loop do: poll() says
- * which have room. A message that has begun is finished before the next connection has its turn, so what is sent
- * on each is what a thread of its own would send; and where nobody reads, it is waited for from there on.
+ * Start one thread that sends on all connections in turn, a message on each connection, as clients with an event loop do. poll()
+ * reports the connections with room in the send buffer. A message is sent completely before the next connection has its turn,
+ * so each connection carries the same bytes as with a thread for each. If a receiver does not read, all connections wait.
  */
 int sender_loop__start(struct sender_thread *connections, unsigned int count);
 

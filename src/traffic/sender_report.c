@@ -43,25 +43,28 @@ static void add_zerocopy(struct zerocopy_counts *sum, const struct zerocopy_coun
 	sum->waits += counts->waits;
 	sum->wait_ns += counts->wait_ns;
 	sum->in_flight += counts->in_flight;
-	/* Of one connection: each has its own numbers and its own ring. */
+	/* The maximum over the connections, because each connection has a separate ring of messages. */
 	if (counts->max_in_flight > sum->max_in_flight)
 		sum->max_in_flight = counts->max_in_flight;
 }
 
-/* CPU time of the threads that nobody here has started: those of io_uring are the process's. */
+/*
+ * Return the number of io_uring requests, and the CPU time of io_uring's threads: the CPU time of the process minus
+ * that of our threads.
+ */
 static json_t *io_uring_json(const struct sender *sender, uint64_t requests)
 {
-	int64_t others_ns = clock__read_ns(CLOCK_PROCESS_CPUTIME_ID) - clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
+	int64_t workers_ns = clock__read_ns(CLOCK_PROCESS_CPUTIME_ID) - clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
 	json_t *object = json_object();
 
 	for (unsigned int i = 0; i < sender->started; i++)
-		others_ns -= sender_thread__cpu_ns(&sender->threads[i]);
+		workers_ns -= sender_thread__cpu_ns(&sender->threads[i]);
 	report__set(object, "requests", requests);
-	report__set(object, "worker_cpu_ns", others_ns < 0 ? 0 : others_ns);
+	report__set(object, "worker_cpu_ns", workers_ns < 0 ? 0 : workers_ns);
 	return object;
 }
 
-/* Where a send was short, the kernel may have closed a record that another one goes on with. */
+/* Return the number of TLS records: null after a short send, because the kernel may then have split a record in two. */
 static json_t *tls_records_json(const struct options *o, const struct send_counts *counts)
 {
 	bool by_field = o->strategy->by_field && o->push != PUSH_MORE;
@@ -71,7 +74,7 @@ static json_t *tls_records_json(const struct options *o, const struct send_count
 	return json_integer((json_int_t)(counts->messages * tls__records(&o->shape, by_field)));
 }
 
-/* Of a relay, what it took from the program before it. */
+/* Return the calls and bytes that a relay received from its upstream connection; null if the strategy is not a relay. */
 static json_t *taken_json(const struct strategy *strategy, const struct send_counts *counts)
 {
 	if (!strategy->relays)
@@ -98,7 +101,7 @@ void sender__add_totals(const struct sender *sender, json_t *totals)
 	json_object_set_new(totals, "tls_records", tls_records_json(&sender->options, &counts));
 }
 
-/* The messages in memory: huge pages that were asked for are not always given. */
+/* Return the memory of all messages, and the part on huge pages: the kernel may provide fewer huge pages than requested. */
 static json_t *ring_json(const struct sender *sender)
 {
 	json_t *object = json_object();
@@ -142,7 +145,7 @@ static uint64_t buffered_bytes(const struct thread_summary *summary)
 
 	if (own < 0)
 		return 0;
-	/* Before Linux 5.4 the window is not told; receive buffers are about as large as send buffers. */
+	/* Before Linux 5.4 TCP_INFO has no window. Assume that the receive buffer is as large as the send buffer. */
 	return own + (window < 0 ? own : window);
 }
 
@@ -152,12 +155,15 @@ json_t *sender__report(struct sender *sender)
 	json_t *report = control__event("report");
 	struct run_length length = { .sending_ns = sender->sending_ns };
 	json_t *threads = json_array();
+	uint64_t arrived_ns = 0;
 
 	for (unsigned int i = 0; i < sender->started; i++) {
 		const struct thread_summary *summary = &sender->threads[i].summary;
 
 		length.bytes += summary->bytes;
 		length.buffered_bytes += buffered_bytes(summary);
+		if (sender->threads[i].arrived_ns > arrived_ns)
+			arrived_ns = sender->threads[i].arrived_ns;
 		json_array_append_new(threads, report__thread(summary));
 	}
 	sender__add_totals(sender, report);
@@ -167,6 +173,8 @@ json_t *sender__report(struct sender *sender)
 	json_object_set_new(report, "ring", ring_json(sender));
 	json_object_set_new(report, "tls", tls__json(sender->options.tls, true, &sender->tls_before));
 	json_object_set_new(report, "threads", threads);
+	if (sender->options.rewrite == REWRITE_ARRIVED)
+		report__set(report, "arrived_ns", arrived_ns);
 	add_histograms(sender, report);
 	report__add_run(report, &sender->options, sender->interrupted, json_incref(sender->errors),
 			&length);

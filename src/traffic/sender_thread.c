@@ -11,25 +11,25 @@
 #include "sender_thread.h"
 #include "upstream.h"
 
-#define RECEIVER_RESTS_NS 20000000
-#define TICK_NS 4000000		/* of a kernel with HZ=250 */
+#define RECEIVER_DRAIN_NS 20000000	/* time for the receiver to read what has arrived */
+#define TICK_NS 4000000			/* timer tick of a kernel with HZ=250 */
 
 /*
- * Which message of each window of time_every is timed is random: a fixed distance could fall in step
- * with something periodic (the ring, the receiver's reads) and see only one side of it.
+ * Choose the next timed message: a random message in each window of time_every messages. A fixed distance could coincide with
+ * a period of the ring or of the receiver's reads, and then the timed messages would not represent all messages.
  */
 static void choose_timed(struct sender_thread *thread)
 {
 	uint64_t window = thread->options->time_every;
-	uint64_t place;
+	uint64_t index_in_window;
 
 	/* xorshift64 */
 	thread->random ^= thread->random << 13;
 	thread->random ^= thread->random >> 7;
 	thread->random ^= thread->random << 17;
-	place = thread->random % window;
-	thread->until_timed = thread->window_left + place + 1;
-	thread->window_left = window - 1 - place;
+	index_in_window = thread->random % window;
+	thread->until_timed = thread->window_left + index_in_window + 1;
+	thread->window_left = window - 1 - index_in_window;
 }
 
 static int read_reply(struct flow *flow)
@@ -45,8 +45,8 @@ static int read_reply(struct flow *flow)
 			continue;
 		if (!got)
 			return failure__set(&flow->failure, -ECONNRESET,
-					    "recv: reply: the receiver closed the connection");
-		return failure__set(&flow->failure, -errno, "recv: reply: %s", strerror(errno));
+					    "recv of a reply: the receiver closed the connection; see its messages");
+		return failure__set(&flow->failure, -errno, "recv of a reply: %s", strerror(errno));
 	}
 }
 
@@ -84,7 +84,8 @@ static int send_untimed(struct sender_thread *thread, struct message *message)
 }
 
 /*
- * A broken connection gives its buffers back, too; the first failure stays the reason.
+ * Mark the connection as failed. Zero-copy sends in flight on a broken connection also complete, so wait for their
+ * notifications. A second failure does not replace the first reason.
  */
 static void give_up(struct sender_thread *thread, int err)
 {
@@ -96,10 +97,26 @@ static void give_up(struct sender_thread *thread, int err)
 	atomic_store_explicit(&thread->failed, true, memory_order_release);
 }
 
+/* Implement --rewrite: overwrite a message although the kernel may still send its memory. The receiver detects the change. */
+static int rewrite(struct sender_thread *thread, struct message *message)
+{
+	struct flow *flow = &thread->flow;
+	uint64_t returned_ns = clock__now_ns();
+	int err = 0;
+
+	if (thread->options->rewrite == REWRITE_ARRIVED) {
+		err = socket__drain(flow->fd, &flow->failure);
+		thread->arrived_ns = clock__now_ns() - returned_ns;
+	}
+	message__fill(message, flow->shape.fields, REWRITE_NEW);
+	return err;
+}
+
 static int send_next(struct sender_thread *thread)
 {
 	const struct options *options = thread->options;
 	struct message *message = ring__next(&thread->ring);
+	bool rewritten = options->rewrite && thread->messages_left == 1;
 	int err = 0;
 
 	while (message->pending && !err)
@@ -113,12 +130,16 @@ static int send_next(struct sender_thread *thread)
 		else
 			message__write_letters(message, options->shape.fields);
 	}
+	if (rewritten)
+		message__fill(message, options->shape.fields, REWRITE_OLD);
 	marker__execute(MARKER_SENDER);
 	err = --thread->until_timed ? send_untimed(thread, message) : send_timed(thread, message);
 	if (err)
 		return err;
 	thread->flow.counts.messages++;
 	thread->messages_left--;
+	if (rewritten)
+		return rewrite(thread, message);
 	while (options->wait == NOTICES_EACH && message->pending && !err)
 		err = options->strategy->reap(&thread->flow, false);
 	return err;
@@ -132,17 +153,17 @@ void sender_thread__send_next(struct sender_thread *thread)
 		give_up(thread, err);
 }
 
-static int prepare(struct sender_thread *thread, unsigned int place)
+static int prepare(struct sender_thread *thread, unsigned int cpu_index)
 {
 	const struct options *options = thread->options;
 	struct flow *flow = &thread->flow;
 	int err;
 
 	thread->summary.tid = syscall(SYS_gettid);
-	/* The short waits of a pause shall not be rounded up to 50 us. */
+	/* Without this setting the kernel rounds the short waits of a pause up to 50 us. */
 	prctl(PR_SET_TIMERSLACK, 1);
-	/* Pinned before the memory is touched: it then lies on this CPU's node. */
-	err = placement__pin_thread(&options->placement, place, &flow->failure);
+	/* Pin the thread before it touches its memory, so that the memory is on the NUMA node of this CPU. */
+	err = placement__pin_thread(&options->placement, cpu_index, &flow->failure);
 	if (err)
 		return err;
 	err = ring__open(&thread->ring, &options->shape, &flow->failure);
@@ -158,7 +179,7 @@ static int prepare(struct sender_thread *thread, unsigned int place)
 			message__write_letters(&thread->ring.messages[i], options->shape.fields);
 	flow->rest = calloc(options->shape.fields, sizeof(*flow->rest));
 	if (!flow->rest)
-		return failure__set(&flow->failure, -ENOMEM, "thread: %s", strerror(ENOMEM));
+		return failure__set(&flow->failure, -ENOMEM, "cannot prepare a thread: %s", strerror(ENOMEM));
 	if (options->strategy->relays)
 		err = upstream__open(flow, &thread->ring, options);
 	if (err)
@@ -166,9 +187,9 @@ static int prepare(struct sender_thread *thread, unsigned int place)
 	return options->strategy->open ? options->strategy->open(flow) : 0;
 }
 
-void sender_thread__prepare(struct sender_thread *thread, unsigned int place)
+void sender_thread__prepare(struct sender_thread *thread, unsigned int cpu_index)
 {
-	int err = prepare(thread, place);
+	int err = prepare(thread, cpu_index);
 
 	thread->prepared = !err;
 	if (err)
@@ -208,8 +229,8 @@ static void summarise(struct sender_thread *thread)
 }
 
 /*
- * A connection that failed is reset: the kernel may still refer to buffers that are freed next, and
- * must not send what comes to lie there.
+ * Close a connection. Reset it if it has failed: the kernel may still refer to buffers that are freed next, and must not send
+ * the memory's new content.
  */
 static void close_connection(int fd, bool reset)
 {
@@ -235,12 +256,12 @@ void sender_thread__finish(struct sender_thread *thread)
 }
 
 /*
- * Both sides at rest: what the receiver has not read yet it reads while this one sleeps, or, where time is not counted in
- * instructions, until it says so.
+ * Wait until nothing is in flight and the receiver has read everything. The receiver reads while this thread sleeps. If
+ * simulated time does not depend on instructions (--answered), also wait for the receiver's answer.
  */
 static void rest_both(struct sender_thread *thread)
 {
-	const struct timespec while_it_reads = { .tv_nsec = RECEIVER_RESTS_NS };
+	const struct timespec drain_time = { .tv_nsec = RECEIVER_DRAIN_NS };
 	int err = 0;
 
 	sender_thread__rest(thread);
@@ -248,12 +269,12 @@ static void rest_both(struct sender_thread *thread)
 		err = read_reply(&thread->flow);
 	if (err)
 		give_up(thread, err);
-	nanosleep(&while_it_reads, NULL);
+	nanosleep(&drain_time, NULL);
 }
 
 /*
- * The tick of a simulated machine may be its only timer. It ends every sleep, so all boots would begin to count at the same
- * moment of a tick: this moment is drawn by the seed.
+ * Wait for a random part of a timer tick. The tick may be the only timer of a simulated machine; every sleep ends at a tick, so
+ * without this wait the counting of all boots would start at the same point of a tick. The seed determines the length.
  */
 static void wait_within_a_tick(const struct sender_thread *thread)
 {
@@ -269,7 +290,10 @@ static void wait_for_all(struct sender_thread *thread)
 		pthread_barrier_wait(&thread->together->all);
 }
 
-/* All stand still where one of them executes a marker. Every thread comes to each of these, also one that has failed. */
+/*
+ * Send the warm-up and the counted messages, and execute the markers of the simulator. All threads wait at a barrier while the
+ * first thread executes a marker. Failed threads reach every barrier, too.
+ */
 static void send_simulated(struct sender_thread *thread)
 {
 	uint64_t counted = thread->options->messages;
@@ -290,7 +314,7 @@ static void send_simulated(struct sender_thread *thread)
 	while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
 		sender_thread__send_next(thread);
 	rest_both(thread);
-	/* Cut short it is no measurement. */
+	/* Leave out MARKER_STOP if a thread has not sent all its messages, because the count is then useless. */
 	if (thread->err || thread->messages_left)
 		atomic_store(&thread->together->cut_short, true);
 	wait_for_all(thread);
@@ -310,10 +334,13 @@ static void *run_thread(void *argument)
 			send_simulated(thread);
 		while (sender_thread__has_more(thread) && gate__is_open(thread->gate))
 			sender_thread__send_next(thread);
-		if (going)
+		/* With --rewrite the receiver does not read before the event `finished`. */
+		if (going && !thread->options->rewrite)
 			sender_thread__rest(thread);
 		going = true;
 	} while (gate__park(thread->gate, !sender_thread__has_more(thread)));
+	if (thread->options->rewrite)
+		sender_thread__rest(thread);
 	sender_thread__finish(thread);
 	return NULL;
 }
@@ -328,7 +355,7 @@ void sender_thread__init(struct sender_thread *thread, const struct options *opt
 	thread->index = index;
 	thread->ring.file = -1;
 	thread->messages_left = options->messages ? options->warm_messages + options->messages : UINT64_MAX;
-	/* xorshift must not start at 0; odd multiples keep the threads apart. */
+	/* xorshift must not start at 0. Each thread gets a different state. */
 	thread->random = (options->seed + 1) * 0x9e3779b97f4a7c15ull + 2 * index + 1;
 	choose_timed(thread);
 	thread->flow = (struct flow){
@@ -362,7 +389,7 @@ int64_t sender_thread__cpu_ns(const struct sender_thread *thread)
 
 	if (!thread->has_thread)
 		return 0;
-	/* At the end of its thread a summary is made; before, its clock goes on. */
+	/* The summary has the CPU time of a thread that has ended. For a running thread, read its clock. */
 	if (thread->joined)
 		return thread->summary.cpu_ns;
 	return pthread_getcpuclockid(thread->thread, &clock) ? 0 : (int64_t)clock__read_ns(clock);
@@ -376,6 +403,6 @@ void sender_thread__join(struct sender_thread *thread)
 	if (thread->finished)
 		return;
 	sender_thread__finish(thread);
-	/* It had no thread whose time could be told. */
+	/* No thread ran for this connection, so there is no CPU time. */
 	thread->summary.cpu_ns = -1;
 }

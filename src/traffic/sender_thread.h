@@ -9,62 +9,66 @@
 #include "options.h"
 #include "report.h"
 
-/* What threads that a simulator counts have in common: one says for all where counting begins and ends. */
+/* State that all threads in a simulated machine share, because one thread starts and stops the counting for all threads. */
 struct together {
 	pthread_barrier_t all;
-	atomic_bool cut_short;
+	atomic_bool cut_short;		/* a thread did not send all its messages */
 };
 
 /*
- * One connection and the thread that sends on it: its own, or one for all (sender_loop.h). The thread
- * writes all of this without a lock; others read it while the thread is parked. Aligned so that no two threads share a cache line (128:
- * x86 fetches lines in pairs).
+ * A connection of the sender. Each connection has a sending thread, unless one thread sends on all connections (sender_loop.h).
+ * The sending thread writes this struct without a lock; other threads read the struct while that thread is parked. The alignment
+ * prevents two threads from sharing a cache line (128 bytes, because x86 fetches lines in pairs).
  */
 struct sender_thread {
 	struct flow flow;
 	struct ring ring;
 	uint64_t messages_left;
-	uint64_t until_timed;		/* messages until the next timed one, itself included */
-	uint64_t window_left;		/* of the current window of time_every messages, after it */
+	uint64_t until_timed;		/* messages up to and including the next timed message */
+	uint64_t window_left;		/* messages after the timed message in its window of time_every messages */
 	uint64_t random;
 	const struct options *options;
 	struct gate *gate;
 	struct together *together;
 	unsigned int index;
-	bool prepared;			/* its messages are there, its strategy is open */
+	bool prepared;			/* the messages are allocated and the strategy is open */
 	bool finished;
 	bool has_thread;
 	bool joined;
-	int err;			/* 0 while all is well */
-	atomic_bool failed;		/* the reason in flow.failure is final */
-	bool announced;			/* its failure, by the one who controls */
+	int err;			/* -errno of the first failure; 0: none */
+	atomic_bool failed;		/* flow.failure has the reason and does not change any more */
+	bool announced;			/* the controlling thread has reported the failure */
 	pthread_t thread;
+	uint64_t arrived_ns;		/* --rewrite arrived: time from the return of the last send to its acknowledgement */
 	struct thread_summary summary;
 	struct histogram send_time;
 	struct histogram completion_time;
 	struct histogram round_trip;
 } __attribute__((aligned(128)));
 
-/* Takes the descriptor. */
+/* Prepare a connection on `fd`; sender_thread__finish() closes it. */
 void sender_thread__init(struct sender_thread *thread, const struct options *options,
 			 struct gate *gate, struct together *together, unsigned int index, int fd);
-/* Send in a thread of its own: 0 or -errno. */
+/* Start a thread that sends on the connection. Return 0 or -errno. */
 int sender_thread__start(struct sender_thread *thread);
-/* After the gate has dismissed it. A connection that nobody ever sent on is closed. */
+/* Wait for the end of the thread, after the gate has dismissed it. Close a connection that no thread has used. */
 void sender_thread__join(struct sender_thread *thread);
 
 /*
- * For whoever sends on the connection, in this order. What fails is kept: `failed` for the one who
- * controls, and sender_thread__has_more() says no from then on.
+ * The next four functions are called by the sending thread, in this order. A failure is stored: `failed` is set for the
+ * controlling thread, and sender_thread__has_more() is false from then on.
  */
-/* In the thread that will send, on the CPU of `place` (placement.h). */
-void sender_thread__prepare(struct sender_thread *thread, unsigned int place);
+/* Pin the calling thread to CPU number `cpu_index` of --cpus, allocate the messages, and open the strategy. */
+void sender_thread__prepare(struct sender_thread *thread, unsigned int cpu_index);
 void sender_thread__send_next(struct sender_thread *thread);
-/* Nothing unsent, nothing in flight, all accounts up to date. */
+/* Wait until all bytes are acknowledged and all notifications are read. */
 void sender_thread__rest(struct sender_thread *thread);
 void sender_thread__finish(struct sender_thread *thread);
 
-/* Of the thread that sends; 0 of a connection that another's thread sends on. While it is parked, or has ended. */
+/*
+ * Return the CPU time of the connection's thread; 0 if another connection's thread sends on this connection. Call this function
+ * only while the thread is parked or has ended.
+ */
 int64_t sender_thread__cpu_ns(const struct sender_thread *thread);
 
 static inline bool sender_thread__has_more(const struct sender_thread *thread)

@@ -16,7 +16,7 @@
 
 #define DEFAULT_CONGESTION "cubic"
 #define CONNECT_TIMEOUT_S 10
-/* Between two looks at the send queue: the kernel wakes nobody when the last byte is acknowledged. */
+/* Interval at which the send queue is polled, because the kernel sends no event when the last byte is acknowledged. */
 #define DRAIN_POLL_NS 50000
 
 static void read_line(const char *path, char *line, int size)
@@ -35,8 +35,8 @@ static int set_congestion(int fd, const struct socket_options *options, struct f
 	const char *name = options->congestion;
 	char available[256];
 
-	if (!*name) {
-		/* Where cubic is missing or forbidden, the host's default stays; the report names it. */
+	if (!name) {
+		/* If cubic is missing or forbidden, the host's default stays in use. The report names the algorithm in use. */
 		setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, DEFAULT_CONGESTION,
 			   strlen(DEFAULT_CONGESTION));
 		return 0;
@@ -46,12 +46,12 @@ static int set_congestion(int fd, const struct socket_options *options, struct f
 	if (errno == EPERM) {
 		read_line("/proc/sys/net/ipv4/tcp_allowed_congestion_control", available,
 			  sizeof(available));
-		return failure__set(failure, -EPERM, "congestion: %s: only root may use it here: choose "
-				    "one of: %s", name, available);
+		return failure__set(failure, -EPERM, "--congestion %s: only root may use it on this machine; choose "
+				    "one of %s", name, available);
 	}
 	read_line("/proc/sys/net/ipv4/tcp_available_congestion_control", available, sizeof(available));
-	return failure__set(failure, -errno, "congestion: %s: the kernel does not have it: choose one "
-			    "of: %s", name, available);
+	return failure__set(failure, -errno, "--congestion %s: not available in this kernel; choose one "
+			    "of %s", name, available);
 }
 
 static int set_options(int fd, const struct socket_options *options, struct failure *failure)
@@ -63,12 +63,12 @@ static int set_options(int fd, const struct socket_options *options, struct fail
 						 sizeof(options->sndbuf_bytes))) ||
 	    (options->rcvbuf_bytes && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &options->rcvbuf_bytes,
 						 sizeof(options->rcvbuf_bytes))))
-		return failure__set(failure, -errno, "setsockopt: TCP socket: %s", strerror(errno));
+		return failure__set(failure, -errno, "cannot set the options of a TCP socket: %s", strerror(errno));
 	return set_congestion(fd, options, failure);
 }
 
-/* A socket with all options, of the family of the address. */
-static int open_socket(const struct socket_options *options, struct addrinfo **found,
+/* Create a socket with all options, and resolve the address. Return the descriptor or -errno. */
+static int open_socket(const struct socket_options *options, struct addrinfo **resolved,
 		       struct failure *failure)
 {
 	struct addrinfo hints = {
@@ -78,13 +78,13 @@ static int open_socket(const struct socket_options *options, struct addrinfo **f
 	int err, fd;
 
 	snprintf(service, sizeof(service), "%u", options->port);
-	err = getaddrinfo(options->address, service, &hints, found);
+	err = getaddrinfo(options->address, service, &hints, resolved);
 	if (err)
-		return failure__set(failure, -EINVAL, "address: %s: %s: give an IPv4 or IPv6 address",
+		return failure__set(failure, -EINVAL, "address %s: %s; give an IPv4 or IPv6 address",
 				    options->address, gai_strerror(err));
-	fd = socket((*found)->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+	fd = socket((*resolved)->ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (fd < 0) {
-		err = failure__set(failure, -errno, "socket: TCP: %s", strerror(errno));
+		err = failure__set(failure, -errno, "cannot create a TCP socket: %s", strerror(errno));
 		goto cleanup;
 	}
 	err = set_options(fd, options, failure);
@@ -92,68 +92,69 @@ static int open_socket(const struct socket_options *options, struct addrinfo **f
 		return fd;
 	close(fd);
 cleanup:
-	freeaddrinfo(*found);
-	*found = NULL;
+	freeaddrinfo(*resolved);
+	*resolved = NULL;
 	return err;
 }
 
 int socket__probe(const struct socket_options *options, struct failure *failure)
 {
-	struct addrinfo *found = NULL;
-	int fd = open_socket(options, &found, failure);
+	struct addrinfo *resolved = NULL;
+	int fd = open_socket(options, &resolved, failure);
 
-	if (found)
-		freeaddrinfo(found);
+	if (resolved)
+		freeaddrinfo(resolved);
 	return fd;
 }
 
 int socket__listen(const struct socket_options *options, unsigned int backlog,
 		   struct failure *failure)
 {
-	struct addrinfo *found = NULL;
-	int fd = open_socket(options, &found, failure);
+	struct addrinfo *resolved = NULL;
+	int fd = open_socket(options, &resolved, failure);
 	int on = 1, err = 0;
 
 	if (fd < 0)
 		return fd;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, backlog) ||
+	if (bind(fd, resolved->ai_addr, resolved->ai_addrlen) || listen(fd, backlog) ||
 	    ioctl(fd, FIONBIO, &on)) {
-		err = failure__set(failure, -errno, "listen: %s:%u: %s: choose another --listen or "
+		err = failure__set(failure, -errno, "cannot listen on %s:%u: %s; choose another --listen or "
 				   "--port", options->address, options->port, strerror(errno));
 		close(fd);
 	}
-	freeaddrinfo(found);
+	freeaddrinfo(resolved);
 	return err ? err : fd;
 }
 
 int socket__connect(const struct socket_options *options, struct failure *failure)
 {
 	struct timeval limit = { .tv_sec = CONNECT_TIMEOUT_S }, none = { 0 };
-	struct addrinfo *found = NULL;
-	int fd = open_socket(options, &found, failure);
+	struct addrinfo *resolved = NULL;
+	int fd = open_socket(options, &resolved, failure);
 	int err = 0;
 
 	if (fd < 0)
 		return fd;
-	/* connect() obeys the send timeout; afterwards a send may take as long as it likes. */
+	/* The send timeout also limits connect(). The timeout is removed afterwards, because sends have no limit. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	/*
-	 * With a limit, connect() is not restarted (signal(7)): a process that was stopped interrupts it, and so does the end of an
-	 * io_uring that was only tried (io_ring_exit_work()). Asked again, it waits for the same connection (__inet_stream_connect()).
+	 * With a timeout the kernel does not restart connect() after a signal (signal(7)). SIGCONT interrupts connect(), and so does the
+	 * cleanup of an io_uring that was tried before (io_ring_exit_work()). A second call waits for the same connection
+	 * (__inet_stream_connect()).
 	 */
 	do
-		err = connect(fd, found->ai_addr, found->ai_addrlen) ? -errno : 0;
+		err = connect(fd, resolved->ai_addr, resolved->ai_addrlen) ? -errno : 0;
 	while (err == -EINTR);
 	if (err) {
 		err = err == -EINPROGRESS || err == -EALREADY ? -ETIMEDOUT : err;
-		err = failure__set(failure, err, "connect: %s:%u: %s: is `traffic send` listening there?",
+		err = failure__set(failure, err, "cannot connect to %s:%u: %s; is `traffic send` listening there?",
 				   options->address, options->port, strerror(-err));
 		close(fd);
 	} else {
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof(none));
 	}
-	freeaddrinfo(found);
+	freeaddrinfo(resolved);
 	return err ? err : fd;
 }
 
@@ -163,10 +164,10 @@ int socket__accept(int listener, struct failure *failure)
 
 	if (fd >= 0)
 		return fd;
-	/* A connection that was reset before it was accepted is no connection. */
+	/* ECONNABORTED: the connection was reset before it was accepted, so wait for the next connection. */
 	if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
 		return -EAGAIN;
-	return failure__set(failure, -errno, "accept: listening socket: %s", strerror(errno));
+	return failure__set(failure, -errno, "cannot accept a connection: %s", strerror(errno));
 }
 
 void socket__describe(int fd, char *text, size_t size)
@@ -185,7 +186,7 @@ void socket__describe(int fd, char *text, size_t size)
 
 uint16_t socket__port(int fd)
 {
-	struct sockaddr_in6 own;	/* the port is at the same place for IPv4 */
+	struct sockaddr_in6 own;	/* sockaddr_in has the port at the same offset */
 	socklen_t length = sizeof(own);
 
 	if (getsockname(fd, (struct sockaddr *)&own, &length))
@@ -220,15 +221,18 @@ int socket__drain(int fd, struct failure *failure)
 		socklen_t length = sizeof(error);
 
 		if (ioctl(fd, SIOCOUTQ, &queued))
-			return failure__set(failure, -errno, "SIOCOUTQ: connection: %s", strerror(errno));
+			return failure__set(failure, -errno, "cannot read the send queue (SIOCOUTQ): %s", strerror(errno));
 		if (!queued)
 			return 0;
-		/* The waiting is done here: asked for nothing, poll reports a broken connection only. */
+		/* Wait a moment. Without requested events, ppoll() returns early only for a broken connection. */
 		if (ppoll(&broken, 1, &pause, NULL) <= 0)
 			continue;
 		getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+		/* POLLERR alone means that the error queue has a notification of a zero-copy send. */
+		if (!error && !(broken.revents & POLLHUP))
+			continue;
 		return failure__set(failure, error ? -error : -ECONNRESET,
-				    "drain: connection: %s: %d bytes were not acknowledged",
-				    strerror(error ? error : ECONNRESET), queued);
+				    "the connection broke with %d bytes not acknowledged: %s", queued,
+				    strerror(error ? error : ECONNRESET));
 	}
 }

@@ -8,11 +8,11 @@
 #include "splice.h"
 #include "upstream.h"
 
-/* pipe-max-size, without privileges, on every machine that nobody has changed it on. */
+/* Default of fs.pipe-max-size, the limit of pipes of processes without privileges. */
 #define PIPE_BYTES_MAX (1u << 20)
 
 struct channel {
-	int ends[2];	/* out of the pipe, into it */
+	int ends[2];	/* read end, write end of the pipe */
 };
 
 int splice__open(struct flow *flow, size_t slots)
@@ -23,13 +23,13 @@ int splice__open(struct flow *flow, size_t slots)
 	int err;
 
 	if (!channel)
-		return failure__set(&flow->failure, -ENOMEM, "pipe: %s", strerror(ENOMEM));
+		return failure__set(&flow->failure, -ENOMEM, "cannot create a pipe: %s", strerror(ENOMEM));
 	if (pipe2(channel->ends, O_CLOEXEC)) {
 		err = -errno;
 		free(channel);
-		return failure__set(&flow->failure, err, "pipe: %s: raise ulimit -n, or lower --threads", strerror(-err));
+		return failure__set(&flow->failure, err, "cannot create a pipe: %s; raise ulimit -n, or lower --threads", strerror(-err));
 	}
-	/* Refused where the user's pipes have too many pages already: what is there then has to do. */
+	/* The kernel refuses if the user's pipes have too many pages. After a refusal, try smaller sizes or keep the default. */
 	while (bytes > page && fcntl(channel->ends[1], F_SETPIPE_SZ, (int)bytes) < 0)
 		bytes /= 2;
 	flow->state = channel;
@@ -46,8 +46,11 @@ void splice__close(struct flow *flow)
 	flow->state = NULL;
 }
 
-/* All that the pipe holds goes into the socket. `more` of the same message follows: it does not leave as a segment of its own. */
-static int empty(struct flow *flow, size_t bytes, bool more)
+/*
+ * Move everything in the pipe into the socket. `more` is set if the rest of the message follows, so that the kernel
+ * need not send a short TCP segment.
+ */
+static int empty_pipe(struct flow *flow, size_t bytes, bool more)
 {
 	const struct channel *channel = flow->state;
 	int err;
@@ -67,7 +70,7 @@ static int empty(struct flow *flow, size_t bytes, bool more)
 			continue;
 		}
 		if (!moved)
-			return failure__set(&flow->failure, -EIO, "splice: pipe: empty before the last %zu bytes", bytes);
+			return failure__set(&flow->failure, -EIO, "splice: the pipe was empty %zu bytes too early", bytes);
 		err = flow__send_failed(flow, "splice");
 		if (err)
 			return err;
@@ -88,10 +91,10 @@ int splice__send_file(struct flow *flow, off_t from)
 		if (given < 0 && errno == EINTR)
 			continue;
 		if (given <= 0)
-			return failure__set(&flow->failure, given ? -errno : -EIO, "splice: messages at %lld of their file: %s",
-					    (long long)from, given ? strerror(errno) : "the file ends");
+			return failure__set(&flow->failure, given ? -errno : -EIO, "splice from byte %lld of the file of messages: %s",
+					    (long long)from, given ? strerror(errno) : "the file ends there");
 		left -= given;
-		err = empty(flow, given, left);
+		err = empty_pipe(flow, given, left);
 	}
 	return err;
 }
@@ -111,14 +114,14 @@ int splice__send_memory(struct flow *flow, struct message *message)
 		if (given < 0 && errno == EINTR)
 			continue;
 		if (given < 0)
-			return failure__set(&flow->failure, -errno, "vmsplice: pipe: %s", strerror(errno));
+			return failure__set(&flow->failure, -errno, "vmsplice: %s", strerror(errno));
 		done += given;
-		err = empty(flow, given, done < flow->shape.size_bytes);
+		err = empty_pipe(flow, given, done < flow->shape.size_bytes);
 	}
 	return err;
 }
 
-/* What has come goes on at once, without SPLICE_F_MORE: as much as a pipe takes, or a socket has. */
+/* Forward data on arrival, without SPLICE_F_MORE. Each turn moves all data in the socket, or as much as fits in the pipe. */
 int splice__relay(struct flow *flow)
 {
 	const struct channel *channel = flow->state;
@@ -126,11 +129,11 @@ int splice__relay(struct flow *flow)
 
 	while (left) {
 		ssize_t got = splice(flow->upstream, NULL, channel->ends[1], NULL, left, SPLICE_F_MOVE);
-		int err = upstream__took(flow, "splice", got);
+		int err = upstream__account(flow, "splice", got);
 
 		flow->counts.splice_calls++;
 		if (!err && got > 0)
-			err = empty(flow, got, false);
+			err = empty_pipe(flow, got, false);
 		if (err)
 			return err;
 		left -= got > 0 ? got : 0;

@@ -5,18 +5,18 @@
 #include "flow.h"
 
 /*
- * A pipe for each connection, through which pages go into the socket by reference: those of a file or of
- * another socket (splice(2)), or of the program's own memory (vmsplice(2)). It is as large as a message where the kernel allows it (pipe(7), pipe-max-size and
- * pipe-user-pages-soft), else a message goes through it in parts. It is empty between two messages.
+ * A pipe for each connection passes references to pages into the socket: pages of a file or of another socket (splice(2)), or
+ * of the program's memory (vmsplice(2)). The pipe holds a whole message if the kernel allows that size (pipe-max-size and
+ * pipe-user-pages-soft in pipe(7)); otherwise a message passes through in parts. The pipe is empty between two messages.
  */
-/* `slots`: pages or parts of pages that a message consists of, at most. Makes flow->state. */
+/* Create the pipe in flow->state. `slots`: upper limit of the pages and parts of pages of a message. */
 int splice__open(struct flow *flow, size_t slots);
 void splice__close(struct flow *flow);
 
-/* The message that begins there in flow->file. */
+/* Send the message at offset `from` of flow->file. */
 int splice__send_file(struct flow *flow, off_t from);
 int splice__send_memory(struct flow *flow, struct message *message);
-/* As many bytes as a message has, from flow->upstream. */
+/* Forward as many bytes as a message has from flow->upstream. */
 int splice__relay(struct flow *flow);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "tcp_state.h"
 
-/* The kernel's names without tcpi_, a unit added where it has one. */
+/* JSON keys: the kernel's names without tcpi_, with the unit appended. */
 static const struct {
 	const char *name;
 	unsigned int offset;
@@ -47,7 +47,7 @@ static const struct {
 #undef MEMBER
 };
 
-_Static_assert(sizeof(struct tcp_info) <= TCP_STATE_BYTES_MAX, "the kernel may know more, not us");
+_Static_assert(sizeof(struct tcp_info) <= TCP_STATE_BYTES_MAX, "TCP_STATE_BYTES_MAX is too small for struct tcp_info");
 
 void tcp_state__read(struct tcp_state *state, int fd)
 {
@@ -70,7 +70,7 @@ static int64_t read_member(const struct tcp_state *state, unsigned int offset, u
 		return narrow;
 	}
 	memcpy(&value, state->info + offset, sizeof(value));
-	/* The kernel's "no limit" is ~0. */
+	/* The kernel reports "no limit" as ~0. */
 	return value > INT64_MAX ? -1 : (int64_t)value;
 }
 

@@ -7,16 +7,16 @@
 
 #define TCP_STATE_BYTES_MAX 512
 
-/* TCP_INFO of a connection as the kernel gave it; older kernels give less of it. */
+/* TCP_INFO of a connection as the kernel returned it. Older kernels return fewer members. */
 struct tcp_state {
 	unsigned char info[TCP_STATE_BYTES_MAX] __attribute__((aligned(8)));
-	unsigned int length;	/* 0: unknown */
+	unsigned int length;	/* bytes that the kernel returned; 0: TCP_INFO failed */
 };
 
 void tcp_state__read(struct tcp_state *state, int fd);
-/* One member; -1 when the kernel did not give it. */
+/* Return the receive window of the other end (tcpi_snd_wnd), or -1 if the kernel did not return it. */
 int64_t tcp_state__peer_window_bytes(const struct tcp_state *state);
-/* All members of interest; null for those this kernel does not have. */
+/* Return a selection of members as JSON: null for each member that this kernel does not have. */
 json_t *tcp_state__json(const struct tcp_state *state);
 
 #endif

@@ -22,25 +22,25 @@
 const char *const tls_names[] = { [TLS_OFF] = "off", [TLS_12] = "1.2", [TLS_13] = "1.3" };
 _Static_assert(sizeof(tls_names) / sizeof(*tls_names) == TLS_CNT, "a name each");
 
-/* A record of 1.2 carries a nonce, one of 1.3 its type (RFC 5288, 3; RFC 8446, 5.2). */
+/* Bytes of a record besides the plaintext. TLS 1.2 adds a nonce (RFC 5288, 3), TLS 1.3 the content type (RFC 8446, 5.2). */
 static const unsigned int record_overhead_bytes[] = {
 	[TLS_12] = HEADER_BYTES + 8 + TAG_BYTES, [TLS_13] = HEADER_BYTES + 1 + TAG_BYTES,
 };
 
 int tls__check(int fd, struct failure *failure)
 {
-	/* ENOTCONN: it would, on a connection. */
+	/* ENOTCONN means that the kernel supports kTLS, because only the connection is missing. */
 	if (!setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof("tls")) || errno == ENOTCONN)
 		return 0;
 	if (errno == ENOENT)
-		return failure__set(failure, -ENOENT, "tls: this kernel has none, or its module is not loaded: "
-				    "sudo modprobe tls, or leave --tls out");
-	return failure__set(failure, -errno, "tls: TCP_ULP: %s: leave --tls out", strerror(errno));
+		return failure__set(failure, -ENOENT, "--tls: this kernel has no kTLS, or its module is not loaded; "
+				    "run sudo modprobe tls, or leave --tls out");
+	return failure__set(failure, -errno, "--tls: the kernel refuses kTLS: %s; leave --tls out", strerror(errno));
 }
 
 int tls__start(int fd, enum tls version, bool sends, struct failure *failure)
 {
-	/* No secret: both ends are ours. gcc 15 takes no string that has no room for its NUL. */
+	/* The keys need not be secret. Each array has room for a NUL, because gcc 15 rejects strings without a NUL. */
 	const struct tls12_crypto_info_aes_gcm_128 keys = {
 		.info = { .version = version == TLS_12 ? TLS_1_2_VERSION : TLS_1_3_VERSION,
 			  .cipher_type = TLS_CIPHER_AES_GCM_128 },
@@ -48,15 +48,16 @@ int tls__start(int fd, enum tls version, bool sends, struct failure *failure)
 	};
 
 	if (setsockopt(fd, IPPROTO_TCP, TCP_ULP, "tls", sizeof("tls")))
-		return failure__set(failure, -errno, "tls: TCP_ULP: connection: %s", strerror(errno));
+		return failure__set(failure, -errno, "--tls: the kernel refuses kTLS on the connection: %s", strerror(errno));
 	if (!setsockopt(fd, SOL_TLS, sends ? TLS_TX : TLS_RX, &keys, sizeof(keys)))
 		return 0;
-	/* The cipher is a module of its own, which the kernel loads only when it can start modprobe. */
-	return failure__set(failure, -errno, "tls: %s AES-GCM-128: %s: %s", tls_names[version], strerror(errno),
-			    errno == ENOENT ? "sudo modprobe -a gcm aesni-intel" : "try the other version, --tls 1.2 or 1.3");
+	/* The cipher is in a separate module. The kernel loads that module automatically only if the kernel can run modprobe. */
+	return failure__set(failure, -errno, "--tls %s: the kernel refuses AES-GCM-128: %s; %s", tls_names[version],
+			    strerror(errno), errno == ENOENT ? "run sudo modprobe -a gcm aesni-intel"
+							     : "try the other version, --tls 1.2 or 1.3");
 }
 
-static uint64_t records_of(size_t bytes)
+static uint64_t count_records(size_t bytes)
 {
 	return (bytes + TLS_RECORD_BYTES - 1) / TLS_RECORD_BYTES;
 }
@@ -66,9 +67,9 @@ uint64_t tls__records(const struct message_shape *shape, bool by_field)
 	uint64_t records = 0;
 
 	if (!by_field)
-		return records_of(shape->size_bytes);
+		return count_records(shape->size_bytes);
 	for (unsigned int i = 0; i < shape->fields; i++)
-		records += records_of(message_shape__field_bytes(shape, i));
+		records += count_records(message_shape__field_bytes(shape, i));
 	return records;
 }
 
@@ -90,7 +91,7 @@ struct tls_begun tls__begun(bool sends)
 	return begun;
 }
 
-static json_t *since(long after, long before)
+static json_t *difference_json(long after, long before)
 {
 	return after < 0 || before < 0 ? json_null() : json_integer(after - before);
 }
@@ -103,6 +104,6 @@ json_t *tls__json(enum tls version, bool sends, const struct tls_begun *before)
 		return json_null();
 	return json_pack("{s:s, s:s, s:i, s:o, s:o}", "version", tls_names[version], "cipher", "AES-GCM-128",
 			 "record_overhead_bytes", record_overhead_bytes[version],
-			 "software_connections", since(now.software, before->software),
-			 "device_connections", since(now.device, before->device));
+			 "software_connections", difference_json(now.software, before->software),
+			 "device_connections", difference_json(now.device, before->device));
 }

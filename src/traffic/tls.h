@@ -9,29 +9,33 @@
 #include "failure.h"
 #include "message.h"
 
-/* A property of a socket, not a strategy: the kernel encrypts what is sent (Documentation/networking/tls.rst). */
+/* TLS version of a socket that the kernel encrypts (kTLS, Documentation/networking/tls.rst). Any plain strategy can use kTLS. */
 enum tls { TLS_OFF, TLS_12, TLS_13, TLS_CNT };
 
 extern const char *const tls_names[TLS_CNT];
 
-/* Plaintext of one record at most (RFC 8446, 5.1). */
+/* Highest number of plaintext bytes in a record (RFC 8446, 5.1). */
 #define TLS_RECORD_BYTES 16384u
 
-/* Encrypt what this connection sends, or decrypt what it receives, with keys that both ends know and no handshake. */
+/*
+ * Make the kernel encrypt the sent data of a connection (`sends`), or decrypt the received data. The keys are fixed, without a
+ * handshake.
+ * Return 0, or -errno with the reason in `failure`.
+ */
 int tls__start(int fd, enum tls version, bool sends, struct failure *failure);
-/* Has this kernel kTLS? Asked on a socket that is not connected: 0 or -errno with the reason. */
+/* Check on an unconnected socket that the kernel has kTLS. Return 0, or -errno with the reason in `failure`. */
 int tls__check(int fd, struct failure *failure);
 
-/* How many records a message becomes that is sent in one piece, or by fields that each close one. */
+/* Return the number of records of a message. `by_field` is set if each field is sent separately and closes a record. */
 uint64_t tls__records(const struct message_shape *shape, bool by_field);
 
-/* Connections that began in software and on a device, since the network namespace exists; -1: the kernel does not say. */
+/* kTLS connections since the network namespace was created, encrypted in software and by a device; -1: unknown. */
 struct tls_begun {
 	long software, device;
 };
 
 struct tls_begun tls__begun(bool sends);
-/* Null without TLS, else what was set up since, and what a record has besides plaintext. */
+/* Return the TLS settings and the connections made since `before`; null without TLS. */
 json_t *tls__json(enum tls version, bool sends, const struct tls_begun *before);
 
 #endif

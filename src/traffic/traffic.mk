@@ -1,11 +1,11 @@
-# The traffic room: .output/traffic, and for the tests .output/tests/traffic-drill,
-# .output/tests/unit and .output/tests/unit-threads. Included by the root Makefile; `make -f src/traffic/traffic.mk` works too.
+# The traffic room: .output/traffic, and for the tests .output/tests/unit and .output/tests/unit-threads.
+# Included by the root Makefile; `make -f src/traffic/traffic.mk` works too.
 
 OUTPUT ?= .output
-# Flags of a special build, for instance: make OUTPUT=/tmp/tsan SANITIZE=-fsanitize=thread traffic
+# Flags for a special build, such as: make OUTPUT=/tmp/tsan SANITIZE=-fsanitize=thread traffic
 SANITIZE ?=
 UNIT_SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
-# It cannot be in one program with the address sanitizer.
+# The thread sanitizer needs a program of its own, because it does not work together with the address sanitizer.
 THREADS_SANITIZE := -fsanitize=thread
 
 CFLAGS ?= -O2 -g -std=gnu11 -Wall -Wextra -Werror
@@ -13,7 +13,8 @@ TRAFFIC_CFLAGS := $(CFLAGS) -D_GNU_SOURCE -pthread -Isrc/traffic -Isrc/collector
 	$(shell pkg-config --cflags jansson)
 TRAFFIC_LIBS := $(shell pkg-config --libs jansson) -lm -pthread
 
-# Optional: without it what sends or receives through io_uring is absent, and says why. URING= builds without it.
+# liburing is optional. Without it the strategies and readings of io_uring are absent, and their names are refused with the
+# reason. URING= builds without it.
 ifeq ($(origin URING),undefined)
 URING := $(shell pkg-config --exists 'liburing >= 2.3' && echo yes)
 endif
@@ -32,20 +33,16 @@ TRAFFIC_READINGS := $(filter-out $(ABSENT_READINGS),$(TRAFFIC_READINGS))
 TRAFFIC_STRATEGIES := $(filter-out $(ABSENT_STRATEGIES),$(TRAFFIC_STRATEGIES))
 endif
 TRAFFIC_CORE += $(TRAFFIC_READINGS)
-# The drill breaks the rules on purpose: it is a strategy of the test binary only.
-DRILL_STRATEGIES := $(sort $(TRAFFIC_STRATEGIES) $(wildcard tests/traffic/strategies/*.c))
 UNIT_TESTS := $(sort $(wildcard tests/c/*.c))
 
-# objects of $(1) = sources, in $(2) = directory
+# Object files of the sources $(1) in the directory $(2)
 traffic_objects = $(patsubst %.c,$(2)/%.o,$(1))
 
 TRAFFIC_DIR := $(OUTPUT)/obj/traffic
-DRILL_DIR := $(OUTPUT)/obj/traffic-drill
 UNIT_DIR := $(OUTPUT)/obj/unit
 THREADS_DIR := $(OUTPUT)/obj/unit-threads
 TRAFFIC_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(TRAFFIC_STRATEGIES),$(TRAFFIC_DIR))
-DRILL_OBJECTS := $(call traffic_objects,$(TRAFFIC_CORE) $(DRILL_STRATEGIES),$(DRILL_DIR))
-# What the simulator is without QEMU.
+# Sources of the simulator that do not need QEMU
 SIMULATOR_PURE := $(filter-out src/simulator/plugin.c src/simulator/vcpu.c,$(sort $(wildcard src/simulator/*.c)))
 UNIT_SOURCES := $(filter-out src/traffic/main.c,$(TRAFFIC_CORE)) $(TRAFFIC_STRATEGIES) $(UNIT_TESTS) $(SIMULATOR_PURE) \
 	$(addprefix src/collector/,attach/call_decode.c attach/prototype.c functions/counter_trial.c functions/cpu_event_open.c \
@@ -57,9 +54,10 @@ THREADS_OBJECTS := $(call traffic_objects,$(UNIT_SOURCES),$(THREADS_DIR))
 .DELETE_ON_ERROR:
 .PHONY: traffic traffic-tests FORCE
 traffic: $(OUTPUT)/traffic
-traffic-tests: $(OUTPUT)/tests/traffic-drill $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
+traffic-tests: $(OUTPUT)/tests/unit $(OUTPUT)/tests/unit-threads
 
-# STRATEGY(name) or READING(name) for each file, ABSENT(name) for each that is not built. Written anew only when the files are others.
+# Write a list with STRATEGY(name) or READING(name) for each file, and ABSENT(name) for each file that is not built. The list is
+# rewritten only if it changes.
 names = $(foreach name,$(sort $(basename $(notdir $(2) $(3)))),$(if $(filter $(name),$(basename $(notdir $(3)))),ABSENT,$(1))($(name)))
 define name_list
 $(1): FORCE
@@ -67,13 +65,10 @@ $(1): FORCE
 	@[ "$$$$(cat $$@ 2>/dev/null)" = '$(call names,$(2),$(3),$(4))' ] || echo '$(call names,$(2),$(3),$(4))' > $$@
 endef
 define strategy_list
-$(call name_list,$(1)/strategies.inc,STRATEGY,$(2),$(ABSENT_STRATEGIES))
+$(call name_list,$(1)/strategies.inc,STRATEGY,$(TRAFFIC_STRATEGIES),$(ABSENT_STRATEGIES))
 $(call name_list,$(1)/readings.inc,READING,$(TRAFFIC_READINGS),$(ABSENT_READINGS))
 endef
-$(eval $(call strategy_list,$(TRAFFIC_DIR),$(TRAFFIC_STRATEGIES)))
-$(eval $(call strategy_list,$(DRILL_DIR),$(DRILL_STRATEGIES)))
-$(eval $(call strategy_list,$(UNIT_DIR),$(TRAFFIC_STRATEGIES)))
-$(eval $(call strategy_list,$(THREADS_DIR),$(TRAFFIC_STRATEGIES)))
+$(foreach directory,$(TRAFFIC_DIR) $(UNIT_DIR) $(THREADS_DIR),$(eval $(call strategy_list,$(directory))))
 
 define traffic_compile
 $(1)/%.o: %.c | $(1)/strategies.inc $(1)/readings.inc
@@ -84,16 +79,10 @@ $(1)/src/traffic/registry.o: $(1)/strategies.inc
 $(1)/src/traffic/reading.o: $(1)/readings.inc
 endef
 $(eval $(call traffic_compile,$(TRAFFIC_DIR),$$(SANITIZE)))
-$(eval $(call traffic_compile,$(DRILL_DIR),$$(SANITIZE)))
 $(eval $(call traffic_compile,$(UNIT_DIR),$$(UNIT_SANITIZE) -Ibpf -Itests/c/stand_ins))
 $(eval $(call traffic_compile,$(THREADS_DIR),$$(THREADS_SANITIZE) -Ibpf -Itests/c/stand_ins))
 
 $(OUTPUT)/traffic: $(TRAFFIC_OBJECTS)
-	$(call say,LINK,$@)
-	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(TRAFFIC_LIBS)
-
-$(OUTPUT)/tests/traffic-drill: $(DRILL_OBJECTS)
-	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(TRAFFIC_LIBS)
 
@@ -107,4 +96,4 @@ $(OUTPUT)/tests/unit-threads: $(THREADS_OBJECTS)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(THREADS_SANITIZE) -o $@ $^ $(TRAFFIC_LIBS) -lbpf
 
--include $(TRAFFIC_OBJECTS:.o=.d) $(DRILL_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d) $(THREADS_OBJECTS:.o=.d)
+-include $(TRAFFIC_OBJECTS:.o=.d) $(UNIT_OBJECTS:.o=.d) $(THREADS_OBJECTS:.o=.d)

@@ -12,14 +12,14 @@
 
 #define ACCEPT_LIMIT_MS 10000
 
-/* Two ends of one connection: the relay's and its feeder's. */
+/* Create a connection over lo: ends[0] for the relay, ends[1] for its feeder. Return 0 or -errno. */
 static int connect_ends(const struct options *options, int ends[2], struct failure *failure)
 {
 	struct socket_options socket = options->socket;
 	struct pollfd arrived = { .events = POLLIN };
 	int listener;
 
-	/* Those that were asked for are of the connection to the receiver. */
+	/* Options such as --listen and --sndbuf are for the connection to the receiver, not for the upstream connection. */
 	socket.address = "127.0.0.1";
 	socket.port = 0;
 	socket.sndbuf_bytes = 0;
@@ -39,10 +39,10 @@ static int connect_ends(const struct options *options, int ends[2], struct failu
 	if (ends[0] >= 0)
 		return 0;
 	close(ends[1]);
-	return failure__set(failure, ends[0], "accept: upstream: %s", strerror(-ends[0]));
+	return failure__set(failure, ends[0], "cannot accept the upstream connection: %s", strerror(-ends[0]));
 }
 
-/* Any CPU but those of the relay, which it is not to disturb; where there are no others, any. */
+/* Move the feeder to CPUs that the relay does not use, so that it does not disturb the relay. Without such CPUs, allow all. */
 static void leave_cpus(const struct placement *placement)
 {
 	cpu_set_t set;
@@ -56,17 +56,20 @@ static void leave_cpus(const struct placement *placement)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* After a fork out of one of several threads: no memory is allocated, no lock is taken. */
+/*
+ * Send the messages of the ring to the relay, in turn, without end. This function runs after fork() in a program with several
+ * threads, so it must neither allocate memory nor take a lock.
+ */
 static _Noreturn void feed(const struct flow *relay, struct ring *ring, const struct options *options, int end, pid_t parent)
 {
 	struct flow own = { .fd = STDIN_FILENO, .shape = relay->shape, .rest = relay->rest };
 
 	prctl(PR_SET_NAME, "upstream");
-	/* It is told of the end of the thread that forked it. */
+	/* Die with the thread that forked this process. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(0);
-	/* Nothing of the relay's stays open here: its connections end when it does, and so do its pipes to whoever runs it. */
+	/* Close all descriptors of the relay, so that the relay's connections and stdio pipes close when the relay exits. */
 	if (dup2(end, STDIN_FILENO) < 0 || syscall(SYS_close_range, STDIN_FILENO + 1, ~0u, 0))
 		_exit(1);
 	leave_cpus(&options->placement);
@@ -91,7 +94,8 @@ int upstream__open(struct flow *flow, struct ring *ring, const struct options *o
 	if (flow->feeder > 0)
 		return 0;
 	flow->feeder = 0;
-	return failure__set(&flow->failure, -errno, "fork: upstream: %s: raise ulimit -u, or lower --threads", strerror(errno));
+	return failure__set(&flow->failure, -errno, "cannot fork the upstream sender: %s; raise ulimit -u, or lower --threads",
+			    strerror(errno));
 }
 
 void upstream__close(struct flow *flow)
@@ -106,7 +110,7 @@ void upstream__close(struct flow *flow)
 	flow->upstream = -1;
 }
 
-int upstream__took(struct flow *flow, const char *call, ssize_t got)
+int upstream__account(struct flow *flow, const char *call, ssize_t got)
 {
 	if (got > 0) {
 		flow->counts.taken_calls++;
@@ -115,6 +119,6 @@ int upstream__took(struct flow *flow, const char *call, ssize_t got)
 	}
 	if (got < 0 && errno == EINTR)
 		return 0;
-	return failure__set(&flow->failure, got ? -errno : -EPIPE, "%s: upstream: %s", call,
-			    got ? strerror(errno) : "the process that sends to the relay has ended: was it killed?");
+	return failure__set(&flow->failure, got ? -errno : -EPIPE, "%s from upstream: %s", call,
+			    got ? strerror(errno) : "the process that sends to the relay has ended; was it killed?");
 }

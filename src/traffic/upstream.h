@@ -6,14 +6,18 @@
 #include "options.h"
 
 /*
- * Who sends to a relay: a process for each connection, over TCP on lo, without an end. None of its work is the relay's, which is
- * a process of its own. It ends with the relay's thread, whatever that ended by, or when the connection does.
+ * Upstream connection of a relay: a process for each connection, the feeder, sends without end over TCP on lo. The feeder is a
+ * separate process, so that its CPU time does not count for the relay. The feeder ends with the relay's thread, however that
+ * thread ends, or with the connection.
  */
-/* In the thread that relays; what is sent are the messages of the ring, in turn. Makes flow->upstream and flow->feeder. */
+/* Start a feeder that sends the messages of the ring in turn; set flow->upstream, flow->feeder. The relay's thread calls this. */
 int upstream__open(struct flow *flow, struct ring *ring, const struct options *options);
 void upstream__close(struct flow *flow);
 
-/* `got` bytes came from there, by `call`: 0; or none did: 0 when it may be asked again, else -errno with the reason. */
-int upstream__took(struct flow *flow, const char *call, ssize_t got);
+/*
+ * Account for a call on the upstream socket that returned `got`. Return 0 if it returned data or may be repeated, else -errno
+ * with the reason in flow->failure.
+ */
+int upstream__account(struct flow *flow, const char *call, ssize_t got);
 
 #endif

@@ -9,7 +9,7 @@
 #include "memory.h"
 #include "uring.h"
 
-/* Newer than the headers of liburing 2.3: linux/io_uring.h, since 6.2. */
+/* Constants of linux/io_uring.h since 6.2, which the headers of liburing 2.3 lack. */
 #ifndef IORING_SEND_ZC_REPORT_USAGE
 #define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
 #endif
@@ -18,49 +18,52 @@
 #endif
 
 #define REQUESTS 4u
-/* The kernel keeps more notifications than fit, and hands them out with the next wait. */
+/* Upper limit of the completion queue. The kernel keeps notifications that do not fit, and delivers them at the next wait. */
 #define COMPLETIONS_MAX 4096u
-/* A thread that polls goes on so long after the last request: a pause is longer. */
+/* Time after which the idle polling thread sleeps, shorter than a pause between segments. */
 #define POLLER_IDLE_MS 2
 #define WAIT_SLICE_NS (100 * NSEC_PER_MSEC)
-/* No notification for so long on a connection that is gone: it will not come. */
+/* Time limit for the next notification of a closed connection. */
 #define LOST_NOTIFICATION_NS (1 * NSEC_PER_SEC)
-/* No memory for so long while nothing of this thread completes: others hold it. */
+/* Time limit for requests that get ENOMEM with nothing in flight, because other processes of the user hold the locked memory. */
 #define STARVED_NS (2 * NSEC_PER_SEC)
-/* No memory for a ring for so long: it is not what an earlier one still holds. */
+/* Time to wait for memory that rings of ended processes still hold. */
 #define FREED_NS (NSEC_PER_SEC / 2)
-/* io_uring registers no larger piece (io_buffer_validate(), io_uring/rsrc.c). */
+/* Largest buffer that io_uring registers (io_buffer_validate(), io_uring/rsrc.c). */
 #define REGISTERED_MAX (1ull << 30)
 
 static int explain_ring(struct flow *flow, int err)
 {
 	if (err == -ENOSYS)
-		return failure__set(&flow->failure, err, "io_uring: this kernel has none: use --impl one_copy or zero_copy");
+		return failure__set(&flow->failure, err, "io_uring: not available in this kernel; use --impl one_copy or zero_copy");
 	if (err == -EPERM)
-		return failure__set(&flow->failure, err, "io_uring: it is switched off here: allow it (sysctl "
+		return failure__set(&flow->failure, err, "io_uring: switched off on this machine; allow it (sysctl "
 				    "kernel.io_uring_disabled=0, or the seccomp profile of the container), or use --impl "
 				    "one_copy or zero_copy");
 	if (err == -ENOMEM)
-		return failure__set(&flow->failure, err, "io_uring: no memory for its ring: the limit of locked memory is "
-				    "%llu KiB for all processes of this user: raise it (ulimit -l) or lower --threads",
+		return failure__set(&flow->failure, err, "io_uring: no memory for a ring: the limit of locked memory is "
+				    "%llu KiB for all processes of this user; raise it (ulimit -l) or lower --threads",
 				    (unsigned long long)memlock__limit_bytes() >> 10);
-	return failure__set(&flow->failure, err, "io_uring: --issue %s: no ring: %s: use another --issue",
+	return failure__set(&flow->failure, err, "--issue %s: cannot create an io_uring: %s; use another --issue",
 			    issue_names[flow->issue], strerror(-err));
 }
 
-static unsigned int completions_of(const struct flow *flow)
+static unsigned int completion_queue_size(const struct flow *flow)
 {
 	unsigned int wanted = 2 * flow->shape.slots;
 
 	return wanted < 2 * REQUESTS ? 2 * REQUESTS : wanted > COMPLETIONS_MAX ? COMPLETIONS_MAX : wanted;
 }
 
-/* One thread asks, and takes completions when it looks for them: the cheapest there is, from 6.1 on. */
+/*
+ * Open a ring for one submitting thread that also runs the completion work, the cheapest setup (Linux 6.1), or a plain ring
+ * on older kernels.
+ */
 static int open_ring(struct flow *flow, struct uring *uring)
 {
 	const unsigned int own = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
 	const unsigned int base = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
-	struct io_uring_params params = { .flags = base, .cq_entries = completions_of(flow) };
+	struct io_uring_params params = { .flags = base, .cq_entries = completion_queue_size(flow) };
 	struct io_uring_params plain;
 	int err;
 
@@ -84,7 +87,7 @@ int uring__open(struct flow *flow)
 
 	if (!uring)
 		return failure__set(&flow->failure, -ENOMEM, "io_uring: %s", strerror(ENOMEM));
-	/* The kernel gives the memory of a ring back some time after its process has ended (io_ring_exit_work()). */
+	/* The kernel releases the memory of a ring some time after its process has ended (io_ring_exit_work()). */
 	while ((err = open_ring(flow, uring)) == -ENOMEM && clock__now_ns() < until_ns)
 		nanosleep(&moment, NULL);
 	if (err) {
@@ -104,7 +107,7 @@ void uring__close(struct flow *flow)
 	flow->state = NULL;
 }
 
-/* In waiting for what one request becomes. */
+/* Result of one request, once it has ended. */
 struct outcome {
 	uint64_t request;
 	bool ended;
@@ -117,7 +120,7 @@ static int take_notification(struct flow *flow, const struct io_uring_cqe *cqe)
 	uint32_t number = cqe->user_data;
 	int err;
 
-	/* Nothing was sent, so nothing is complete. It says "copied" all the same. */
+	/* Ignore the notification of a refused request: it sent nothing, although the notification says "copied". */
 	if (uring->refused && number == flow->zerocopy.next) {
 		uring->refused = false;
 		return 0;
@@ -125,12 +128,12 @@ static int take_notification(struct flow *flow, const struct io_uring_cqe *cqe)
 	err = zerocopy__completed(&flow->zerocopy, number, number, (uint32_t)cqe->res & IORING_NOTIF_USAGE_ZC_COPIED,
 				  zerocopy__is_timed(&flow->zerocopy, number) ? clock__now_ns() : 0, flow->completion_time);
 	if (err)
-		return failure__set(&flow->failure, err, "notifications: request %u: reported twice or never "
-				    "made: it is not known any more which buffers are free", number);
+		return failure__set(&flow->failure, err, "notification of request %u: reported twice or never "
+				    "made, so it is unknown which buffers are free", number);
 	return 0;
 }
 
-/* All that is there. `outcome` may be NULL. */
+/* Process all completions in the queue. Store the result of the request of `outcome`, unless `outcome` is NULL. */
 static int take_completions(struct flow *flow, struct outcome *outcome)
 {
 	struct uring *uring = flow->state;
@@ -152,7 +155,7 @@ static int take_completions(struct flow *flow, struct outcome *outcome)
 	return err;
 }
 
-/* What was prepared, and what it becomes. One call of io_uring_enter() for each turn, so that they can be counted. */
+/* Submit a prepared request and wait for its result. Each turn is one call of io_uring_enter(), so that calls can be counted. */
 static int submit(struct flow *flow, struct io_uring_sqe *sqe, struct outcome *outcome)
 {
 	struct uring *uring = flow->state;
@@ -165,7 +168,7 @@ static int submit(struct flow *flow, struct io_uring_sqe *sqe, struct outcome *o
 		int entered = io_uring_submit_and_wait(&uring->ring, 1);
 
 		flow->counts.ring_enters++;
-		/* EBUSY: completions must be taken first. EAGAIN: no memory for the request at this moment. */
+		/* EBUSY: completions must be read first. EAGAIN: no memory for the request at this moment. */
 		if (entered < 0 && entered != -EINTR && entered != -EBUSY && entered != -EAGAIN)
 			return failure__set(&flow->failure, entered, "io_uring_enter: %s", strerror(-entered));
 		err = take_completions(flow, outcome);
@@ -174,8 +177,8 @@ static int submit(struct flow *flow, struct io_uring_sqe *sqe, struct outcome *o
 	return err;
 }
 
-/* After a request that was refused: 0 when it may be repeated. */
-static int refused(struct flow *flow, const struct outcome *outcome)
+/* Handle a refused request. Return 0 if it may be repeated, else -errno. */
+static int handle_refusal(struct flow *flow, const struct outcome *outcome)
 {
 	errno = -outcome->result;
 	return flow__send_failed(flow, "io_uring send");
@@ -183,7 +186,7 @@ static int refused(struct flow *flow, const struct outcome *outcome)
 
 static void prepare(struct io_uring_sqe *sqe, const struct flow *flow, const struct msghdr *header)
 {
-	/* Else it ends with what there was room for, and poll() is the next call; kTLS refuses the flag. */
+	/* Without MSG_WAITALL the request ends when the send buffer is full. kTLS refuses this flag. */
 	const int flags = MSG_NOSIGNAL | (flow->encrypts ? 0 : MSG_WAITALL);
 
 	if (header->msg_iovlen == 1) {
@@ -193,7 +196,7 @@ static void prepare(struct io_uring_sqe *sqe, const struct flow *flow, const str
 	io_uring_prep_sendmsg(sqe, flow->fd, header, flags);
 }
 
-/* The SEND of what was prepared without a copy: the same request with another number, its flags where others have a priority. */
+/* Turn a prepared SEND or SENDMSG into its zero-copy version, which has its flags in the field `ioprio`. */
 static void make_zerocopy(struct io_uring_sqe *sqe, const struct uring *uring)
 {
 	sqe->opcode = sqe->opcode == IORING_OP_SEND ? IORING_OP_SEND_ZC : IORING_OP_SENDMSG_ZC;
@@ -218,7 +221,7 @@ int uring__send(struct flow *flow, struct message *message)
 		prepare(sqe, flow, &left);
 		err = submit(flow, sqe, &outcome);
 		if (!err && outcome.result < 0)
-			err = refused(flow, &outcome);
+			err = handle_refusal(flow, &outcome);
 		if (err)
 			return err;
 		if (outcome.result >= 0 && !flow__advance(flow, message->fields, &done, outcome.result, &left))
@@ -226,7 +229,7 @@ int uring__send(struct flow *flow, struct message *message)
 	}
 }
 
-/* Until `wait_ns` are over or something has come. */
+/* Wait for completions, at most `wait_ns`, and process them. */
 static int wait_a_while(struct flow *flow, uint64_t wait_ns)
 {
 	struct uring *uring = flow->state;
@@ -241,7 +244,7 @@ static int wait_a_while(struct flow *flow, uint64_t wait_ns)
 	return take_completions(flow, NULL);
 }
 
-/* Until at least one send of this connection is complete. */
+/* Wait until at least one zero-copy send of this connection is complete. */
 static int wait_notification(struct flow *flow)
 {
 	uint64_t lost_at_ns = clock__now_ns() + LOST_NOTIFICATION_NS;
@@ -256,12 +259,15 @@ static int wait_notification(struct flow *flow)
 		if (poll(&errors, 1, 0) < 0 || !(errors.revents & POLLHUP))
 			lost_at_ns = clock__now_ns() + LOST_NOTIFICATION_NS;
 		else if (clock__now_ns() > lost_at_ns)
-			return failure__set(&flow->failure, -ECONNRESET, "notifications: connection: it closed with %u "
+			return failure__set(&flow->failure, -ECONNRESET, "the connection closed with %u "
 					    "zero-copy sends in flight", flow->zerocopy.counts.in_flight);
 	}
 }
 
-/* ENOMEM: pinned pages are charged to the user's locked memory; ENOBUFS: the socket's. Wait for what holds it. */
+/*
+ * Wait for memory after ENOMEM (the user's limit of locked memory) or ENOBUFS (the socket's limit), until a send in flight
+ * completes.
+ */
 static int wait_memory(struct flow *flow, int result)
 {
 	struct uring *uring = flow->state;
@@ -272,14 +278,14 @@ static int wait_memory(struct flow *flow, int result)
 	if (busy) {
 		int err = wait_notification(busy);
 
-		/* What goes wrong on another connection is its own failure, and found at its next turn. */
+		/* A failure of another connection is handled in that connection's next turn. */
 		return busy == flow ? err : 0;
 	}
 	if (!uring->starved_ns)
 		uring->starved_ns = clock__now_ns();
 	else if (clock__now_ns() - uring->starved_ns > STARVED_NS)
-		return failure__set(&flow->failure, result, "io_uring: SEND_ZC: %s for %llu s with nothing in flight: the "
-				    "limit of locked memory is %llu KiB for all processes of this user: raise it (ulimit -l) or "
+		return failure__set(&flow->failure, result, "SEND_ZC: %s for %llu s with nothing in flight: the "
+				    "limit of locked memory is %llu KiB for all processes of this user; raise it (ulimit -l) or "
 				    "lower --size", strerror(-result), STARVED_NS / NSEC_PER_SEC,
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	nanosleep(&moment, NULL);
@@ -287,10 +293,10 @@ static int wait_memory(struct flow *flow, int result)
 }
 
 /*
- * Nothing was sent, and the next request has this one's number: its notification, if it has one, comes at once and is
- * taken before.
+ * Handle a refused zero-copy request. The request sent nothing, so the next request gets the same number. First read the
+ * notification of the refused request, if there is one: it comes at once.
  */
-static int refused_zc(struct flow *flow, const struct outcome *outcome)
+static int handle_refusal_zc(struct flow *flow, const struct outcome *outcome)
 {
 	struct uring *uring = flow->state;
 	int err = 0;
@@ -301,7 +307,7 @@ static int refused_zc(struct flow *flow, const struct outcome *outcome)
 		return err;
 	if (outcome->result == -ENOMEM || outcome->result == -ENOBUFS)
 		return wait_memory(flow, outcome->result);
-	return refused(flow, outcome);
+	return handle_refusal(flow, outcome);
 }
 
 int uring__send_zc(struct flow *flow, struct message *message)
@@ -319,7 +325,7 @@ int uring__send_zc(struct flow *flow, struct message *message)
 		make_zerocopy(sqe, uring);
 		err = submit(flow, sqe, &outcome);
 		if (!err && outcome.result < 0)
-			err = refused_zc(flow, &outcome);
+			err = handle_refusal_zc(flow, &outcome);
 		if (err)
 			return err;
 		if (outcome.result < 0)
@@ -338,7 +344,7 @@ int uring__reap(struct flow *flow, bool drain)
 	return flow__reap(flow, drain, wait_notification);
 }
 
-/* On a socket that is not connected (before the run) a request that the kernel knows is refused because of that. */
+/* Before the run, try a request on an unconnected socket. A kernel that supports the request reports the missing connection. */
 static int try_zc(struct flow *flow)
 {
 	struct uring *uring = flow->state;
@@ -353,7 +359,7 @@ static int try_zc(struct flow *flow)
 	if (flow->shape.in_arena) {
 		err = io_uring_register_buffers(&uring->ring, &memory, 1);
 		if (err)
-			return failure__set(&flow->failure, err, "registered: %s: raise the limit of locked memory (ulimit "
+			return failure__set(&flow->failure, err, "--registered: %s; raise the limit of locked memory (ulimit "
 					    "-l), or leave --registered out", strerror(-err));
 		uring->registered = true;
 	}
@@ -363,11 +369,11 @@ static int try_zc(struct flow *flow)
 	if (err || (outcome.result != -EINVAL && outcome.result != -EOPNOTSUPP))
 		return err;
 	if (flow->shape.in_arena && flow->shape.fields > 1)
-		return failure__set(&flow->failure, -EOPNOTSUPP, "registered: %u fields: this kernel's SENDMSG_ZC takes no "
-				    "registered buffers (Linux 6.15 does): use --fields 1, or leave --registered out",
+		return failure__set(&flow->failure, -EOPNOTSUPP, "--registered: with %u fields, this kernel's SENDMSG_ZC accepts "
+				    "no registered buffers (Linux 6.15 does); use --fields 1, or leave --registered out",
 				    flow->shape.fields);
-	return failure__set(&flow->failure, -EOPNOTSUPP, "io_uring: %s: this kernel does not report whether it "
-			    "copied (6.2 and newer do): use --impl zero_copy or uring_send",
+	return failure__set(&flow->failure, -EOPNOTSUPP, "%s: this kernel does not report whether it "
+			    "copied (6.2 and newer do); use --impl zero_copy or uring_send",
 			    flow->shape.fields > 1 ? "SENDMSG_ZC" : "SEND_ZC");
 }
 
@@ -378,12 +384,12 @@ static int register_messages(struct flow *flow)
 	int err;
 
 	if (flow->arena_bytes > REGISTERED_MAX)
-		return failure__set(&flow->failure, -EINVAL, "registered: %zu MiB of messages: io_uring registers pieces of "
-				    "1 GiB at most: lower --working-set or --size", flow->arena_bytes >> 20);
+		return failure__set(&flow->failure, -EINVAL, "--registered: %zu MiB of messages, io_uring registers at most "
+				    "1 GiB; lower --working-set or --size", flow->arena_bytes >> 20);
 	err = io_uring_register_buffers(&uring->ring, &memory, 1);
 	if (err)
-		return failure__set(&flow->failure, err, "registered: %zu KiB of messages: %s: the limit of locked memory is "
-				    "%llu KiB for all processes of this user: raise it (ulimit -l) or lower --size",
+		return failure__set(&flow->failure, err, "--registered: cannot register %zu KiB of messages: %s; the limit of "
+				    "locked memory is %llu KiB for all processes of this user: raise it (ulimit -l) or lower --size",
 				    flow->arena_bytes >> 10, strerror(-err),
 				    (unsigned long long)memlock__limit_bytes() >> 10);
 	uring->registered = true;
@@ -398,7 +404,7 @@ int uring__open_zc(struct flow *flow)
 		err = uring__open(flow);
 	if (err)
 		return err;
-	/* Before the run there are no messages. */
+	/* flow->rest is NULL only in the trial before the run, where there are no messages. */
 	if (!flow->rest)
 		err = try_zc(flow);
 	else if (flow->shape.in_arena)
@@ -407,7 +413,7 @@ int uring__open_zc(struct flow *flow)
 		err = zerocopy__open(&flow->zerocopy, flow->shape.slots);
 	if (err) {
 		uring__close(flow);
-		return failure__set(&flow->failure, err, "zero-copy accounts: %u calls: %s", flow->shape.slots,
+		return failure__set(&flow->failure, err, "zero-copy: cannot allocate accounts for %u sends: %s", flow->shape.slots,
 				    strerror(-err));
 	}
 	return 0;

@@ -7,28 +7,28 @@
 #include "flow.h"
 
 /*
- * One io_uring for each connection, and one request to send in flight on it: two could be sent in the other order.
- * A request of SEND_ZC ends twice: with its result, and, when the kernel needs the memory no more, with a notification
- * (io_uring_enter(2), IORING_OP_SEND_ZC). Requests of such sends carry the number that flow->zerocopy gives them.
+ * Each connection has an io_uring with at most one send request in flight, because the kernel might reorder requests. A SEND_ZC
+ * request completes twice: with its result, and with a notification once the kernel no longer needs the memory
+ * (IORING_OP_SEND_ZC in io_uring_enter(2)). These requests carry the number that flow->zerocopy gives them.
  */
 struct uring {
 	struct io_uring ring;
-	bool registered;
-	bool refused;		/* the last request was, and its notification is still to come */
-	uint64_t starved_ns;	/* since when there is no memory, with nothing in flight; 0: there is */
+	bool registered;	/* the memory of the messages is registered */
+	bool refused;		/* the last request was refused, and its notification has not come */
+	uint64_t starved_ns;	/* time of the first ENOMEM with nothing in flight; 0: requests get memory */
 };
 
-/* Makes flow->state a struct uring. What io_uring cannot do here is refused, with the next step. */
+/* Create the io_uring in flow->state. Return 0, or -errno with the reason and the next step in flow->failure. */
 int uring__open(struct flow *flow);
 void uring__close(struct flow *flow);
 
-/* SEND or SENDMSG of a whole message; returns when its memory is the caller's again. */
+/* Send a whole message with SEND or SENDMSG. The caller may reuse the buffer once this function returns. */
 int uring__send(struct flow *flow, struct message *message);
 
-/* The same, and SEND_ZC or SENDMSG_ZC are known here, with what they report. */
+/* Like uring__open(); also check that the kernel has SEND_ZC and SENDMSG_ZC, and that they report copies. */
 int uring__open_zc(struct flow *flow);
 void uring__close_zc(struct flow *flow);
-/* message->pending is raised by each request and lowered by its notification. */
+/* Send a message with SEND_ZC or SENDMSG_ZC. Each request raises message->pending, and its notification lowers it. */
 int uring__send_zc(struct flow *flow, struct message *message);
 int uring__reap(struct flow *flow, bool drain);
 

@@ -5,7 +5,7 @@
 
 #include "zerocopy.h"
 
-/* All arithmetic on call numbers is modulo 2^32; `a - b` is how far a is ahead of b. */
+/* Call numbers wrap at 2^32, so `a - b` is the distance from b to a. */
 
 static struct zerocopy_call *call_of(struct zerocopy *zerocopy, uint32_t number)
 {
@@ -103,7 +103,7 @@ int zerocopy__completed(struct zerocopy *zerocopy, uint32_t low, uint32_t high, 
 	uint32_t calls = high - low + 1;
 
 	zerocopy->counts.notifications++;
-	/* The first call not known to be complete is `oldest`; the window ends a capacity later. */
+	/* A valid range lies in the window of `capacity` numbers that begins with `oldest`. */
 	if (low - zerocopy->oldest >= zerocopy->capacity || !calls ||
 	    calls > zerocopy->capacity - (low - zerocopy->oldest))
 		return -EPROTO;

@@ -14,27 +14,27 @@
 #include "zerocopy_socket.h"
 
 #define WAIT_SLICE_MS 100
-/* No completion for so long on a connection that is gone: it will not come. */
+/* Time limit for the next notification of a closed connection. */
 #define LOST_COMPLETION_NS (1 * NSEC_PER_SEC)
-/* ENOBUFS for so long while nothing of this process completes: others hold the budget. */
+/* Time limit for sends that get ENOBUFS while no send of this process completes: other processes hold the locked memory. */
 #define STARVED_NS (2 * NSEC_PER_SEC)
 #define BUDGET_WAIT_NS (1 * NSEC_PER_MSEC)
 
 /*
- * The memlock budget belongs to the user, so a thread with nothing in flight can be refused because
- * of the others'. It then waits here for any thread of this process to reap; but what the thread
- * itself has in flight on other connections is reaped by nobody else.
+ * All threads share the user's budget of locked memory, so the kernel may refuse a send of a thread that has nothing in flight.
+ * The refused thread waits until another thread of this process has read notifications. A thread with sends in flight on
+ * other connections must read the notifications of these sends itself, because no other thread does.
  */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t reaped;
 	atomic_uint waiters;
-	uint64_t reaps;		/* counted only while somebody waits */
+	uint64_t reaps;		/* times that notifications were read; counted only while a thread waits */
 } budget = { .lock = PTHREAD_MUTEX_INITIALIZER, .reaped = PTHREAD_COND_INITIALIZER };
 
 static void budget__signal(void)
 {
-	/* A waiter missed here wakes by itself after BUDGET_WAIT_NS. */
+	/* If this load misses a new waiter, the waiter's timeout wakes it after BUDGET_WAIT_NS. */
 	if (!atomic_load_explicit(&budget.waiters, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&budget.lock);
@@ -43,7 +43,7 @@ static void budget__signal(void)
 	pthread_mutex_unlock(&budget.lock);
 }
 
-/* Wait for a reap, not longer than BUDGET_WAIT_NS. Returns the number of reaps so far. */
+/* Wait until another thread has read notifications, at most BUDGET_WAIT_NS. Return budget.reaps. */
 static uint64_t budget__wait(void)
 {
 	uint64_t until_ns, reaps;
@@ -70,11 +70,11 @@ int zerocopy_socket__open(struct flow *flow)
 		return err;
 	if (setsockopt(flow->fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)))
 		return failure__set(&flow->failure, -errno,
-			"SO_ZEROCOPY: TCP socket: %s: this kernel cannot send without a copy "
-			"(Linux 4.14 can); choose another --impl", strerror(errno));
+			"SO_ZEROCOPY: %s: this kernel has no MSG_ZEROCOPY "
+			"(Linux 4.14 and newer do); choose another --impl", strerror(errno));
 	err = zerocopy__open(&flow->zerocopy, flow->shape.slots);
 	if (err)
-		return failure__set(&flow->failure, err, "zero-copy accounts: %u calls: %s",
+		return failure__set(&flow->failure, err, "zero-copy: cannot allocate accounts for %u sends: %s",
 				    flow->shape.slots, strerror(-err));
 	return 0;
 }
@@ -97,13 +97,13 @@ static const struct sock_extended_err *notification_of(struct msghdr *header)
 	return NULL;
 }
 
-/* Read the error queue until it is empty. The number of notifications, or -errno. */
+/* Read the error queue until the queue is empty. Return the number of notifications, or -errno. */
 static int read_notifications(struct flow *flow)
 {
 	struct zerocopy *zerocopy = &flow->zerocopy;
 	int count = 0;
 
-	/* With nothing in flight nothing can come: do not ask once more just to be told so. */
+	/* Stop when nothing is in flight, which saves a last recvmsg() that would find nothing. */
 	while (zerocopy->counts.in_flight) {
 		_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(struct sock_extended_err) +
 								 sizeof(struct sockaddr_in6))];
@@ -117,7 +117,7 @@ static int read_notifications(struct flow *flow)
 				break;
 			if (errno == EINTR)
 				continue;
-			return failure__set(&flow->failure, -errno, "recvmsg: error queue: %s",
+			return failure__set(&flow->failure, -errno, "cannot read the error queue: %s",
 					    strerror(errno));
 		}
 		error = notification_of(&header);
@@ -128,8 +128,8 @@ static int read_notifications(struct flow *flow)
 					  clock__now_ns(), flow->completion_time);
 		if (err)
 			return failure__set(&flow->failure, err,
-				"completions: calls %u..%u: reported twice or never made: it is "
-				"not known any more which buffers are free", error->ee_info, error->ee_data);
+				"notification of calls %u to %u: reported twice or never made, so it is "
+				"unknown which buffers are free", error->ee_info, error->ee_data);
 		count++;
 	}
 	if (count)
@@ -153,16 +153,16 @@ static int wait_notification(struct flow *flow)
 			lost_at_ns = clock__now_ns() + LOST_COMPLETION_NS;
 			continue;
 		}
-		/* Gone: what was in flight is being freed and still reported; POLLHUP does not wait. */
+		/* The connection is closed. The kernel still reports its sends while it frees them, but poll() no longer waits. */
 		if (clock__now_ns() > lost_at_ns)
 			return failure__set(&flow->failure, -ECONNRESET,
-				"completions: connection: it closed with %u zero-copy sends in flight",
+				"the connection closed with %u zero-copy sends in flight",
 				flow->zerocopy.counts.in_flight);
 		poll(NULL, 0, 1);
 	}
 }
 
-/* ENOBUFS: memlock or optmem is used up. Wait for what holds it, never for a guess. */
+/* Wait after ENOBUFS, because locked memory or option memory is used up, until a send in flight completes. */
 static int wait_budget(struct flow *flow)
 {
 	uint64_t started_ns = clock__now_ns();
@@ -173,16 +173,16 @@ static int wait_budget(struct flow *flow)
 	if (busy) {
 		int err = wait_notification(busy);
 
-		/* What goes wrong on another connection is its own failure, and found at its next turn. */
+		/* A failure of another connection is handled in that connection's next turn. */
 		return busy == flow ? err : 0;
 	}
 	reaps = budget__wait();
 	if (flow->starved_ns && flow->starved_reaps == reaps) {
 		if (started_ns - flow->starved_ns > STARVED_NS)
 			return failure__set(&flow->failure, -ENOBUFS,
-				"sendmsg: MSG_ZEROCOPY: ENOBUFS for %llu s with nothing in flight: other "
+				"MSG_ZEROCOPY: ENOBUFS for %llu s with nothing in flight: other "
 				"processes of this user use up the memlock limit (%llu KiB), or "
-				"net.core.optmem_max is too low: raise ulimit -l",
+				"net.core.optmem_max is too low; raise ulimit -l or net.core.optmem_max",
 				STARVED_NS / NSEC_PER_SEC,
 				(unsigned long long)memlock__limit_bytes() >> 10);
 		return 0;
@@ -192,9 +192,9 @@ static int wait_budget(struct flow *flow)
 	return 0;
 }
 
-int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_t *pending)
+int zerocopy_socket__send(struct flow *flow, struct message *message)
 {
-	struct msghdr header = { .msg_iov = (struct iovec *)fields, .msg_iovlen = flow->shape.fields };
+	struct msghdr header = { .msg_iov = message->fields, .msg_iovlen = flow->shape.fields };
 	size_t done = 0;
 	int err;
 
@@ -204,18 +204,18 @@ int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_
 		flow->counts.sendmsg_calls++;
 		if (sent < 0) {
 			err = errno == ENOBUFS ? wait_budget(flow) : flow__send_failed(flow, "sendmsg");
-			/* Unread notifications would keep poll() from waiting for room. */
+			/* Read all notifications, because poll() does not wait for room while a notification is unread. */
 			if (!err)
 				err = read_notifications(flow);
 			if (err < 0)
 				return err;
 			continue;
 		}
-		err = flow__sent_zerocopy(flow, pending, sent);
+		err = flow__sent_zerocopy(flow, &message->pending, sent);
 		if (err)
 			return err;
 		flow->starved_ns = 0;
-		if (!flow__advance(flow, fields, &done, sent, &header))
+		if (!flow__advance(flow, message->fields, &done, sent, &header))
 			break;
 	}
 	if (flow->wait != NOTICES_NEVER && flow->counts.messages % ((flow->shape.slots + 3) / 4) == 0) {

@@ -5,19 +5,17 @@
 #include "flow.h"
 
 /*
- * MSG_ZEROCOPY on a TCP socket. Kernel side: Documentation/networking/msg_zerocopy.rst.
+ * MSG_ZEROCOPY on a TCP socket (Documentation/networking/msg_zerocopy.rst).
  *
- * When completions are read: an empty look into the error queue is a system call for nothing, and TCP
- * coalesces completions, so one late look finds many. The queue is read after every quarter of the
- * ring (so the memory is free again well before its turn comes, and a completion time is at most a
- * quarter of a ring of messages too long), when the next message is still in flight, on ENOBUFS, and
- * at every pause. Waiting notifications hold no memlock: the kernel gives the pages back when the
- * data is acknowledged (or copied), not when the notification is read.
+ * The error queue is read after every quarter of the ring, when the next message is still in flight, after ENOBUFS, and in every
+ * pause. More frequent reads would waste system calls, because TCP merges notifications. After a quarter, memory is free long
+ * before the next use, and a measured completion time is at most a quarter of a ring too long. Unread notifications hold
+ * no locked memory: the kernel unpins the pages when the data are acknowledged or copied.
  */
 int zerocopy_socket__open(struct flow *flow);
 void zerocopy_socket__close(struct flow *flow);
-/* `pending` is raised per call and lowered by its completion; NULL: nobody waits (a drill). */
-int zerocopy_socket__send(struct flow *flow, const struct iovec *fields, uint32_t *pending);
+/* Send a message with MSG_ZEROCOPY. Each call raises message->pending, and its notification lowers it. */
+int zerocopy_socket__send(struct flow *flow, struct message *message);
 int zerocopy_socket__reap(struct flow *flow, bool drain);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * bare.c - the least that a program can do to send and to receive: what the socket API itself costs.
+ * bare.c - sends and receives with as little code as possible, which shows the cost of the socket API itself.
  *
- * bare recv PORT BUFFER CONNECTIONS    accepts, reads until the end, prints bytes and the time from the first byte
- * bare send ADDRESS PORT SIZE BYTES CONNECTIONS    one thread a connection, send() in a loop
+ * bare recv PORT BUFFER CONNECTIONS    accept, read until the end, print bytes and the time since the first byte
+ * bare send ADDRESS PORT SIZE BYTES CONNECTIONS    send() in a loop, one thread per connection
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -44,7 +44,7 @@ static void *send_all(void *arg)
 	}
 	free(message);
 	shutdown(c->fd, SHUT_WR);
-	/* The receiver closes when it has everything. */
+	/* Wait until the receiver has read everything and closes the connection. */
 	return recv(c->fd, &sent, 1, 0) ? c : NULL;
 }
 

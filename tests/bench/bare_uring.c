@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * bare_uring.c - the least that a program can do to send through io_uring: what liburing and the kernel cost.
+ * bare_uring.c - sends through io_uring with as little code as possible, which shows the cost of liburing and the kernel.
  *
- * bare_uring send|zc ADDRESS PORT SIZE BYTES CONNECTIONS    one thread and one ring a connection, one request at a time
+ * bare_uring send|zc ADDRESS PORT SIZE BYTES CONNECTIONS    one thread and one ring per connection, one request at a time
  *
- * `zc` sends with SEND_ZC from 16 buffers in turn, each on pages of its own, and waits for the notification of the one that is next.
+ * `zc` sends with SEND_ZC from 16 buffers in turn, which share no page, and waits for the notification of the buffer that is next.
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -19,7 +19,7 @@
 
 #define BUFFERS 16u
 
-/* Newer than the headers of liburing 2.3. */
+/* Constants that the headers of liburing 2.3 lack. */
 #ifndef IORING_SEND_ZC_REPORT_USAGE
 #define IORING_SEND_ZC_REPORT_USAGE (1U << 3)
 #endif
@@ -34,7 +34,7 @@ struct connection {
 	unsigned int in_flight;
 };
 
-/* One call, and all that has come: the result of the request, or -1 if that is still to come. */
+/* Make one call and process all completions. Return the result of the request, or -1 if it is not complete. */
 static int take(struct connection *c)
 {
 	struct io_uring_cqe *cqe;
@@ -89,7 +89,7 @@ static void *send_all(void *arg)
 	while (c->in_flight)
 		take(c);
 	shutdown(c->fd, SHUT_WR);
-	/* The receiver closes when it has everything. */
+	/* Wait until the receiver has read everything and closes the connection. */
 	sent = recv(c->fd, messages, 1, 0);
 	io_uring_queue_exit(&c->ring);
 	free(messages);

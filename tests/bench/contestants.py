@@ -1,4 +1,4 @@
-"""Two programs against each other, their output and their CPU time, all by the same clock."""
+"""Started programs of a comparison, with their output and their CPU time by the same clock."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Ended:
-    """What a program printed, its CPU time and how often it slept in its whole life (getrusage(2))."""
+    """Output, CPU time and number of sleeps of a program from start to end (getrusage(2))."""
 
     output: str
     cpu_s: float
     sleeps: int
 
     def less(self, start_up: "Ended") -> "Ended":
-        """Without what the program takes to start and to end: to send is what is compared.
+        """Subtract start and end of the program, because only sending is compared.
 
-        Its sleeps while it starts vary by a few: less than none are none.
+        The number of sleeps at start varies a little, so the result is at least 0.
         """
         return replace(self, cpu_s=self.cpu_s - start_up.cpu_s, sleeps=max(0, self.sleeps - start_up.sleeps))
 
@@ -29,7 +29,7 @@ class Program:
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.argv = list(argv)
-        # A file and not a pipe: whoever prints a lot must not be stopped by a reader that is busy.
+        # A file instead of a pipe, so that a program with much output never waits for a busy reader.
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in end())
         self._process = subprocess.Popen(
             self.argv, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.PIPE, text=True
@@ -37,34 +37,34 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process; taskset(1) and the like become what they start."""
+        """Pid of the program; taskset(1) and similar programs replace themselves by it."""
         return self._process.pid
 
     def ready(self, pattern: str) -> re.Match[str]:
-        """Wait for a line on stderr; raises SystemExit with all that was said when it never comes."""
+        """Wait for a line on stderr that matches. Raises SystemExit with all output if it never comes."""
         assert self._process.stderr is not None
-        said = []
+        lines = []
         for line in self._process.stderr:
-            said.append(line)
+            lines.append(line)
             if match := re.search(pattern, line):
                 return match
-        raise SystemExit(f"{' '.join(self.argv)}: ended before it was ready: {''.join(said)}")
+        raise SystemExit(f"{' '.join(self.argv)}: ended before it was ready: {''.join(lines)}")
 
     def kill(self) -> None:
-        """End a program that would go on for ever."""
+        """Kill a program that does not end by itself."""
         self._process.kill()
         self._process.communicate()
         self._output.close()
 
     def end(self) -> Ended:
-        """Wait for its end; a failure ends the benchmark with the program's own words."""
+        """Wait until the program exits. Raises SystemExit with its errors if it failed."""
         assert self._process.stderr is not None
-        said = self._process.stderr.read()
+        errors = self._process.stderr.read()
         _, status, used = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._output.seek(0)
         output = self._output.read()
         self._output.close()
         if self._process.returncode:
-            raise SystemExit(f"{' '.join(self.argv)}: status {self._process.returncode}: {said or output}")
+            raise SystemExit(f"{' '.join(self.argv)}: status {self._process.returncode}: {errors or output}")
         return Ended(output, used.ru_utime + used.ru_stime, used.ru_nvcsw)

@@ -1,11 +1,11 @@
-"""Runs every script of the bpftrace cookbook and writes docs/4-cookbook.md from what came out.
+"""Run every script of the bpftrace cookbook, and write docs/4-cookbook.md from the results.
 
-    cookbook.py measure [NAME...]       every script that can run on this kernel, or some (root), as JSON
-    cookbook.py write PAGE RESULTS.json...  the scripts' part of the page; of each script the answer in the
-                                        first file that has one
+    cookbook.py measure [NAME...]       run the named scripts, or all that can run on this kernel (root): JSON
+    cookbook.py write PAGE RESULTS.json...  write the scripts' part of the page; the first file that has an
+                                        answer of a script gives it
 
-A script's cost is the goodput with it over the goodput without it, for one_copy sends of 64 KiB over lo:
-the median of PAIRS runs of each, taken in turns.
+The cost of a script is the goodput with it over the goodput without it, for one_copy sends of 64 KiB over lo:
+the median of PAIRS alternating runs of each.
 """
 
 import json
@@ -19,25 +19,29 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "live"))
+sys.path += [str(ROOT / "tests" / name) for name in ("crosscheck", "live", "pages")]
 
-from copyscope.crosscheck.peer import IN_TRACEFS  # noqa: E402
-from copyscope.stats import ratio_of  # noqa: E402
-from test_bpftrace import COOKBOOK, EXCHANGE, RECIPES, missing  # noqa: E402
+import sentences  # noqa: E402
+from copyscope.base.stats import ratio_of  # noqa: E402
+from peer import IN_TRACEFS  # noqa: E402
+from test_bpftrace import COOKBOOK, EXCHANGE, RECIPES, missing_from_tracefs  # noqa: E402
 
 PAIRS = int(os.environ.get("COPYSCOPE_PAIRS", "7"))
 SECONDS = "1s"
-OUTPUT_LINES_MIN = 8
+OUTPUT_LINES_MIN, OUTPUT_LINES_MAX = 4, 8
 HEADER = re.compile(r"/\*\n \* \S+ - (?P<question>.*?)\n \*\n(?P<needs>.*?)\n \*/", re.DOTALL)
-# The part of the page that is made here; the rest is written by hand.
+# Generated part of the page. The rest is written by hand.
 BLOCK = re.compile(r"(<!-- cookbook -->\n).*(<!-- end -->)", re.DOTALL)
 INTRODUCTION = """\
-The outputs are of 500 zero-copy sends of 64 KiB over lo (`copy_stacks`: 40,000 of one-copy). A cost is
-goodput with the script over that without it, of one-copy sends of 64 KiB over lo: the median of pairs and
-its 95 % interval. Live tests compare each script's answer with what was sent. Made by `make cookbook`.
+Each output is from 500 zero-copy sends of 64 KiB over lo, by {versions}. (`copy_stacks` is from
+40,000 one_copy sends.) Empty buckets are left out. *Cost* is goodput with the script divided by
+goodput without it. It was measured with one_copy sends of 64 KiB over lo. The figure is the median
+of pairs of runs, with its 95 % interval.
 """
-# Ours in the output: what other processes did is not the example's business.
+# Rows of processes other than our traffic, which the page leaves out.
 OTHERS = re.compile(r"^@\w+\[(?!traffic|lo[,\]]|\d+|$)[^\n]*: ?\d*$")
+# Row of a histogram without an entry.
+EMPTY_BUCKET = re.compile(r"^\[[^|]*[])] +0 \|")
 
 
 def traffic(impl: str, length: str) -> str:
@@ -56,12 +60,12 @@ def goodput(output: str) -> float:
 
 
 def measure(names: Sequence[str]) -> dict[str, Any]:
-    """Answer and cost of these scripts on this kernel; without names, of every script that can run."""
+    """Return answer and cost of these scripts on this kernel; without names, of every script that can run."""
     scripts: dict[str, Any] = {}
     for name, recipe in sorted(RECIPES.items()):
-        if (names and name not in names) or missing(recipe.needs):
+        if (names and name not in names) or missing_from_tracefs(recipe.needs):
             continue
-        script = [str(COOKBOOK / f"{name}.bt"), *recipe.arguments]
+        script = [str(COOKBOOK / f"{name}.bt")]
         print(name, file=sys.stderr)
         output = run([*IN_TRACEFS, "bpftrace", "-c", traffic(recipe.impl, str(recipe.messages)), *script])
         pairs = [
@@ -87,42 +91,45 @@ def measure(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def shown(output: str) -> Iterator[str]:
+def shown_lines(output: str) -> Iterator[str]:
+    """Yield the last lines, from the beginning of an entry on, without empty buckets of histograms."""
     lines = [line for line in output.splitlines() if line and not line.startswith(("Attaching", "goodput"))]
-    lines = [line.rstrip() for line in lines if not OTHERS.match(line)]
-    # bpftrace prints the largest last, and what is shown begins with a whole entry.
+    lines = [line.rstrip() for line in lines if not OTHERS.match(line) and not EMPTY_BUCKET.match(line)]
+    # bpftrace prints the largest entries last.
     first = max(0, len(lines) - OUTPUT_LINES_MIN)
     while first and not lines[first].startswith("@"):
         first -= 1
     if first:
         yield f"[{first} lines before]"
-    yield from lines[first:]
+    yield from lines[first : first + OUTPUT_LINES_MAX]
+    if len(lines) > first + OUTPUT_LINES_MAX:
+        yield "..."
 
 
 def section(name: str, results: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the parts of a script's section, from the first results that have an answer of it."""
     text = (COOKBOOK / f"{name}.bt").read_text(encoding="utf-8")
     header = HEADER.search(text)
     assert header is not None, f"{name}.bt: the first comment is not question and needs"
     needs = " ".join(line.removeprefix(" *").strip() for line in header["needs"].splitlines())
-    yield f"### {name}.bt: {' '.join(header['question'].replace(' * ', '').split())}\n\n{needs}\n"
+    yield f"### {name}.bt: {' '.join(header['question'].replace(' * ', '').split())}\n"
+    yield sentences.wrap(needs) + "\n"
     for result in results:
-        made = result["scripts"].get(name)
-        if made is None:
+        answer = result["scripts"].get(name)
+        if answer is None:
             continue
-        where = f"Linux {made.get('kernel', result['kernel'])}, {result['bpftrace']}"
-        yield f"On {where}:\n\n```\n" + "\n".join(shown(made["output"])) + "\n```\n"
-        if result["hypervisor"]:
-            yield f"Cost: not measured ({result['hypervisor']}).\n"
-        else:
-            cost = made["cost"]
-            yield f"Cost: {cost['ratio']:.3f} ({cost['low']:.3f} to {cost['high']:.3f}).\n"
+        yield "```\n" + "\n".join(shown_lines(answer["output"])) + "\n```\n"
+        cost = "was not measured ({hypervisor})".format_map(result)
+        if not result["hypervisor"]:
+            cost = "is {ratio:.3f} ({low:.3f} to {high:.3f})".format_map(answer["cost"])
+        yield f"On Linux {answer.get('kernel', result['kernel'])} the cost {cost}.\n"
         return
 
 
 def written(files: list[str]) -> str:
-    """The scripts, their answers and their cost."""
+    """Return the section of every script, with its answer and its cost."""
     results = [json.loads(Path(name).read_text(encoding="utf-8")) for name in files]
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION.format(versions=", ".join(sorted({result["bpftrace"] for result in results})))]
     for name in sorted(RECIPES):
         parts += section(name, results)
     return "\n".join(parts)
@@ -134,7 +141,7 @@ if __name__ == "__main__":
         print()
     elif sys.argv[1:2] == ["write"] and len(sys.argv) > 3:
         page = Path(sys.argv[2])
-        made = written(sys.argv[3:])
-        page.write_text(BLOCK.sub(lambda found: found[1] + made + found[2], page.read_text()))
+        sections = written(sys.argv[3:])
+        page.write_text(BLOCK.sub(lambda block: block[1] + sections + block[2], page.read_text()))
     else:
         raise SystemExit(__doc__)

@@ -1,8 +1,9 @@
-"""What do our instruments cost, against what people would use instead? Tool by tool, in turns.
+"""Benchmark: cost of our instruments, compared with tools that people would use instead.
 
-One sender and one receiver run over veth for all tools of one size, and pause between segments. Each turn of
-a tool is four segments: off, on, on, off: two pairs in both orders, so that a drift of the machine falls
-out. A tool is attached before its segments begin and detached after they end: its start and end do not count.
+One sender and one receiver run over veth for all tools of one message size, and pause between segments. A
+turn of a tool has four segments: off, on, on, off. These are two pairs in both orders, so that a drift of the
+machine cancels out. A tool is attached before its segments and detached after them, so its start and end do
+not count.
 """
 
 import contextlib
@@ -11,10 +12,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from copyscope import paths
+from copyscope.base import paths
+from copyscope.machine.topology import SIDES, LinkSettings, Topology, open_topology
 from copyscope.plan.options import choose_congestion
 from copyscope.run.child import Child
-from copyscope.topology import SIDES, LinkSettings, Topology, open_topology
 from observers import (
     COLLECTOR_OPTIONS,
     FREQUENCY,
@@ -29,13 +30,14 @@ from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (64, 1024, 65536)
 SEGMENT_S = 0.2
-# Ours is small and has to be known better; a turn of it takes half as long as one of the others.
+# Turns of our instruments per turn of another tool: their small cost needs more samples, and their turns are
+# shorter.
 OUR_TURNS = 3
 Sample = dict[str, float]
 
 
 class Stage:
-    """The traffic of one size, and our collector beside it."""
+    """Traffic with one message size, and a collector that watches it."""
 
     def __init__(self, topology: Topology, size_bytes: int, cpus: list[str], exit_: contextlib.ExitStack):
         address = topology.addresses["sender"]
@@ -54,8 +56,8 @@ class Stage:
         self.collector = Child("collector", [str(paths.COLLECTOR), *COLLECTOR_OPTIONS])
         exit_.callback(self.collector.end)
         self.collector.expect("ready", 30)
-        for side, child in zip(SIDES, (self.sender, self.receiver), strict=True):
-            self.collector.ask(f"target {side} {child.pid}", "target")
+        for role, child in zip(SIDES, (self.sender, self.receiver), strict=True):
+            self.collector.ask(f"target {role} {child.pid}", "target")
         self.collector.ask("symbols", "symbols", 30)
         self.counting = perf_stat(self.sender, self.receiver, exit_)
         self.sender.ask("go", "going")
@@ -63,15 +65,15 @@ class Stage:
         self.marks = self._mark()
 
     def segment(self) -> Sample:
-        """SEGMENT_S of traffic; nothing is in flight before and after."""
-        before = self.marks
+        """Measure SEGMENT_S of traffic. Nothing is in flight before and after."""
+        before_marks = self.marks
         begin_ns = self.sender.ask("resume", "resumed")["t_ns"]
         time.sleep(SEGMENT_S)
         self.marks = self._mark()
-        sent = self.marks[0]["bytes"] - before[0]["bytes"]
+        sent = self.marks[0]["bytes"] - before_marks[0]["bytes"]
         cpu_ns = sum(
-            after["process_cpu_ns"] - at["process_cpu_ns"]
-            for at, after in zip(before, self.marks, strict=True)
+            after_mark["process_cpu_ns"] - before_mark["process_cpu_ns"]
+            for before_mark, after_mark in zip(before_marks, self.marks, strict=True)
         )
         return {
             "gbps": 8 * sent / (self.marks[0]["t_ns"] - begin_ns),
@@ -80,10 +82,10 @@ class Stage:
 
     def _mark(self) -> tuple[dict[str, Any], dict[str, Any]]:
         mark = self.sender.ask("pause", "mark", 30)
-        return mark, self.receiver.ask(f"settle {mark['bytes']}", "mark", 30)
+        return dict(mark), dict(self.receiver.ask(f"settle {mark['bytes']}", "mark", 30))
 
     def turn(self, observer: Observer) -> list[tuple[Sample, Sample]]:
-        """Two pairs of (on, off)."""
+        """Measure two pairs (with the observer, without)."""
         before = self.segment()
         with observer():
             first, second = self.segment(), self.segment()
@@ -91,32 +93,33 @@ class Stage:
 
 
 def observers(stage: Stage) -> dict[str, tuple[Observer, int]]:
-    """Every contestant, and how many turns it has in a round."""
+    """Return name -> (observer, turns in a round)."""
     record = ["perf", "record", "-a", "-g", "-F", FREQUENCY, "-e", "cpu-clock", "-o", "perf.data"]
     traced = f"{stage.sender.pid},{stage.receiver.pid}"
     trace = ["perf", "trace", "-s", "-p", traced, "-o", "trace.txt"]
-    # perf 6.16 and newer add up in BPF what older ones send to user space call by call; of the whole machine.
+    # perf 6.16 and newer sums in BPF; older versions send every call to user space. The sums are of the whole
+    # machine.
     summed = ["perf", "trace", "-a", "-s", "--bpf-summary", "-o", "trace.txt"]
     collector = stage.collector
     return {
-        # What the segments of a ledger have attached, those of the system calls, and those of the bytes.
+        # Instruments of ledger segments, of calls segments and of bytes segments.
         "ours": (ours(collector, "sampler", stage.counting), OUR_TURNS),
         "ours_calls": (ours(collector, "calls"), OUR_TURNS),
         "ours_bytes": (ours(collector, "bytes"), 1),
-        # What the first is made of.
+        # The two parts of `ours`.
         "ours_sampler": (ours(collector, "sampler"), 1),
         "ours_counters": (ours(collector, "", stage.counting), 1),
         "perf_record": (program("perf record", record), 1),
         "bpftrace_profile": (bpftrace("profile.bt"), 1),
         "perf_trace": (program("perf trace", trace), 1),
-        # Where perf has no such option it ends at once, and its row says so.
+        # A perf without this option exits at once, and its row says so.
         "perf_trace_bpf": (program("perf trace --bpf-summary", summed), 1),
         "bpftrace_calls": (bpftrace("calls.bt"), 1),
     }
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size: each tool against the traffic alone, every sample, and who failed."""
+    """Yield a result for each message size: each tool compared with the traffic alone, all samples."""
     shuffler = random.Random(seed)
     link = LinkSettings(congestion=choose_congestion(None))
     for size_bytes in SIZES_BYTES:
@@ -141,12 +144,12 @@ def _one_size(
                 pairs[name] += stage.turn(contestants[name][0])
             except ObserverError as error:
                 failed[name] = str(error)
-    made = [
+    comparisons = [
         compare({name: on, "off": off}, name, "off", quantity, {"size_bytes": size_bytes})
-        for name, both in pairs.items()
-        if both and name not in failed
-        for on, off in (tuple(map(list, zip(*both, strict=True))),)
+        for name, turn_pairs in pairs.items()
+        if turn_pairs and name not in failed
+        for on, off in (tuple(map(list, zip(*turn_pairs, strict=True))),)
         for quantity in ("gbps", "cpu_ns_per_kib")
     ]
-    samples = {name: [{"on": on, "off": off} for on, off in both] for name, both in pairs.items()}
-    return made, {"size_bytes": size_bytes, "failed": failed, "samples": samples}
+    samples = {name: [{"on": on, "off": off} for on, off in turn_pairs] for name, turn_pairs in pairs.items()}
+    return comparisons, {"size_bytes": size_bytes, "failed": failed, "samples": samples}

@@ -1,18 +1,18 @@
-"""Who watches: our instruments and what people would use instead, each switched on and off."""
+"""Observers of the traffic: our instruments and other tools, each switched on and off."""
 
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from copyscope.crosscheck.peer import Peer, Quantities, Watched, attached
-from copyscope.errors import RunError
+from copyscope.base.errors import RunError
 from copyscope.run.child import Child
 from copyscope.run.counters import EVENTS, SENDER_EVENTS
 from copyscope.run.perf_stat import PerfStat
+from peer import Peer, Quantities, Watched, attached
 
-# The default of copyscope run, and of profile.bt.
+# Default sampling frequency of copyscope run and of profile.bt.
 FREQUENCY = "199"
-# What a run of copyscope run with its defaults gives its collector (tests/pure/test_bench.py).
+# Options of the collector in a default copyscope run (tests/pure/test_bench.py).
 COLLECTOR_OPTIONS = ("--frequency", FREQUENCY)
 HERE = Path(__file__).resolve().parent
 READY_S = 20.0
@@ -20,12 +20,12 @@ Observer = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class ObserverError(Exception):
-    """It cannot run here, or does not end: its name and what it said."""
+    """A tool cannot run here or does not end. The text has its name and its error."""
 
 
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
-    """What cannot run here says so in its row."""
+    """Turn an error of a tool that cannot run here into an ObserverError, for its row."""
     try:
         yield
     except RunError as error:
@@ -33,7 +33,7 @@ def refusing() -> Iterator[None]:
 
 
 def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()) -> Observer:
-    """Instruments of the collector, and the perf counters that copyscope run reads beside them."""
+    """Return an observer: instruments of the collector, and the perf counters of copyscope run."""
 
     @contextlib.contextmanager
     def running() -> Iterator[None]:
@@ -54,7 +54,7 @@ def ours(collector: Child, instruments: str, counting: tuple[PerfStat, ...] = ()
 
 
 def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tuple[PerfStat, ...]:
-    """The counters of both sides as copyscope run has them; off until they are switched on."""
+    """Return the perf counters of sender and receiver as in copyscope run, switched off."""
     sides = ((sender, SENDER_EVENTS), (receiver, EVENTS))
     counting = tuple(exit_.enter_context(PerfStat(child.pid, events=events)) for child, events in sides)
     for perf in counting:
@@ -65,11 +65,12 @@ def perf_stat(sender: Child, receiver: Child, exit_: contextlib.ExitStack) -> tu
 
 
 def bpftrace(script: str) -> Observer:
+    """Return an observer that runs a script of this directory."""
     return program(f"bpftrace {script}", ["bpftrace", str(HERE / script)])
 
 
 class Tool(Peer):
-    """A tool of others of which only the cost is wanted."""
+    """Another tool, run only to measure its cost."""
 
     def __init__(self, name: str, argv: list[str]) -> None:
         self.name, self.program, self._argv = name, argv[0], argv
@@ -82,13 +83,13 @@ class Tool(Peer):
 
 
 def program(name: str, argv: list[str]) -> Observer:
-    """As crosscheck starts and ends it."""
+    """Return an observer that starts and ends a tool as make crosscheck does."""
 
     @contextlib.contextmanager
     def running() -> Iterator[None]:
         tool = Tool(name, argv)
-        if (why := tool.missing()) is not None:
-            raise ObserverError(why)
+        if (reason := tool.missing()) is not None:
+            raise ObserverError(reason)
         with refusing(), attached(tool, {}):
             yield
 

@@ -1,6 +1,6 @@
-"""How long do the tools themselves take? Nothing here is compared with others.
+"""Benchmark: durations of copyscope's own commands, without a comparison.
 
-Real runs of copyscope run, sweep and report, timed from outside.
+Real calls of copyscope run, sweep and report are timed from outside.
 """
 
 import json
@@ -13,17 +13,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from copyscope import paths
-from copyscope.grouping import grouped
-from copyscope.record import records_file, store
-from copyscope.sweep.rewriting import strip
+from copyscope.base import paths
+from copyscope.record import store
 from samples import BLOCKS, Comparison
 
 RUN, SWEEP, REPORT = ([str(paths.ROOT / "bin" / "copyscope"), verb] for verb in ("run", "sweep", "report"))
 RUNS = max(3, BLOCKS // 2)
-REPORT_POINTS = 100
-# The largest sweep there is: its records are in the tree.
-PUBLISHED = paths.ROOT / "results" / "vm" / "published"
+# The largest sweep with records in the tree.
+LARGEST = paths.ROOT / "results" / "vm" / "ways"
 Sample = dict[str, float]
 GOALS = {"beyond_measuring_s": 0.7, "report_s": 3.0}
 LABELS = {
@@ -32,7 +29,7 @@ LABELS = {
     "beyond_measuring_s": "sweep: a point beyond its measuring time, warm-up of 0.2 s included",
     "of_it_in_the_run_s": "… of it inside the run",
     "start_and_end_s": "sweep: before the first run and after the last",
-    "report_s": f"report: {REPORT_POINTS} points of the published sweep, derived as they are read",
+    "report_s": "report: {points} points of a sweep, derived as they are read",
     "report_cpu_s": "… CPU time of it, all processes",
 }
 POINT_S = 0.5
@@ -54,9 +51,9 @@ warmup = 0.2
 
 
 def run(argv: list[str]) -> tuple[float, float, str]:
-    """(began, ended, what it printed) by CLOCK_MONOTONIC, in s; a tool that fails ends the benchmark.
+    """Run a command. Return (start, end, output), in seconds of CLOCK_MONOTONIC. Exits on failure.
 
-    Status 1 with output is a run that is invalid: its time counts all the same.
+    Status 1 with output is an invalid run, which is timed, too.
     """
     began = time.monotonic()
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -67,10 +64,10 @@ def run(argv: list[str]) -> tuple[float, float, str]:
 
 
 def profile(scratch: Path) -> Sample:
-    """One run as a user starts it; the traffic's clock (CLOCK_MONOTONIC) is ours."""
+    """Time one run as a user starts it. The traffic has the same clock (CLOCK_MONOTONIC)."""
     path = scratch / "record.json"
     began, ended, _ = run([*RUN, "--quiet", "--json", str(path), "--duration", "0.6"])
-    segments = store.read(path)["run"]["segments"]
+    segments = store.read_document(path)["run"]["segments"]
     return {
         "start_to_first_packet_s": segments[0]["begin_ns"] / 1e9 - began,
         "last_packet_to_table_s": ended - segments[-1]["end_ns"] / 1e9,
@@ -78,47 +75,44 @@ def profile(scratch: Path) -> Sample:
 
 
 def sweep(scratch: Path) -> Sample:
-    """Of each point of a small sweep, what is beyond its segments; the warm-up is a part of it."""
+    """Time a small sweep: the time of each point beyond its segments, including the warm-up."""
     definition = scratch / "own.toml"
     definition.write_text(EXPERIMENT, encoding="utf-8")
     began, ended, printed = run(
-        [*SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json"]
+        [*SWEEP, str(definition), "--out", str(scratch / "sweep"), "--quiet", "--json", "-"]
     )
     outcome = json.loads(printed)
-    made = [
-        line.record["run"] for line in records_file.read(scratch / "sweep" / records_file.NAME) if line.record
+    run_sections = [
+        line.record["run"] for line in store.read_lines(scratch / "sweep" / store.RECORDS_NAME) if line.record
     ]
-    measured_s = sum(one["measured_s"] for one in made)
+    measured_s = sum(run_section["measured_s"] for run_section in run_sections)
     return {
-        "points": len(made),
-        "beyond_measuring_s": (outcome["wall_s"] - measured_s) / len(made),
-        "of_it_in_the_run_s": (sum(one["wall_s"] for one in made) - measured_s) / len(made),
+        "points": len(run_sections),
+        "beyond_measuring_s": (outcome["wall_s"] - measured_s) / len(run_sections),
+        "of_it_in_the_run_s": (sum(run_section["wall_s"] for run_section in run_sections) - measured_s)
+        / len(run_sections),
         "start_and_end_s": ended - began - outcome["wall_s"],
     }
 
 
 def report(scratch: Path) -> Sample:
-    """A hundred points of the published sweep, evenly, with all of their runs."""
-    some = scratch / "points"
-    runs = [one.record for one in records_file.lines(PUBLISHED / records_file.NAME) if one.record]
-    there = list(grouped(runs, lambda one: tuple(sorted(one["run"]["factors"].items()))).values())
-    chosen = [one for at in range(REPORT_POINTS) for one in there[at * len(there) // REPORT_POINTS]]
-    some.mkdir()
-    records_file.write(some / records_file.NAME, map(strip, chosen))
+    """Time the report of the largest sweep with all its runs."""
+    runs = [line.record["run"] for line in store.iterate_lines(LARGEST / store.RECORDS_NAME) if line.record]
+    points = len({tuple(sorted(line["factors"].items())) for line in runs})
     before_s = children_cpu_s()
-    began, ended, _ = run([*REPORT, str(some), "--out", str(scratch / "report")])
-    spent_s = children_cpu_s() - before_s
-    return {"points": REPORT_POINTS, "runs": len(chosen), "report_s": ended - began, "report_cpu_s": spent_s}
+    began, ended, _ = run([*REPORT, str(LARGEST), "--out", str(scratch / "report")])
+    cpu_s = children_cpu_s() - before_s
+    return {"points": points, "runs": len(runs), "report_s": ended - began, "report_cpu_s": cpu_s}
 
 
 def children_cpu_s() -> float:
-    """CPU time of all processes that were waited for: what others do on the machine is not in it."""
+    """Return the CPU time of all child processes that have exited. Other programs do not count."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def rows(_seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each question; no comparisons."""
+    """Yield the samples of each command; there are no comparisons."""
     for part, times in ((profile, RUNS), (sweep, 3), (report, 3)):
         samples = []
         for _ in range(times):
@@ -128,12 +122,13 @@ def rows(_seed: int, _cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[
 
 
 def lines(raw: list[dict[str, Any]]) -> list[str]:
-    """The section of results/bench/README.md: medians, with the least and the most."""
+    """Return the section of results/bench/README.md: medians with minimum and maximum."""
     text = ["| what | median | least to most | goal |", "|---|---|---|---|"]
     for key, label in LABELS.items():
-        values = [one[key] for part in raw for one in part["samples"] if key in one]
-        if values:
+        samples = [sample for part in raw for sample in part["samples"] if key in sample]
+        if samples:
+            values = [sample[key] for sample in samples]
             goal = f"{GOALS[key]:g} s" if key in GOALS else ""
             spread = f"{min(values):.2f} to {max(values):.2f} s"
-            text.append(f"| {label} | {median(values):.2f} s | {spread} | {goal} |")
+            text.append(f"| {label.format(**samples[0])} | {median(values):.2f} s | {spread} | {goal} |")
     return text

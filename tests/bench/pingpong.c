@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pingpong.c - one byte there and back, over TCP on lo, for make bench BENCH=watch.
+ * pingpong.c - sends one byte back and forth over TCP on lo, for `make bench BENCH=watch`.
  *
- *	pingpong serve            prints "listening on PORT" on stderr, and answers whoever connects, one after the other
- *	pingpong ask PORT SECONDS one line of JSON: requests, elapsed_ns, p99_ns
+ *	pingpong serve            print "listening on PORT" on stderr, and answer one client after the other
+ *	pingpong ask PORT SECONDS print one line of JSON: requests, elapsed_ns, p99_ns
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Times of 100 ns each; what takes longer than a second is in the last. */
+/* Histogram of round trips in steps of 100 ns. The last step includes everything longer than a second. */
 #define SLOT_NS 100
 #define SLOTS 10000000
 

@@ -1,12 +1,12 @@
-"""Paired comparisons: ours against a peer, from runs taken in turns."""
+"""Paired comparisons of copyscope with another tool, from alternating runs."""
 
 import os
 from statistics import median
 from typing import Any
 
-from copyscope.stats import ratio_of
+from copyscope.base.stats import ratio_of
 
-# Fewer only to try a benchmark out: ten pairs are the least that bears a conclusion here.
+# Blocks of runs. Ten pairs are the minimum for a conclusion here; use fewer only to try a benchmark.
 BLOCKS = int(os.environ.get("COPYSCOPE_BENCH_BLOCKS", "10"))
 Comparison = dict[str, Any]
 
@@ -14,14 +14,14 @@ Comparison = dict[str, Any]
 def compare(
     samples: dict[str, list[dict[str, float]]], ours: str, peer: str, quantity: str, factors: dict[str, Any]
 ) -> Comparison:
-    """Median ratio ours/peer of a quantity, with its interval.
+    """Return the median ratio ours/peer of a quantity, with its interval.
 
-    `samples` holds for each contestant one sample a block, in the order of the blocks.
+    `samples` has one sample per block for each contestant, in the order of the blocks.
     """
-    a, b = ([sample[quantity] for sample in samples[who]] for who in (ours, peer))
-    made = ratio_of(list(zip(a, b, strict=True)))
+    our_values, peer_values = ([sample[quantity] for sample in samples[name]] for name in (ours, peer))
+    ratio = ratio_of(list(zip(our_values, peer_values, strict=True)))
     return {
         **{"ours": ours, "peer": peer, "quantity": quantity, "factors": factors},
-        **{"ours_median": median(a), "peer_median": median(b), "ratio": made.value},
-        **{"low": made.low, "high": made.high, "pairs": len(a)},
+        **{"ours_median": median(our_values), "peer_median": median(peer_values), "ratio": ratio.value},
+        **{"low": ratio.low, "high": ratio.high, "pairs": len(our_values)},
     }

@@ -1,4 +1,4 @@
-"""How fast is the traffic, against iperf3 and against a bare send() loop, over the same path?"""
+"""Benchmark: speed of the traffic programs, compared with iperf3 and a bare send() loop."""
 
 import json
 import random
@@ -6,32 +6,33 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from contestants import Ended, Program
-from copyscope import paths
+from copyscope.base import paths
+from copyscope.machine.topology import LinkSettings, Topology, open_topology
 from copyscope.plan.options import choose_congestion
-from copyscope.topology import LinkSettings, Topology, open_topology
 from samples import BLOCKS, Comparison, compare
 
 SIZES_BYTES = (1024, 16384, 65536, 1 << 20)
 CONNECTIONS = (1, 4)
-# Long enough for slow start to be nothing, short enough for all to take three minutes.
+# Duration of a run: long enough to make slow start negligible, short enough for three minutes in all.
 RUN_S = 0.2
 BARE = paths.OUTPUT / "tests" / "bare"
 PORT = "5201"
 
-# An interval that is open with ten blocks is often closed with more, and these are the cheapest there are.
+# More blocks than elsewhere: these are the cheapest, and an interval that is open after ten is often closed
+# with more.
 TRAFFIC_BLOCKS = round(1.6 * BLOCKS)
-# The median of so many minimal transfers is what a program takes to start and to end.
+# Number of minimal transfers that measure the cost of starting and ending a program, by their median.
 START_UPS = 3
 
-# What is compared, ours first: the same system calls on both sides, and programs that wait in the same way.
-# The bare loop blocks in send() and recv(), a thread each; iperf3 (until 3.15) sends on all connections in
-# one thread and reads them in one, behind select(), and so do ours that are called loop; those called
-# coalesced are not woken by what arrives but look by the clock. iperf3 -Z sends a file of the directory for
-# temporary files, and so do ours. one_copy against iperf3 is what copyscope run does when nothing else is
-# asked for. The last is no contest of ours: it says what a thread for each connection costs.
+# Compared programs, ours first. Both use the same system calls and wait in the same way. The bare loop blocks
+# in send() and recv() with a thread each. iperf3 (until 3.15) sends on all connections in one thread and
+# reads them in one, with select(), as our `loop` programs do. The `coalesced` ones are not woken by arriving
+# data but poll by the clock. iperf3 -Z and our sendfile send a file in the directory for temporary files.
+# one_copy against iperf3 is the default of copyscope run. The last pair shows the cost of a thread for each
+# connection.
 PAIRS = (
     ("one_copy", "bare"),
     ("one_copy", "iperf3"),
@@ -48,7 +49,7 @@ ONE_BUFFER = ("--working-set", "1")
 
 @dataclass(frozen=True)
 class Form:
-    """How our two programs serve their connections."""
+    """The ways in which our sender and receiver serve their connections."""
 
     sender: str
     receiver: str
@@ -61,7 +62,7 @@ COALESCED = Form("loop", "poll", 20)
 
 
 class Contest:
-    """All programs over one path, with one size and number of connections."""
+    """A contest of all programs over one path, with one message size and number of connections."""
 
     PAIRS: tuple[tuple[str, str], ...] = PAIRS
 
@@ -76,36 +77,44 @@ class Contest:
         self.samples: dict[str, list[Sample]] = {name: [] for name in self.contestants()}
 
     def calibrate(self) -> None:
-        """What each program takes to start, and how many bytes take RUN_S: from a first run of our own."""
+        """Measure start and end of each program, and how many bytes our sender sends in RUN_S."""
         size_bytes = int(self.size)
         self.bytes = size_bytes * int(self.connections)
         for name, run in self.contestants().items():
             ends = [run() for _ in range(START_UPS)]
-            self.start_ups[name] = {"sender": [e.sent for e in ends], "receiver": [e.received for e in ends]}
+            self.start_ups[name] = {
+                "sender": [end.sent for end in ends],
+                "receiver": [end.received for end in ends],
+            }
         self.bytes = 1 << 26
         first = self.ours("one_copy")
         self.bytes = max(int(first.gbps * 1e9 / 8 * RUN_S) // size_bytes, 1000) * size_bytes
 
     def run_block(self, shuffler: random.Random) -> None:
-        """Each of them once."""
+        """Run each program once, in random order."""
         contestants = self.contestants()
         for name in shuffler.sample(list(contestants), len(contestants)):
             self.samples[name].append(self._sample(contestants[name](), name))
 
     def result(self) -> tuple[list[Comparison], dict[str, Any]]:
-        made = [
+        comparisons = [
             compare(self.samples, ours, peer, quantity, self.factors)
             for ours, peer in self.PAIRS
             for quantity in QUANTITIES
         ]
         start_up = {
-            name: {side: vars(typical(ends)) for side, ends in sides.items()}
+            name: {role: vars(typical(ends)) for role, ends in sides.items()}
             for name, sides in self.start_ups.items()
         }
-        return made, {**self.factors, "bytes": self.bytes, "start_up": start_up, "samples": self.samples}
+        return comparisons, {
+            **self.factors,
+            "bytes": self.bytes,
+            "start_up": start_up,
+            "samples": self.samples,
+        }
 
     def contestants(self) -> dict[str, Callable[[], "Transfer"]]:
-        """Name -> what runs it once."""
+        """Return name -> function that runs the program once."""
         return {
             "one_copy": lambda: self.ours("one_copy"),
             "one_copy_loop": lambda: self.ours("one_copy", LOOP),
@@ -122,7 +131,7 @@ class Contest:
         common = ["--size", self.size, "--threads", self.connections]
         address = self.topology.addresses["sender"]
         send = ["send", "--impl", impl, "--listen", address, "--messages", str(messages), "--fields", "1"]
-        # The peers send the same memory again and again, from one buffer, and read no clock.
+        # The other programs send the same buffer repeatedly, and read no clock.
         send += ["--time-every", "1024", *memory, "--sender", form.sender]
         send += ["--file", tempfile.gettempdir()] if impl == "sendfile" else []
         sender = self._start("sender", [str(paths.TRAFFIC), *send, *common])
@@ -146,7 +155,7 @@ class Contest:
 
     def iperf3(self, options: list[str]) -> "Transfer":
         server = ["iperf3", "--server", "--one-off", "--json", "--port", PORT, "--bind"]
-        # It says nothing when it is ready: its socket does (ss, in its namespace).
+        # iperf3 prints nothing when it is ready, so wait for its socket (ss, in its namespace).
         receiver = self._start("receiver", [*server, self.topology.addresses["receiver"]])
         self._wait_listening()
         client = ["iperf3", "--client", self.topology.addresses["receiver"], "--json", "--no-delay"]
@@ -158,26 +167,26 @@ class Contest:
         return Transfer(total["bytes"], total["seconds"] * 1e9, sent, received)
 
     def _wait_listening(self) -> None:
-        look = [*self.topology.namespaces["receiver"].enter(), "ss", "-Hltn", f"sport = :{PORT}"]
+        argv = [*self.topology.namespaces["receiver"].enter(), "ss", "-Hltn", f"sport = :{PORT}"]
         for _ in range(2000):
-            found = Program(look).end()
-            if found.output.strip():
+            listing = Program(argv).end()
+            if listing.output.strip():
                 return
         raise SystemExit("iperf3 --server: does not listen")
 
-    def _start(self, side: str, argv: list[str]) -> Program:
+    def _start(self, side: Literal["sender", "receiver"], argv: list[str]) -> Program:
         cpus = self.cpus[0 if side == "sender" else 1]
-        return Program(self.topology.command(side, ["taskset", "--cpu-list", cpus, *argv]))  # type: ignore[arg-type]
+        return Program(self.topology.command(side, ["taskset", "--cpu-list", cpus, *argv]))
 
-    def _sample(self, made: "Transfer", name: str) -> Sample:
-        """Goodput is that of the sending time, so the CPU time is that of sending, too."""
+    def _sample(self, transfer: "Transfer", name: str) -> Sample:
+        """Return the sample of a transfer. Like goodput, CPU time excludes start and end of the programs."""
         sent, received = (
-            end.less(typical(self.start_ups[name][side]))
-            for side, end in (("sender", made.sent), ("receiver", made.received))
+            end.less(typical(self.start_ups[name][role]))
+            for role, end in (("sender", transfer.sent), ("receiver", transfer.received))
         )
-        kib, messages = made.bytes / 1024, made.bytes / int(self.size)
+        kib, messages = transfer.bytes / 1024, transfer.bytes / int(self.size)
         return {
-            "gbps": made.gbps,
+            "gbps": transfer.gbps,
             "sender_cpu_ns_per_kib": sent.cpu_s * 1e9 / kib,
             "receiver_cpu_ns_per_kib": received.cpu_s * 1e9 / kib,
             "sender_sleeps_per_message": sent.sleeps / messages,
@@ -187,7 +196,7 @@ class Contest:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What one run moved, in which time, and what both programs used in their whole lives."""
+    """Bytes and duration of one transfer, and the resources of both programs from start to end."""
 
     bytes: int
     took_ns: float
@@ -200,12 +209,12 @@ class Transfer:
 
 
 def typical(ends: Sequence[Ended]) -> Ended:
-    """The medians of a few short lives; what they printed is nothing."""
+    """Return the medians of a few short runs, without their output."""
     return Ended("", median([end.cpu_s for end in ends]), round(median([end.sleeps for end in ends])))
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size and number of connections: comparisons, and every sample."""
+    """Yield a result for each message size and number of connections: comparisons, and all samples."""
     shapes = [(size_bytes, connections) for connections in CONNECTIONS for size_bytes in SIZES_BYTES]
     return results_of(Contest, shapes, TRAFFIC_BLOCKS, seed, cpus)
 
@@ -213,8 +222,10 @@ def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[st
 def results_of(
     kind: type[Contest], shapes: list[tuple[int, int]], blocks: int, seed: int, cpus: list[str]
 ) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """A block goes through all sizes and connections, so that the pairs of one lie as far apart as the run is
-    long: what the machine does meanwhile is in the intervals, and not taken for a difference.
+    """Run all contests, and yield their results.
+
+    A block has all sizes and connections, so that the pairs of one contest spread over the whole run: a drift
+    of the machine widens the intervals instead of appearing as a difference.
     """
     shuffler = random.Random(seed)
     link = LinkSettings(congestion=choose_congestion(None))

@@ -1,20 +1,21 @@
-"""How fast is the traffic through io_uring, against a bare loop of liburing, over the same path?"""
+"""Benchmark: speed of the traffic through io_uring, compared with a bare loop of liburing."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from copyscope import paths
+from copyscope.base import paths
 from samples import BLOCKS, Comparison
 from traffic_bench import Contest, Transfer, results_of
 
 SIZES_BYTES = (1024, 16384, 65536)
 BARE_URING = paths.OUTPUT / "tests" / "bare_uring"
-# What the bare loop sends without a copy from: another page more in a send costs as much as what is compared.
+# Buffers of the bare zero-copy loop. Ours are equal, because another page per send would cost as much as the
+# difference.
 BUFFERS = ("--working-set", "16", "--align", "page")
 
 
 class RingContest(Contest):
-    """Both ways through a ring, one connection."""
+    """Contest of both ways to send by io_uring, with one connection."""
 
     PAIRS = (("uring_send", "bare_uring_send"), ("uring_zc", "bare_uring_zc"))
 
@@ -28,5 +29,5 @@ class RingContest(Contest):
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each size: comparisons, and every sample."""
+    """Yield a result for each message size: comparisons, and all samples."""
     return results_of(RingContest, [(size_bytes, 1) for size_bytes in SIZES_BYTES], BLOCKS, seed, cpus)

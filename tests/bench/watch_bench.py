@@ -1,8 +1,8 @@
-"""What does it cost to be watched: goodput or requests while `copyscope watch` runs, beside the same without.
+"""Benchmark: goodput or requests of a program while `copyscope watch` runs, compared with the same without.
 
-Three programs on a CPU each, client and server, which leaves none to copyscope: a sender of 8 KiB messages at
-full speed, nginx under wrk, one byte there and back. Each runs on; in pairs, in seeded order, it is measured
-for LOAD_S within a watch, and for LOAD_S alone. What loading and ending take is not in it.
+Three pairs of programs use both CPUs, which leaves none to copyscope: a sender of 8 KiB messages at full
+speed, nginx with wrk, and an exchange of one byte. Each runs all the time and is measured in pairs, in random
+order: LOAD_S while it is watched, and LOAD_S alone. Start and end of the watch do not count.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Any
 
 from conclusions import goal_of, reached
 from contestants import Program
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.run.child import Child
 from copyscope.run.connections import Snapshots
 from samples import BLOCKS, Comparison, compare
@@ -30,7 +30,7 @@ from samples import BLOCKS, Comparison, compare
 WATCH = [str(paths.ROOT / "bin" / "copyscope"), "watch"]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
 LOAD_S = 10.0
-# It begins when the program is watched, and the watch ends after it.
+# The load is measured within the watch: from its first segment on, and it ends earlier.
 WATCH_S = LOAD_S + 0.5
 SETTLE_S = 1.0
 END_S = 20.0
@@ -47,29 +47,31 @@ http {{
   server {{ listen 127.0.0.1:{port}; root {here}; }}
 }}
 """
-# nginx is where users without root have no path to.
+# Search path for programs: users' PATH lacks the directory of nginx.
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 @dataclass(frozen=True)
 class Load:
-    """A program that is busy all the time: what it has sent, by TCP's own count, is what it achieves."""
+    """A program under constant load. Its rate is the bytes that it sends by TCP's own count."""
 
     name: str
     size_bytes: int
     pid: int
-    # How many bytes it has sent so far.
+    # Returns the number of bytes sent so far.
     sent: Callable[[], int]
 
 
 @contextlib.contextmanager
 def sent_from(port: int) -> Iterator[Callable[[], int]]:
-    """What all connections of this port on this machine have sent."""
+    """Yield a function that returns the bytes sent by all connections of a local port."""
     snapshots = Snapshots()
 
     def sent() -> int:
-        found = snapshots.take(Path("/proc/self/ns/net")) or {}
-        return sum(c.written for c in found.values() if c.local.endswith(f":{port}"))
+        connections = snapshots.take(Path("/proc/self/ns/net")) or {}
+        return sum(
+            connection.written for connection in connections.values() if connection.local.endswith(f":{port}")
+        )
 
     try:
         yield sent
@@ -79,13 +81,15 @@ def sent_from(port: int) -> Iterator[Callable[[], int]]:
 
 @contextlib.contextmanager
 def sender(cpus: list[str]) -> Iterator[Load]:
-    """Our own, of one message after the other."""
-    size = ["--control", "--size", str(SENDS_BYTES)]
+    """Run our sender and receiver at full speed."""
+    options = ["--control", "--size", str(SENDS_BYTES)]
     with contextlib.ExitStack() as exit_:
-        child = Child("sender", [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *size])
+        child = Child(
+            "sender", [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *options]
+        )
         exit_.callback(child.end)
         port = int(child.expect("listening")["port"])
-        argv = [str(paths.TRAFFIC), "recv", "--cpus", cpus[1], "--port", str(port), *size]
+        argv = [str(paths.TRAFFIC), "recv", "--cpus", cpus[1], "--port", str(port), *options]
         receiver = Child("receiver", argv)
         exit_.callback(receiver.end)
         receiver.expect("connected")
@@ -96,13 +100,13 @@ def sender(cpus: list[str]) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def http(cpus: list[str]) -> Iterator[Load]:
-    """nginx, one worker without sendfile, and wrk."""
+    """Run nginx with one process and without sendfile, and wrk."""
     with contextlib.ExitStack() as exit_:
-        here = Path(exit_.enter_context(tempfile.TemporaryDirectory()))
-        (here / "file").write_bytes(bytes(FILE_BYTES))
-        (here / "conf").write_text(NGINX.format(here=here, port=PORT), encoding="ascii")
-        argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", str(here)]
-        server = running(exit_, [*argv, "-c", str(here / "conf"), "-g", "user root;"])
+        directory = Path(exit_.enter_context(tempfile.TemporaryDirectory()))
+        (directory / "file").write_bytes(bytes(FILE_BYTES))
+        (directory / "conf").write_text(NGINX.format(here=directory, port=PORT), encoding="ascii")
+        argv = ["taskset", "-c", cpus[0], str(shutil.which("nginx", path=SEARCHED)), "-p", str(directory)]
+        server = running(exit_, [*argv, "-c", str(directory / "conf"), "-g", "user root;"])
         time.sleep(SETTLE_S)
         client = ["taskset", "-c", cpus[1], "wrk", "-t1", f"-c{CONNECTIONS}", "-d24h"]
         running(exit_, [*client, f"http://127.0.0.1:{PORT}/file"])
@@ -111,7 +115,7 @@ def http(cpus: list[str]) -> Iterator[Load]:
 
 @contextlib.contextmanager
 def exchange(cpus: list[str]) -> Iterator[Load]:
-    """One byte there and back."""
+    """Run a server and a client that exchange one byte."""
     with contextlib.ExitStack() as exit_:
         server = Program(["taskset", "-c", cpus[0], str(PINGPONG), "serve"])
         exit_.callback(server.kill)
@@ -129,34 +133,36 @@ def running(exit_: contextlib.ExitStack, argv: list[str]) -> "subprocess.Popen[b
 
 
 def rate(load: Load) -> float:
-    """Bytes a second over LOAD_S."""
+    """Return the bytes per second that a program sends during LOAD_S."""
     began_s, before = time.monotonic(), load.sent()
     time.sleep(LOAD_S)
     return (load.sent() - before) / (time.monotonic() - began_s)
 
 
 def watched(load: Load, record: Path) -> dict[str, float]:
-    """The same while it is watched, from the first segment on; what the record says of it, too."""
+    """Return the rate of a program while it is watched, and figures of the record."""
     argv = [*WATCH, "--pid", str(load.pid), "--duration", f"{WATCH_S:g}", "--json", str(record)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as profile:
         assert profile.stderr is not None
-        said: list[str] = []
-        while not said or not said[-1].startswith("watching"):
-            said.append(profile.stderr.readline())
-            if not said[-1]:
-                raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(said)}")
-        found = rate(load)
+        lines: list[str] = []
+        while not lines or not lines[-1].startswith("watching"):
+            lines.append(profile.stderr.readline())
+            if not lines[-1]:
+                raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(lines)}")
+        bytes_per_s = rate(load)
         profile.communicate(timeout=END_S)
-    made = json.loads(record.read_text(encoding="utf-8"))
-    if not made["verdict"]["valid"]:
-        print(f"watch: {load.name}: {'; '.join(made['verdict']['reasons'])}", file=sys.stderr)
-    said_cost = made["overhead"]["watching"]["effect"]
-    valid = float(made["verdict"]["valid"])
-    return {"bytes_per_s": found, "valid": valid} | ({} if said_cost is None else {"said_cost": said_cost})
+    record_read = json.loads(record.read_text(encoding="utf-8"))
+    if not record_read["verdict"]["valid"]:
+        print(f"watch: {load.name}: {'; '.join(record_read['verdict']['reasons'])}", file=sys.stderr)
+    reported_cost = record_read["overhead"]["watching"]["effect"]
+    valid = float(record_read["verdict"]["valid"])
+    return {"bytes_per_s": bytes_per_s, "valid": valid} | (
+        {} if reported_cost is None else {"said_cost": reported_cost}
+    )
 
 
 def rows(seed: int, cpus: list[str]) -> Iterator[tuple[list[Comparison], dict[str, Any]]]:
-    """One result for each program: watched against not watched."""
+    """Yield a result for each program: watched, compared with not watched."""
     missing = [name for name in ("nginx", "wrk") if shutil.which(name, path=SEARCHED) is None]
     if missing:
         raise SystemExit(f"{' and '.join(missing)}: missing: sudo tools/deps.sh programs")
@@ -172,33 +178,38 @@ def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Compa
     for pair in range(BLOCKS):
         order = ["watched", "alone"]
         shuffler.shuffle(order)
-        for who in order:
+        for state in order:
             record = scratch / f"{pair}.json"
-            sample = watched(load, record) if who == "watched" else {"bytes_per_s": rate(load)}
-            samples[who].append(sample)
+            sample = watched(load, record) if state == "watched" else {"bytes_per_s": rate(load)}
+            samples[state].append(sample)
     factors = {"size_bytes": load.size_bytes}
-    made = compare(samples, "watched", "alone", "bytes_per_s", factors)
-    return [made], {"program": load.name, **factors, "comparisons": [made], "samples": samples}
+    comparison = compare(samples, "watched", "alone", "bytes_per_s", factors)
+    return [comparison], {"program": load.name, **factors, "comparisons": [comparison], "samples": samples}
 
 
 def lines(raw: list[dict[str, Any]]) -> list[str]:
-    """The section of results/bench/README.md."""
+    """Return the section of results/bench/README.md."""
     text = [
-        f"Programs that copyscope watches for {WATCH_S:g} s with everything that it has by default, beside "
-        "the same time without: all kinds of segments in their shares, the hooks that count bytes, and "
-        "copyscope's own work. `said` is the median of what the watches themselves say that watching cost: "
-        "what the hooks that count bytes cost is not in that.",
+        f"Goodput or requests of programs that copyscope watches for {WATCH_S:g} s with its default",
+        "instruments, compared with the same time without copyscope. `said` is the median cost that the",
+        "watches themselves report, which excludes the hooks that count bytes.",
         "",
         "| program | size | goodput or requests kept | goal | reached | said | watches not valid |",
         "|---|---|---|---|---|---|---|",
     ]
     for item in raw:
-        (made,) = item["comparisons"]
-        goal = goal_of("watch", made)
-        kept = f"{made['ratio']:.3f} ({made['low']:.3f} to {made['high']:.3f})"
-        cells = [item["program"], f"{item['size_bytes']:,} B", kept, f"{goal:g}", str(reached(made, goal))]
+        (comparison,) = item["comparisons"]
+        goal = goal_of("watch", comparison)
+        kept = f"{comparison['ratio']:.3f} ({comparison['low']:.3f} to {comparison['high']:.3f})"
+        cells = [
+            item["program"],
+            f"{item['size_bytes']:,} B",
+            kept,
+            f"{goal:g}",
+            str(reached(comparison, goal)),
+        ]
         watches = item["samples"]["watched"]
-        costs = [one["said_cost"] for one in watches if "said_cost" in one]
+        costs = [sample["said_cost"] for sample in watches if "said_cost" in sample]
         cells.append(f"{100 * median(costs):.1f} %" if costs else "n/a")
-        text.append(f"| {' | '.join([*cells, str(sum(not one['valid'] for one in watches))])} |")
+        text.append(f"| {' | '.join([*cells, str(sum(not sample['valid'] for sample in watches))])} |")
     return text

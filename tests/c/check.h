@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 /*
- * TEST("in a sentence") { ... }: a function that checks; the first failing check ends it. A test has itself run; those that have
- * threads are all that the thread sanitizer sees, which takes ten times as long.
+ * TEST("sentence") { ... } defines and registers a test. The first failing check ends it. The thread sanitizer runs only
+ * THREADS_TEST()s, because it takes ten times as long.
  */
 struct test {
 	const char *name;
@@ -37,7 +37,7 @@ extern bool check_failed;
 #define CHECK(condition)                                                                   \
 	do {                                                                               \
 		if (!(condition)) {                                                        \
-			printf("  %s:%d: not so: %s\n", __FILE__, __LINE__, #condition);   \
+			printf("  %s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
 			check_failed = true;                                               \
 			return;                                                            \
 		}                                                                          \
@@ -54,7 +54,7 @@ extern bool check_failed;
 		}                                                                          \
 	} while (0)
 
-/* The same sequence in every run: a failure can be repeated. */
+/* Return the next number of a sequence that is the same in every run, so that a failure can be repeated. */
 static inline uint64_t next_random(uint64_t *state)
 {
 	*state ^= *state << 13;

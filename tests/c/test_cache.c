@@ -1,4 +1,4 @@
-/* The simulated caches and TLBs: against theory of simple walks, and against a slow model that is plainly right. */
+/* Tests of the simulated caches and TLBs: simple walks with known miss counts, and comparison with a slow reference model. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,15 +45,15 @@ TEST("caches: walks over memory miss what theory says")
 {
 	static const struct {
 		uint64_t bytes, stride;
-		struct misses expected;		/* of four rounds */
+		struct misses expected;		/* misses of four rounds */
 	} walks[] = {
-		/* fits the L1D: each line once */
+		/* fits the L1D: each line misses once */
 		{ 8u << 10, 8, { 128, 128, 128, 0, 0 } },
 		{ 32u << 10, 8, { 512, 512, 512, 0, 0 } },
-		/* LRU keeps nothing of what is walked over in turn and does not fit */
+		/* does not fit the L1D: with LRU every line of such a walk misses */
 		{ 128u << 10, 64, { 4 * 2048, 2048, 2048, 0, 0 } },
 		{ 1280u << 10, 64, { 4 * 20480, 4 * 20480, 20480, 0, 0 } },
-		/* 16 lines that all belong to one of the 64 sets of 8 ways */
+		/* 16 lines that share one of the 64 sets of 8 ways */
 		{ 64u << 10, 4096, { 4 * 16, 16, 16, 0, 0 } },
 		{ 32u << 10, 4096, { 8, 8, 8, 0, 0 } },
 	};
@@ -85,7 +85,7 @@ TEST("caches: with a prefetcher the next line is there already")
 	shape.prefetch_next = true;
 	found = walk(&shape, 1u << 20, 8, 1);
 	CHECK_EQUAL(found.l1, 16384);
-	/* The first line of each page of 4 KiB. */
+	/* Only the first line of each 4 KiB page misses the L2. */
 	CHECK_EQUAL(found.l2, 256);
 }
 
@@ -99,7 +99,7 @@ TEST("caches: a line moves between cores")
 		    ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_REMOTE | ACCESS_DIRTY);
 	CHECK_EQUAL(hierarchy__access(&caches, 1, 7, false), 0);
 	CHECK_EQUAL(hierarchy__access(&caches, 0, 7, false), 0);
-	/* Both have it, unchanged: who writes takes it from the other. */
+	/* Both cores have the unchanged line. A write removes it from the other core. */
 	CHECK_EQUAL(hierarchy__access(&caches, 1, 7, true), 0);
 	CHECK_EQUAL(hierarchy__access(&caches, 0, 7, true),
 		    ACCESS_L1_MISS | ACCESS_L2_MISS | ACCESS_REMOTE | ACCESS_DIRTY);
@@ -108,7 +108,7 @@ TEST("caches: a line moves between cores")
 	hierarchy__close(&caches);
 }
 
-/* L2 of 64 KiB and LLC of 128 KiB: 160 KiB in turn fit when the LLC holds only what the L2 does not. */
+/* A walk over 160 KiB fits an L2 of 64 KiB plus an LLC of 128 KiB if the LLC holds only lines evicted from the L2. */
 TEST("caches: a victim cache adds to the L2")
 {
 	struct hierarchy_shape shape = usual;
@@ -122,7 +122,7 @@ TEST("caches: a victim cache adds to the L2")
 	CHECK_EQUAL(walk(&shape, 160u << 10, 64, 4).llc, 4 * 2560);
 }
 
-/* What a device has written is read from memory, or from the LLC; not from where it was before. */
+/* A core reads what a device has written from memory or the LLC, not from a stale copy in its own caches. */
 TEST("caches: what a device writes is in memory, or in the LLC")
 {
 	struct hierarchy_shape shape = usual;
@@ -142,7 +142,7 @@ TEST("caches: what a device writes is in memory, or in the LLC")
 	}
 }
 
-/* The slow model: each place has a time of last use. */
+/* Slow reference model: each place of a cache has a time of last use. */
 #define CORES 3u
 #define PLACES 64u
 
@@ -170,7 +170,7 @@ static struct place *naive_find(struct level *level, uint64_t line)
 	return NULL;
 }
 
-/* What had to go, or .taken false. */
+/* Insert a line. Return the evicted place; its `taken` is false if nothing was evicted. */
 static struct place naive_insert(struct level *level, uint64_t line, bool modified)
 {
 	struct place *set = &level->places[line % level->sets * level->ways], *oldest = set, gone;
@@ -317,7 +317,7 @@ static struct misses walk_pages(uint64_t bytes, uint64_t stride, uint64_t physic
 
 TEST("TLB: pages fit as theory says")
 {
-	/* 64 pages fit the first level, 512 only the second; 1 GiB of huge pages is 512 of them. */
+	/* 64 pages fit the first level, 512 only the second. 1 GiB has 512 huge pages. */
 	CHECK_EQUAL(walk_pages(64u << 12, 64, 4096).l1, 64);
 	CHECK_EQUAL(walk_pages(512u << 12, 512, 4096).l1, 4 * 512);
 	CHECK_EQUAL(walk_pages(512u << 12, 512, 4096).l2, 512);
@@ -327,7 +327,7 @@ TEST("TLB: pages fit as theory says")
 	CHECK_EQUAL(walk_pages(1u << 30, 1u << 21, 1ull << 30).l2, 512);
 }
 
-/* Another process has another page there. */
+/* Two processes may have different pages at one virtual address. */
 TEST("TLB: a page is known by both of its addresses")
 {
 	struct tlb tlb;
@@ -340,14 +340,14 @@ TEST("TLB: a page is known by both of its addresses")
 	tlb__close(&tlb);
 }
 
-/* A huge page by any address in it; global ones stay, in whatever order they came into their set. */
+/* Any address in a huge page invalidates it. Global pages stay when the others are dropped, whatever their order in the set. */
 TEST("TLB: what is dropped is missed again")
 {
 	const uint64_t user = 1ull << 45, kernel = 0xffff888000000000, huge = 3ull << 21;
 	struct tlb tlb;
 
 	CHECK_EQUAL(tlb__open(&tlb, &usual_tlb), 0);
-	/* 16 sets of 4 ways: all of one set. */
+	/* Four pages of the same set (16 sets of 4 ways). */
 	for (uint64_t i = 0; i < 4; i++)
 		tlb__access(&tlb, (i % 2 ? kernel : user) + (i << 16), 0x1000 + (i << 16));
 	tlb__access(&tlb, huge, 1ull << 21);

@@ -8,7 +8,7 @@
 #define TEXT_BYTES 64
 
 static const struct call_code *const codes[] = { &call_code_x86, &call_code_arm64 };
-/* What is true of the calls of one architecture, wherever the test runs. */
+/* Define a test that runs for each architecture, whatever machine it runs on. */
 #define OF_EACH(check, sentence) \
 	static void check(const struct call_code *code); \
 	TEST(sentence) \
@@ -18,7 +18,7 @@ static const struct call_code *const codes[] = { &call_code_x86, &call_code_arm6
 	} \
 	static void check(const struct call_code *code)
 
-/* A call at this offset of the text to a function this far from its beginning. */
+/* Write a call at `offset` of the text to a function at `distance` from the start of the text. */
 static void put_call(const struct call_code *code, unsigned char *text, size_t offset, int64_t distance)
 {
 	int32_t operand = distance - (int64_t)offset - 5;
@@ -50,7 +50,7 @@ OF_EACH(calls_are_found_in_order_and_others_are_not, "call_decode: calls are fou
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE, 9, targets, 2) == 40);
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE, 41, targets, 2) < 0);
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE, 0, targets + 1, 1) == 40);
-	/* The same text elsewhere calls something else. */
+	/* At another address the same text calls other functions. */
 	CHECK(call_decode__next(code, text, sizeof(text), TEXT_BASE + 16, 0, targets, 2) < 0);
 }
 

@@ -1,4 +1,4 @@
-/* The simulator's stack of the kernel's stacks, from traces as QEMU executes them. */
+/* Tests of the simulator's shadow of the kernel's call stacks (stacks.h), with traces as QEMU executes them. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "../../src/simulator/stacks.h"
 #include "check.h"
 
-/* Functions are named by one letter. Stacks: 16 KiB each. */
+/* Each function is one letter. Each stack has 16 KiB. */
 #define STACK_A 0x10000ull
 #define STACK_B 0x20000ull
 #define IRQ_STACK 0x30000ull
@@ -52,14 +52,14 @@ static void interrupt(char function, uint64_t first_store)
 	stacks__store(&stacks, 0, first_store);
 }
 
-/* A system call of the task with this stack, in function D (do_syscall_64), called by S. */
+/* Enter a system call of the task with this stack: S calls D (do_syscall_64). */
 static void system_call(uint64_t stack)
 {
 	stacks__enter(&stacks, 0, 'S', BLOCK_SYSCALL, true);
 	call(stack + 0x3f50, 'D');
 }
 
-/* The stack of what runs, leaf first; `?` at its end: how it began is not known. */
+/* Return the current stack, leaf first. A final `?` means that the start of the stack was not seen. */
 static const char *now(void)
 {
 	static char text[64];
@@ -83,7 +83,7 @@ static const char *now(void)
 		}                                                                          \
 	} while (0)
 
-/* A command's functions are known. What interrupts one of them, or is called by it, is in user mode all the same. */
+/* If a command's functions are known, an interrupt or a system call still counts user mode as its root. */
 WITH_STACKS(known_functions_of_user_mode, "call stacks: known functions of user mode")
 {
 	stacks__enter(&stacks, 0, 'm', BLOCK_USER, true);
@@ -123,7 +123,7 @@ WITH_STACKS(calls_and_returns, "call stacks: calls and returns")
 	back(0x13c00, 'b');
 	back(0x13d00, 'a');
 	CHECK_NOW("aDS");
-	/* Another block of the same function, from its middle. */
+	/* Continue in the middle of the same function. */
 	stacks__enter(&stacks, 0, 'a', BLOCK_KERNEL, false);
 	call(0x13d00, 'b');
 	CHECK_NOW("baDS");
@@ -135,7 +135,7 @@ WITH_STACKS(calls_and_returns, "call stacks: calls and returns")
 	CHECK_EQUAL(stacks.lost_returns, 0);
 }
 
-/* a jumps to b: what b does is b's, and what it calls was called by b. */
+/* After a jumps to b, the frame belongs to b, and b is the caller of its calls. */
 WITH_STACKS(jumps, "call stacks: a function that jumps becomes the other")
 {
 	system_call(STACK_A);
@@ -150,7 +150,7 @@ WITH_STACKS(jumps, "call stacks: a function that jumps becomes the other")
 	CHECK_NOW("DS");
 }
 
-/* call thunk; the thunk calls over its own return address, writes the target there, and returns into it. */
+/* The thunk of a retpoline makes a call, replaces the return address of this call by the target, and returns to it. */
 WITH_STACKS(retpoline, "call stacks: a retpoline")
 {
 	system_call(STACK_A);
@@ -166,7 +166,7 @@ WITH_STACKS(retpoline, "call stacks: a retpoline")
 	CHECK_EQUAL(stacks.lost_returns, 0);
 }
 
-/* 32 calls that nobody returns from; then the stack pointer is set back. */
+/* Return buffer stuffing: 32 calls that never return, then the stack pointer is reset. */
 WITH_STACKS(stuffing, "call stacks: calls that nothing returns from")
 {
 	system_call(STACK_A);
@@ -192,13 +192,13 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	CHECK_NOW("IaDS");
 	call(0x13db8, 'e');
 	back(0x13db8, 'I');
-	/* Softirqs have a stack of their own, at another address. */
+	/* Softirqs run on a separate stack. */
 	call(0x13d00, 'h');
 	call(IRQ_STACK + 0x3ff0, 's');
 	CHECK_NOW("shIaDS");
 	interrupt('J', IRQ_STACK + 0x3f00);
 	CHECK_NOW("JshIaDS");
-	/* sync_core() returns to itself: a frame made below the interrupt's. */
+	/* sync_core() returns to itself through a frame that it builds below the frame of the interrupt. */
 	stacks__interrupt_return(&stacks, 0, IRQ_STACK + 0x3e00);
 	block('J');
 	CHECK_NOW("JshIaDS");
@@ -214,7 +214,7 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	back(0x13e00, 'D');
 	CHECK_NOW("DS");
 	user();
-	/* A device's: from a stub, which stores its number. */
+	/* A device interrupt enters through a stub that stores its number. */
 	system_call(STACK_A);
 	stacks__enter(&stacks, 0, 'V', BLOCK_INTERRUPT_STUB, false);
 	stacks__store(&stacks, 0, 0x13dc0);
@@ -225,7 +225,7 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	block('D');
 	CHECK_NOW("DS");
 	user();
-	/* An NMI returns by a copy of its frame, further down. */
+	/* An NMI returns through a copy of its frame at a lower address. */
 	system_call(STACK_A);
 	stacks__enter(&stacks, 0, 'N', BLOCK_NMI, true);
 	stacks__store(&stacks, 0, 0x13dc0);
@@ -234,7 +234,7 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	block('D');
 	CHECK_NOW("DS");
 	user();
-	/* error_entry leaves by a return address that it has moved to the task's stack. */
+	/* error_entry returns through a return address that it has moved to the task's stack. */
 	interrupt('I', TRAMPOLINE + 0x3fc0);
 	CHECK_NOW("I");
 	call(TRAMPOLINE + 0x3fb8, 'e');
@@ -246,7 +246,7 @@ WITH_STACKS(interrupts, "call stacks: interrupts, their stacks, and a return to 
 	CHECK_EQUAL(stacks.lost_returns, 1);
 }
 
-/* Each task comes back to where it was; its side goes with it. */
+/* A task continues where it left off, and keeps its side, also on another core. */
 WITH_STACKS(switches, "call stacks: tasks, sides and cores")
 {
 	user();
@@ -277,7 +277,7 @@ WITH_STACKS(switches, "call stacks: tasks, sides and cores")
 	back(0x13d00, 'w');
 	back(0x13e00, 'D');
 	CHECK_NOW("DS");
-	/* The other one goes on on another core. */
+	/* The other task continues on another core. */
 	stacks__enter(&stacks, 1, 'X', BLOCK_KERNEL, false);
 	stacks__switch(&stacks, 1, 0x23cc0);
 	stacks__return(&stacks, 1, 0x23d00);
@@ -289,7 +289,7 @@ WITH_STACKS(switches, "call stacks: tasks, sides and cores")
 	CHECK_EQUAL(stacks.nodes[stacks.cores[0].node].side, SIDE_OTHER);
 }
 
-/* Interrupted, and another one runs, before its first system call says which task it is. */
+/* A task is interrupted and switched out before its first system call identifies it. */
 WITH_STACKS(switched_unknown, "call stacks: a task that leaves before it is known")
 {
 	user();
@@ -324,7 +324,7 @@ WITH_STACKS(too_deep, "call stacks: too deep")
 	CHECK_NOW("DS");
 }
 
-/* Many functions and tasks: the tables grow, and each still finds its own. */
+/* With many functions and tasks the tables grow, and lookups still find the right entries. */
 WITH_STACKS(many, "call stacks: many functions and tasks")
 {
 	for (unsigned int round = 0; round < 2; round++)

@@ -1,10 +1,10 @@
-/* The call stack of bpf/call_stack.bpf.h, compiled for this machine: the kernel, its clock and the cells are made up. */
+/* Tests of bpf/call_stack.bpf.h, compiled for this machine, with a simulated clock, scheduler and result cells. */
 #include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-/* In place of what call_stack.bpf.h includes. */
+/* Replacements for the headers that call_stack.bpf.h includes. */
 #define COPYSCOPE_CONTEXT_BPF_H
 #define COPYSCOPE_CALL_STACKS_BPF_H
 #define COPYSCOPE_FUNCTION_CELLS_BPF_H
@@ -22,10 +22,13 @@
 static __u64 lost[LOSS_CNT];
 static __u32 functions_on = 1;
 static struct call_stack stack;
-/* Of the CPU; each look takes as long, and the task is switched out for a while in so many of the next looks. */
+/*
+ * Time of the CPU's clock; duration of a reading of the clock; time for which the task is switched out during a reading.
+ * `switched`: number of readings, from the next on, during which the task is switched out.
+ */
 static __u64 clock_ns, look_ns, switched_ns;
 static int switched;
-/* Of the copies that have ended. */
+/* Number and total time of the copies that have ended. */
 static __u64 copies, copied_ns;
 
 #define SOFTIRQ_STACK 0x40000000u
@@ -118,12 +121,12 @@ static void begin_send(void)
 	CHECK_EQUAL(stack.timed, 0);
 }
 
-/* As enter() and leave() do it (functions.bpf.c). */
+/* Enter and leave a copy as enter() and leave() of functions.bpf.c do. */
 static void enter_copy(__u32 category, __u32 row)
 {
 	charge(&stack);
 	push(&stack, category, 0, row);
-	go_on(&stack);
+	resume_charging(&stack);
 }
 
 static void leave_copy(__u32 row)
@@ -132,7 +135,7 @@ static void leave_copy(__u32 row)
 	CHECK(unwind(&stack, row));
 	count_copy(&stack, top_frame(&stack), 0);
 	pop(&stack);
-	go_on(&stack);
+	resume_charging(&stack);
 }
 
 TEST("stack: a copy has its own time, without what is around it and without its looks")
@@ -166,7 +169,7 @@ TEST("stack: a softirq takes nothing from the copy that it interrupts, and its o
 	charge(&stack);
 	CHECK(unwind(&stack, ROW_SOFTIRQ));
 	pop(&stack);
-	go_on(&stack);
+	resume_charging(&stack);
 	CHECK_EQUAL(stack.softirqs, 0);
 	clock_ns += 20;
 	leave_copy(ROW_copy_in_call);
@@ -183,7 +186,7 @@ TEST("stack: time off the CPU is in no copy, also where a look is interrupted by
 	switched = 2;
 	switched_ns = 5000;
 	leave_copy(ROW_copy_out);
-	/* The two looks that were in vain are the copy's. */
+	/* The time of the two repeated readings counts for the copy. */
 	CHECK_EQUAL(copied_ns, 40 + 2 * look_ns);
 	CHECK_EQUAL(lost[LOSS_LOOK_STOPPED], 0);
 }
@@ -210,13 +213,13 @@ TEST("stack: a bracket ends with the next event, and is no copy where that takes
 {
 	begin_send();
 	push(&stack, CATEGORY_COPY_IN, 4096, ROW_BRACKET);
-	go_on(&stack);
+	resume_charging(&stack);
 	clock_ns += 60;
 	charge(&stack);
 	end_bracket(&stack, 1);
 	CHECK_EQUAL(copied_ns, 60);
 	push(&stack, CATEGORY_COPY_IN, 4096, ROW_BRACKET);
-	go_on(&stack);
+	resume_charging(&stack);
 	clock_ns += 60;
 	charge(&stack);
 	end_bracket(&stack, 0);
@@ -252,7 +255,7 @@ TEST("stack: what did not fit is not followed")
 	CHECK(!unwind(&stack, ROW_SOFTIRQ));
 }
 
-/* Its exit did not fire: what was around it ends, and what that is said to have spent is not its own. */
+/* If the exit of a function did not fire, the end of the function around it drops its frame, and the copies are not counted. */
 TEST("stack: what is unwound is over")
 {
 	begin_send();
@@ -266,7 +269,7 @@ TEST("stack: what is unwound is over")
 	CHECK_EQUAL(lost[LOSS_CALL_STACK_BROKEN], 1);
 }
 
-/* A look for a row that is not there changes nothing. */
+/* Unwinding to a row that is not on the stack changes nothing. */
 TEST("stack: nothing is unwound in vain")
 {
 	begin_send();

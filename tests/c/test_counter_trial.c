@@ -1,4 +1,4 @@
-/* A PMU with as many counters as the test wants: events take turns on it, one tick after the other, as perf lets them. */
+/* Simulated PMU with a given number of counters. Events take turns at each tick, as perf multiplexes them. */
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
@@ -16,7 +16,7 @@ static struct {
 	struct cpu_event events[EVENTS];
 	struct event_total totals[EVENTS];
 	bool enabled[EVENTS];
-	/* Opens, and counts nothing. */
+	/* Events that can be opened but never count. */
 	bool silent[EVENTS];
 	int counters;
 	int next;
@@ -55,7 +55,7 @@ void cpu_event__close(struct cpu_event *event)
 	event->works = false;
 }
 
-/* One tick of work. */
+/* Simulate one tick of kernel work. */
 int kernel_work(void)
 {
 	const struct timespec tick = { .tv_nsec = TICK_NS };
@@ -95,8 +95,8 @@ TEST("counter_trial: a group that is too large says which fit")
 	counter_trial__check(pmu.events, EVENTS);
 	for (int i = 0; i < EVENTS; i++) {
 		CHECK(pmu.events[i].works);
-		CHECK(strstr(pmu.events[i].reason, "more events than the PMU has counters"));
-		CHECK(strstr(pmu.events[i].reason, "--count cycles,instructions fit"));
+		CHECK(strstr(pmu.events[i].reason, "more events than PMU counters, so they take turns"));
+		CHECK(strstr(pmu.events[i].reason, "use --count cycles,instructions"));
 	}
 }
 
@@ -107,7 +107,7 @@ TEST("counter_trial: one that never counts does not count as fitting")
 	counter_trial__check(pmu.events, EVENTS);
 	CHECK(!pmu.events[1].works);
 	CHECK(strstr(pmu.events[1].reason, "counted nothing"));
-	CHECK(strstr(pmu.events[0].reason, "--count cycles,LLC-load-misses fit"));
+	CHECK(strstr(pmu.events[0].reason, "use --count cycles,LLC-load-misses"));
 }
 
 TEST("counter_trial: a group that fits blames others if it has to share later")
@@ -116,7 +116,7 @@ TEST("counter_trial: a group that fits blames others if it has to share later")
 	counter_trial__check(pmu.events, EVENTS);
 	for (int i = 0; i < EVENTS; i++) {
 		CHECK(pmu.events[i].works);
-		CHECK(strstr(pmu.events[i].reason, "with the sampler, with perf or with others"));
+		CHECK(strstr(pmu.events[i].reason, "shared the PMU with the sampler, perf or other users"));
 	}
 }
 
@@ -126,6 +126,6 @@ TEST("counter_trial: without a counter it never got one")
 	counter_trial__check(pmu.events, EVENTS);
 	for (int i = 0; i < EVENTS; i++) {
 		CHECK(!pmu.events[i].works);
-		CHECK(strstr(pmu.events[i].reason, "never got a counter of the PMU"));
+		CHECK(strstr(pmu.events[i].reason, "never got a PMU counter"));
 	}
 }

@@ -1,4 +1,4 @@
-/* Sets of perf events. */
+/* Tests of sets of perf events (events.h). */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -22,7 +22,7 @@ TEST("events: all are switched")
 		*event = (struct event){ .fd = fds[i], .next = events.first };
 		events.first = event;
 	}
-	/* A request that any file obeys. */
+	/* Use FIOCLEX, an ioctl that every file accepts. */
 	CHECK_EQUAL(events__switch(&events, FIOCLEX), 0);
 	for (int i = 0; i < MANY; i++) {
 		CHECK_EQUAL(fcntl(fds[i], F_GETFD), FD_CLOEXEC);

@@ -16,7 +16,7 @@
 #define FIELDS 5
 #define MESSAGES 3
 
-/* A connection on loopback, the sending end not blocking and with a small buffer. */
+/* Create a connection over lo. The sending end is non-blocking and has a small buffer. */
 static int connect_pair(int ends[2], struct failure *failure)
 {
 	struct socket_options options = {
@@ -29,7 +29,7 @@ static int connect_pair(int ends[2], struct failure *failure)
 		return listener;
 	options.port = socket__port(listener);
 	ends[1] = socket__connect(&options, failure);
-	/* connect() may be back before a busy machine has put the connection into the listener's queue. */
+	/* On a busy machine connect() may return before the listener's queue has the connection. */
 	if (ends[1] >= 0)
 		poll(&(struct pollfd){ .fd = listener, .events = POLLIN }, 1, 5000);
 	ends[0] = ends[1] < 0 ? -1 : socket__accept(listener, failure);
@@ -53,7 +53,7 @@ static void *read_all(void *argument)
 	return NULL;
 }
 
-/* Short sends and EAGAIN at every strategy: not a byte is lost, doubled or moved. */
+/* With short sends and EAGAIN, no strategy loses, repeats or moves a byte. */
 THREADS_TEST("flow: short sends are continued")
 {
 	static const struct options options = { .socket = { .nodelay = true } };
@@ -101,7 +101,7 @@ THREADS_TEST("flow: short sends are continued")
 		CHECK_EQUAL(check.checked_bytes, flow.counts.bytes);
 		if (strcmp(strategy->name, "null")) {
 			CHECK_EQUAL(flow.counts.bytes, MESSAGES * SIZE_BYTES);
-			/* io_uring itself waits for room. */
+			/* io_uring waits for room in the kernel, so it has neither short sends nor EAGAIN. */
 			CHECK(strategy->in_ring || (flow.counts.short_sends && flow.counts.eagain));
 		}
 		CHECK_EQUAL(flow.zerocopy.counts.in_flight, 0);

@@ -9,7 +9,7 @@
 
 struct worker {
 	struct gate *gate;
-	uint64_t steps;		/* not atomic on purpose: the gate must order it */
+	uint64_t steps;		/* deliberately not atomic: the gate must order the accesses */
 	uint64_t limit;
 	pthread_t thread;
 };

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "histogram.h"
 
-/* A value of random magnitude, up to 2^39. */
+/* Return a value of random magnitude, up to 2^39. */
 static uint64_t random_value(uint64_t *state)
 {
 	return next_random(state) >> (25 + next_random(state) % 39);

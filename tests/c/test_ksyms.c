@@ -14,7 +14,7 @@ TEST("ksyms: behind the end of a function is none")
 	uint64_t begin = 0, end = 0;
 	int err = ksyms__load(&ksyms);
 
-	/* Without root the kernel shows no addresses. */
+	/* Without root the kernel hides the addresses. */
 	if (err == -EPERM)
 		return;
 	CHECK_EQUAL(err, 0);
@@ -24,14 +24,14 @@ TEST("ksyms: behind the end of a function is none")
 	ksyms__bound(ksyms, begin, 64);
 	CHECK(!strcmp(ksyms__name(ksyms, ksyms__find(ksyms, begin + 63)), "tcp_sendmsg_locked"));
 	CHECK_EQUAL(ksyms__find(ksyms, begin + 64), KSYM_UNKNOWN);
-	/* The next one is where it was; and there is no function in the middle of another. */
+	/* The next function starts at the end of this one, and no function starts in the middle of another. */
 	CHECK(ksyms__find(ksyms, end) != KSYM_UNKNOWN);
 	ksyms__bound(ksyms, begin + 8, 1);
 	CHECK(!strcmp(ksyms__name(ksyms, ksyms__find(ksyms, begin + 63)), "tcp_sendmsg_locked"));
 	ksyms__free(ksyms);
 }
 
-/* The lines in either order: what is found may not depend on it. */
+/* The result must not depend on the order of the lines. */
 TEST("ksyms: of the names of one address always the same is taken")
 {
 	static const char *const lines[] = {

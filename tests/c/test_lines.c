@@ -1,4 +1,4 @@
-/* Lines that the collector is sent: long ones, none, and what is no text. */
+/* Tests of reading command lines (lines.h): long lines, missing lines, binary data. */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ TEST("lines: one after the other")
 	fclose(stream);
 }
 
-/* The longest that fits, one more, and much more: each of them is one line. */
+/* The longest line that fits, one byte more, and much more: each counts as one line. */
 TEST("lines: too long")
 {
 	static char text[4 * LINE_MAX_BYTES];

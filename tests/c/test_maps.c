@@ -20,10 +20,10 @@ TEST("maps: what cannot be read is counted and not zero")
 	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	int err = 0;
 
-	/* Nothing was loaded: there is no map, and nothing to be read. */
+	/* Without a map (nothing was loaded) reading is no error. */
 	CHECK(!maps__cells(-1, 0, cells));
 	CHECK_EQUAL(maps__unread(&err), 0);
-	/* It is there, and the kernel does not give it. */
+	/* If the kernel refuses to read an existing map, this is counted as an error. */
 	CHECK(fd >= 0);
 	CHECK(!maps__cells(fd, 0, cells));
 	CHECK_EQUAL(maps__unread(&err), 1);

@@ -35,7 +35,7 @@ TEST("message: the last field takes the remainder")
 	}
 }
 
-/* Letters, then the pattern over the field borders, in every slot of a ring. */
+/* Write and check letters, then the pattern across the borders of fields, in every slot of a ring. */
 static void check_shape(const struct message_shape *shape, unsigned char *stream)
 {
 	struct failure failure = { "" };
@@ -75,7 +75,7 @@ TEST("message: every kind of memory holds messages")
 	};
 
 	for (unsigned int pages = 0; pages < PAGES_CNT; pages++) {
-		/* No test reserves huge pages: that would change the machine. */
+		/* Do not reserve huge pages, because that would change the machine. */
 		if (pages == PAGES_HUGETLB && memory__huge_pages_free() < 1)
 			continue;
 		for (unsigned int align = 0; align < ALIGN_CNT; align++)
@@ -92,7 +92,7 @@ TEST("message: every kind of memory holds messages")
 	}
 }
 
-/* In a file the fields of a message follow each other without a gap, and the file holds what was written. */
+/* In a file the fields of a message have no gaps, and the file contains what was written to memory. */
 TEST("message: in a file it is in one piece")
 {
 	static unsigned char stream[10007];

@@ -7,7 +7,7 @@
 
 static unsigned char stream[STREAM_BYTES];
 
-/* Messages of `size` bytes with their sequence number (modulo slots, if any) as generation. */
+/* Write messages of `size` bytes. Their generation is the sequence number, modulo `slots` unless that is 0. */
 static void write_stream(size_t size, uint64_t slots)
 {
 	for (size_t offset = 0, sequence = 0; offset < STREAM_BYTES; offset += size, sequence++) {
@@ -83,14 +83,14 @@ TEST("pattern: a stale or shifted message shows")
 {
 	struct stream_check check = { .size_bytes = 1000 };
 
-	/* the message of one lap of a ring earlier */
+	/* A stale message has the content of an earlier turn of the ring. */
 	write_stream(1000, 0);
 	pattern__write(stream + 5000, 1000, 1, 0);
 	stream_check__feed(&check, stream, STREAM_BYTES);
 	CHECK(check.wrong_bytes > 900 && check.wrong_bytes <= 1000);
 	CHECK(check.first_wrong_offset >= 5000 && check.first_wrong_offset < 5010);
 
-	/* a byte lost: nearly all that follows is wrong */
+	/* After a lost byte, nearly all later bytes are wrong. */
 	check = (struct stream_check){ .size_bytes = 1000 };
 	write_stream(1000, 0);
 	stream_check__feed(&check, stream, 3000);

@@ -1,4 +1,4 @@
-/* Functions of a BTF that is made here: their arguments are those that a program reads, or the row is refused with the reason. */
+/* Tests of prototype.h with functions of a BTF made here: a row whose arguments do not match is refused with the reason. */
 #include <string.h>
 
 #include <bpf/btf.h>
@@ -35,7 +35,7 @@ static void make(void)
 	add_function("nameless", made.pointer, NULL, made.size, NULL);
 }
 
-/* NULL when it fits. */
+/* Return NULL if the prototype matches, else the reason. */
 static const char *why_not(const char *function, const char *arguments)
 {
 	static char reason[128];
@@ -78,7 +78,7 @@ TEST("prototype: what changed is refused with the reason")
 	CHECK(is(why_not("swapped", "*skb"), "its prototype changed: argument 1 is the integer len, not the pointer skb"));
 	CHECK(is(why_not("renamed", "_, len"),
 		 "its prototype changed: argument 2 is the integer offset, not the integer len"));
-	CHECK(is(why_not("as_it_was", "_, _, len"), "its prototype changed: it has 2 arguments, and number 3 was len"));
+	CHECK(is(why_not("as_it_was", "_, _, len"), "its prototype changed: it has 2 arguments, and argument 3 (len) is missing"));
 	CHECK(is(why_not("nameless", "len"), "its prototype changed: argument 1 is the pointer , not the integer len"));
 	btf__free(made.btf);
 }

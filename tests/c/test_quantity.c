@@ -82,7 +82,7 @@ TEST("quantity: counts and seconds")
 	CHECK(quantity__seconds("duration", "", 60, &seconds, &failure) < 0);
 }
 
-/* More names than the message has room for; what lies behind it in memory stays as it was. */
+/* More names than fit the message are truncated, and the memory behind the message is unchanged. */
 TEST("quantity: many choices are cut")
 {
 	static const char *const names[] = {
@@ -95,7 +95,7 @@ TEST("quantity: many choices are cut")
 	unsigned int index = 0;
 
 	CHECK(quantity__choice("mode", "none", names, 8, &index, &failure) < 0);
-	CHECK(strstr(failure.text, "mode: 'none': unknown: use one of: first-of-the-names"));
+	CHECK(strstr(failure.text, "--mode none: unknown; choose first-of-the-names"));
 	CHECK(!strstr(failure.text, "last"));
 	CHECK_EQUAL(quantity__choice("mode", "last", names, 8, &index, &failure), 0);
 	CHECK_EQUAL(index, 7);

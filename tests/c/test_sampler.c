@@ -1,4 +1,4 @@
-/* Machines of other kinds: what sysfs says of them, what perf_event_open(2) answers there, and what is sampled then. */
+/* Tests of the sampler on simulated machines: their sysfs, the answers of perf_event_open(2), and the events that are sampled. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -25,11 +25,11 @@
 #define LLC_LOAD_MISSES (PERF_COUNT_HW_CACHE_LL | PERF_COUNT_HW_CACHE_RESULT_MISS << 16)
 #define CPUS 8
 
-/* As the kernel has it: a PMU has a number, and events on its CPUs only. */
+/* A simulated PMU. As in the kernel, it has a type number, and its events exist only on its CPUs. */
 struct posed_pmu {
 	const char *name;
 	unsigned int type;
-	/* Of these the online ones are in sysfs. */
+	/* Mask of CPUs. sysfs lists only those that are online. */
 	unsigned int cpus;
 	bool l1d, llc, ref_cycles;
 };
@@ -37,15 +37,15 @@ struct posed_pmu {
 static struct {
 	struct posed_pmu pmus[4];
 	unsigned int online;
-	/* Hybrid x86 asks the PMU for its CPUs before anybody asks whether they are online. */
+	/* On hybrid x86 the kernel checks the CPUs of a PMU before it checks whether they are online. */
 	bool hybrid;
 	bool extended_types;
-	/* Opens, counts, and never interrupts. */
+	/* Events can be opened and count, but never interrupt. */
 	bool dead;
 	/* The kernel does not convert the time stamp counter. */
 	bool no_tsc;
 	char root[64];
-	/* What was asked for last of each event on each CPU: samples in a second. */
+	/* Requested samples per second of the last event of each kind on each CPU. */
 	double rates[SAMPLE_CNT][CPUS];
 } machine;
 
@@ -58,7 +58,10 @@ static bool has(const struct posed_pmu *pmu, unsigned int type, __u64 config)
 	return config != PERF_COUNT_HW_REF_CPU_CYCLES || pmu->ref_cycles;
 }
 
-/* perf_init_event() in kernel/events/core.c and x86_pmu_event_init(): a type in the config, else the first PMU that takes it. */
+/*
+ * Answer like perf_init_event() in kernel/events/core.c and x86_pmu_event_init(): the PMU whose type is in the config, else the
+ * first PMU that accepts the event.
+ */
 static int answer(const struct perf_event_attr *attr, int cpu)
 {
 	unsigned int wanted = attr->config >> 32;
@@ -66,7 +69,7 @@ static int answer(const struct perf_event_attr *attr, int cpu)
 	if (wanted && !machine.extended_types)
 		return -ENOENT;
 	for (const struct posed_pmu *pmu = machine.pmus; pmu->name; pmu++) {
-		/* A number that nobody asked for is that of raw events: on x86 the first PMU has it. */
+		/* Without a type the event is a raw event. On x86 the first PMU handles these. */
 		if (wanted ? pmu->type != wanted : machine.hybrid && pmu != machine.pmus)
 			continue;
 		if (!(pmu->cpus & machine.online & 1U << cpu)) {
@@ -79,7 +82,7 @@ static int answer(const struct perf_event_attr *attr, int cpu)
 	return -ENOENT;
 }
 
-/* As perf_swevent_init_hrtimer() has it, of a timer; of others a rate is one. */
+/* Record the sampling rate. For a timer, convert the period like perf_swevent_init_hrtimer(). */
 static void note_rate(const struct perf_event_attr *attr, int cpu)
 {
 	bool timer = attr->type == PERF_TYPE_SOFTWARE;
@@ -148,7 +151,7 @@ static void write_cpus(const char *path, unsigned int cpus)
 	write_file(path, text);
 }
 
-/* Its sysfs; `plain` for the one PMU of an x86 machine whose cores are alike. */
+/* Create the sysfs of the machine. `plain`: an x86 machine with one kind of core and one PMU. */
 static void pose(bool plain)
 {
 	char path[128], text[16];
@@ -165,7 +168,7 @@ static void pose(bool plain)
 		if (!plain)
 			write_cpus(path, pmu->cpus & machine.online);
 	}
-	/* What is not of the cores has a cpumask. */
+	/* A PMU that does not belong to cores has a cpumask. */
 	write_file("/sys/bus/event_source/devices/uncore_imc_0/cpumask", "0\n");
 }
 
@@ -180,7 +183,7 @@ static void leave(void)
 	memset(&machine, 0, sizeof(machine));
 }
 
-/* Four threads of two P cores, and E cores without an event of L1D misses (glp_hw_cache_event_ids[]). */
+/* Simulate two P cores with two threads each, and E cores, which have no event for L1D misses (glp_hw_cache_event_ids[]). */
 static void pose_as_hybrid(unsigned int online)
 {
 	machine.pmus[0] = (struct posed_pmu){ "cpu_core", 4, 0x0f, true, true, true };
@@ -200,7 +203,7 @@ static void pose_as_amd(void)
 
 static json_t *sampled;
 
-/* What the sampler says of an event: "status: reason". */
+/* Return the sampler's report about an event: "status: reason". */
 static const char *said_of(enum sample_event event)
 {
 	static char text[300];
@@ -222,7 +225,7 @@ static int open_files(void)
 
 static struct sampling__bss bss;
 
-/* In place of an interrupt of the PMU, and of the program behind it. */
+/* Replacement for an interrupt of the PMU and for the BPF program that it runs. */
 static void interrupt(int signal)
 {
 	(void)signal;
@@ -238,7 +241,7 @@ static void interrupt_every(int us)
 	setitimer(ITIMER_REAL, &every, NULL);
 }
 
-/* Opens the sampler, keeps what it says, and closes it; how many events it had open. */
+/* Open the sampler, save its report, and close it. Return the number of events that were open. */
 static int sample(void)
 {
 	struct sampling skel = { .bss = &bss };
@@ -268,7 +271,7 @@ static int sample(void)
 TEST("sampler: one offline CPU of a hybrid machine closes no event")
 {
 	pose_as_hybrid(0xfd);
-	/* ref-cycles, cycles and LLC on seven CPUs, L1D on three. */
+	/* Events: ref-cycles, cycles and LLC on seven CPUs each, L1D on three. */
 	CHECK_EQUAL(sample(), 3 * 7 + 3);
 	CHECK_SAID(SAMPLE_REF_CYCLES, "sampled");
 	CHECK_SAID(SAMPLE_CYCLES, "sampled");
@@ -293,7 +296,7 @@ TEST("sampler: where cores differ and nothing goes at one rate on all, a timer s
 	machine.pmus[0] = (struct posed_pmu){ "armv8_cortex_a53", 8, 0x0f, true, true, false };
 	machine.pmus[1] = (struct posed_pmu){ "armv8_cortex_a72", 9, 0xf0, true, true, false };
 	machine.online = 0xff;
-	/* Before Linux 6.6 the kernel takes no type in the config here. */
+	/* Before Linux 6.6 the kernel accepts no PMU type in the config on this machine. */
 	pose(false);
 	CHECK_EQUAL(sample(), 4 * 8);
 	CHECK_SAID(SAMPLE_CPU_CLOCK, "sampled");
@@ -312,7 +315,10 @@ TEST("sampler: where cores are alike cycles show time")
 	leave();
 }
 
-/* Fixed counters have ref-cycles and one event of cycles and instructions each; two threads of a core have four others each. */
+/*
+ * Simulate a Xeon: fixed counters for ref-cycles, cycles and instructions, and four other counters for each of the two threads of a
+ * core.
+ */
 static void pose_as_xeon(void)
 {
 	machine.pmus[0] = (struct posed_pmu){ "cpu", 4, 0xff, true, true, true };
@@ -390,10 +396,56 @@ TEST("sampler: no two CPUs have a timer of one rate, and none is far from what w
 		double rate = machine.rates[SAMPLE_CPU_CLOCK][cpu];
 
 		CHECK(rate >= 0.95 * 199 && rate <= 1.00001 * 199);
-		/* In a minute they are apart by a tenth of a period at least. */
+		/* The rates differ enough that after a minute two CPUs are at least a tenth of a period apart. */
 		for (int other = 0; other < cpu; other++)
 			CHECK(fabs(rate - machine.rates[SAMPLE_CPU_CLOCK][other]) > 0.1 / 60);
 	}
+	leave();
+}
+
+TEST("sampler: no event samples on a spared CPU, but events that count open there")
+{
+	struct cpu_event event = {};
+	struct event_row row;
+	int opened = 0;
+
+	pose_as_amd();
+	CHECK_EQUAL(core_pmus__spare("2-3,6"), 0);
+	/* cycles, LLC misses and L1D misses on five CPUs each. */
+	CHECK_EQUAL(sample(), 3 * 5);
+	for (int cpu = 0; cpu < CPUS; cpu++)
+		CHECK_EQUAL(machine.rates[SAMPLE_CYCLES][cpu] > 0, cpu != 2 && cpu != 3 && cpu != 6);
+	CHECK_SAID(SAMPLE_CYCLES, "sampled");
+	CHECK(pmu__find("LLC-load-misses", &row));
+	CHECK_EQUAL(cpu_event__open(&event, &row, CPUS), 0);
+	for (int cpu = 0; cpu < CPUS; cpu++)
+		if (cpu_event__fd(&event, cpu) >= 0 && ++opened)
+			close(cpu_event__fd(&event, cpu));
+	CHECK_EQUAL(opened, CPUS);
+	free(event.fds);
+	free(event.idle_fds);
+	CHECK_EQUAL(core_pmus__spare(""), 0);
+	CHECK_EQUAL(sample(), 3 * CPUS);
+	leave();
+}
+
+TEST("sampler: after its spared CPUs change, the events are open on the other CPUs")
+{
+	struct sampling skel = { .bss = &bss };
+	struct sampler *sampler;
+	int before;
+
+	machine.online = 0xff;
+	pose(false);
+	before = open_files();
+	CHECK_EQUAL(core_pmus__spare("7"), 0);
+	CHECK_EQUAL(sampler__open(&sampler, &skel, 199), 0);
+	CHECK_EQUAL(open_files() - before, CPUS - 1);
+	CHECK_EQUAL(core_pmus__spare("1-2"), 0);
+	CHECK_EQUAL(sampler__reopen(sampler), 0);
+	CHECK_EQUAL(open_files() - before, CPUS - 2);
+	sampler__close(sampler);
+	CHECK_EQUAL(open_files(), before);
 	leave();
 }
 

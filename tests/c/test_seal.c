@@ -1,4 +1,4 @@
-/* What a process may still do when its system calls are sealed: each in a child, for the seal is for good. */
+/* Tests of seal.h: system calls that a sealed process may still make. Each test runs in a child, because the seal is permanent. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 #define SEALED_BADLY 200
 
-/* What a call ends with in a sealed child: 0, or its errno. */
+/* Make a call in a sealed child. Return 0 or its errno. */
 static int sealed(int (*call)(void))
 {
 	pid_t child = fork();
@@ -42,7 +42,7 @@ static int open_socket(void)
 	return socket(AF_INET, SOCK_STREAM, 0);
 }
 
-/* Its own group: without the seal anybody may. */
+/* Signal the own process group, which is allowed without the seal. */
 static int signal_others(void)
 {
 	return kill(0, 0);
@@ -59,7 +59,7 @@ static int make_file(void)
 }
 
 #ifdef __x86_64__
-/* The same number in the x32 ABI is another call. */
+/* Make a call with the same number in the x32 ABI, where it is a different call. */
 static int call_by_x32(void)
 {
 	return syscall(0x40000000 | SYS_getpid);
@@ -74,7 +74,7 @@ static int read_file(void)
 	return fd < 0 ? fd : read(fd, text, sizeof(text));
 }
 
-/* The child that lets go of hooks. */
+/* Start a child, as the collector does to detach its hooks. */
 static int start_child(void)
 {
 	pid_t child = fork();
@@ -84,7 +84,7 @@ static int start_child(void)
 	return child;
 }
 
-/* Until its parent is gone. */
+/* Wait until the parent has exited. */
 static int wait_for_the_parent(void)
 {
 	return getppid() < 0 ? -1 : usleep(1);

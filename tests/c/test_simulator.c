@@ -1,4 +1,4 @@
-/* The simulator's small parts: instructions, symbols, options; and the machine that joins them. */
+/* Tests of the simulator: instructions, symbols, options, and the simulated machine as a whole. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ __attribute__((noinline)) static void executes_a_marker(void)
 	marker__execute(MARKER_COUNT);
 }
 
-/* What the traffic executes is what the simulator looks for. */
+/* The simulator recognises the marker instructions that the traffic program executes. */
 TEST("simulator: the traffic's marker is found")
 {
 	const uint8_t *code = (const uint8_t *)executes_a_marker;
@@ -133,7 +133,7 @@ TEST("simulator: symbols")
 	CHECK_EQUAL(symbols.count, 10);
 	CHECK(!symbols__find(&symbols, 0xffffffff80ffffff));
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000000)->address, 0xffffffff81000000);
-	/* Data is no function, whatever lies between belongs to the last one. */
+	/* Data symbols are not functions. An address between two functions belongs to the one before it. */
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81000900)->address, 0xffffffff81000400);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffffc0000123)->address, 0xffffffffc0000000);
 	CHECK_EQUAL(symbols__find(&symbols, 0xffffffff81001001)->flags, SYMBOL_SWITCH);
@@ -178,13 +178,13 @@ TEST("simulator: options, and what is wrong with them")
 		char *arguments[] = { NEEDED, wrong[i] };
 
 		CHECK_EQUAL(model__parse(&model, 3, arguments, error), -EINVAL);
-		CHECK(!strncmp(error, wrong[i], strlen(wrong[i])) && strstr(error, ": no such option, or not a value of it"));
+		CHECK(!strncmp(error, wrong[i], strlen(wrong[i])) && strstr(error, ": unknown option or invalid value"));
 	}
 	for (size_t i = 0; i < sizeof(unsound) / sizeof(*unsound); i++) {
 		char *arguments[] = { NEEDED, unsound[i] };
 
 		CHECK_EQUAL(model__parse(&model, 3, arguments, error), -EINVAL);
-		CHECK(!strcmp(error, "caches: not whole sets of lines"));
+		CHECK(!strcmp(error, "caches: the size must be a multiple of ways times line size"));
 	}
 	CHECK_EQUAL(model__parse(&model, 1, without_out, error), -EINVAL);
 	CHECK(strstr(error, "name the file to write"));
@@ -204,8 +204,8 @@ static int open_machine(void)
 }
 
 /*
- * rep movsb of `bytes`, as QEMU executes it: each byte a block, a load and a store. `before` more instructions are in
- * the first block.
+ * Execute rep movsb of `bytes` as QEMU does: a block, a load and a store for each byte. The first block has `before` more
+ * instructions.
  */
 static void copy_bytes(uint64_t from, uint64_t to, unsigned int bytes, unsigned int before)
 {
@@ -244,7 +244,7 @@ TEST("simulator: a repeated instruction is one")
 	CHECK_EQUAL(of[COUNT_l1d_store_misses], 64);
 	CHECK_EQUAL(of[COUNT_tlb_l1_misses], 2);
 	machine__execute(&machine, 0, &after);
-	/* Again, from the same instruction, not aligned to lines: it is another one. */
+	/* A second execution of the same instruction, not aligned to lines, counts separately. */
 	copy_bytes(0x100020, 0x200010, 128, 0);
 	CHECK_EQUAL(of[COUNT_instructions], 14);
 	CHECK_EQUAL(of[COUNT_read_bytes], 4096 + 128);
@@ -253,7 +253,7 @@ TEST("simulator: a repeated instruction is one")
 	machine__close(&machine);
 }
 
-/* Two rounds over 1 MiB by words: instructions, bytes and misses are those of the loop. */
+/* Two rounds over 1 MiB, word by word: instructions, bytes and misses are those of the loop. */
 TEST("simulator: a loop over words misses what theory says")
 {
 	const struct block loop = { .kind = BLOCK_USER, .instructions = 3 };
@@ -278,7 +278,7 @@ TEST("simulator: a loop over words misses what theory says")
 	machine__close(&machine);
 }
 
-/* A line of 64 bytes read by a block of three instructions. */
+/* A block of three instructions reads a line of 64 bytes. */
 static void read_line(unsigned int core, uint64_t line)
 {
 	const struct block block = { .kind = BLOCK_USER, .instructions = 3 };
@@ -288,7 +288,10 @@ static void read_line(unsigned int core, uint64_t line)
 	machine__access(&machine, core, &access);
 }
 
-/* A guest reads what is counted, and is called when it comes to a limit; what is counted for nobody is in no stack. */
+/*
+ * A guest reads the counters, and gets an interrupt when one reaches its limit. While no guest reads them, nothing is added to a
+ * stack.
+ */
 TEST("simulator: counters that the guest reads")
 {
 	char shared[32], error[MODEL_ERROR_BYTES];
@@ -314,7 +317,7 @@ TEST("simulator: counters that the guest reads")
 	CHECK(!machine.shared.due);
 	read_line(0, 3);
 	CHECK(machine.shared.due && cpu->rung && !cpu->limit[SIMPMU_LLC_LOAD_MISSES]);
-	/* The other core's are its own; nothing counts while the interrupt is handled. */
+	/* Each core has its own counters. They stand still while the interrupt is handled. */
 	read_line(1, 4);
 	cpu->frozen = 1;
 	read_line(0, 5);
@@ -327,7 +330,7 @@ TEST("simulator: counters that the guest reads")
 	close(memory);
 }
 
-/* One that lies across two lines touches both; a device is no memory. */
+/* An access across two lines touches both. Accesses to devices do not count as memory. */
 TEST("simulator: accesses across lines, and of devices")
 {
 	const struct block block = { .kind = BLOCK_USER, .instructions = 1 };
@@ -341,7 +344,7 @@ TEST("simulator: accesses across lines, and of devices")
 	CHECK_EQUAL(of[COUNT_written_bytes], 4);
 	CHECK_EQUAL(of[COUNT_written_lines], 2);
 	CHECK_EQUAL(of[COUNT_l1d_store_misses], 2);
-	/* What the CPU pushes as it leaves user mode is not the program's. */
+	/* The words that the CPU pushes when it leaves user mode do not count for the program. */
 	access.address = 0xfffffe0000003ff8;
 	access.physical = 0x200000;
 	machine__access(&machine, 0, &access);
@@ -353,7 +356,7 @@ TEST("simulator: accesses across lines, and of devices")
 	machine__close(&machine);
 }
 
-/* Each is counted where it is executed, and what it drops is missed once more. */
+/* Each flush is counted where it is executed, and the dropped pages miss once more. */
 TEST("simulator: translations that are dropped")
 {
 	const struct block block = { .kind = BLOCK_KERNEL, .function = 0xffffffff81000400, .instructions = 1 };
@@ -363,7 +366,7 @@ TEST("simulator: translations that are dropped")
 	static const struct {
 		enum insn_kind kind;
 		uint64_t page;
-		unsigned int missed;	/* of the three */
+		unsigned int missed;	/* misses among the three pages */
 	} flushes[] = {
 		{ INSN_FLUSH_PAGE, 0x400abc, 1 }, { INSN_FLUSH_PAGE, 0x500000, 0 }, { INSN_FLUSH_PAGE, NO_ADDRESS, 0 },
 		{ INSN_FLUSH_OWN, NO_ADDRESS, 2 }, { INSN_FLUSH_ALL, NO_ADDRESS, 3 },
@@ -378,7 +381,7 @@ TEST("simulator: translations that are dropped")
 		machine__access(&machine, 0, &other);
 		machine__access(&machine, 0, &kernel);
 		machine__access(&machine, 0, &user);
-		/* The same page again: not even the first level is asked, unless it was dropped. */
+		/* A second access to the same page does not look up the first level, unless the page was dropped. */
 		machine__access(&machine, 0, &user);
 		CHECK_EQUAL(of[COUNT_tlb_l1_misses], expected);
 		CHECK_EQUAL(of[COUNT_tlb_l2_misses], expected);
@@ -388,7 +391,7 @@ TEST("simulator: translations that are dropped")
 		machine__flush(&machine, 0, flushes[i].kind, flushes[i].page);
 		expected += flushes[i].missed;
 	}
-	/* The other CPU has its own. */
+	/* The other CPU has its own TLB. */
 	machine__execute(&machine, 1, &block);
 	machine__access(&machine, 1, &user);
 	machine__flush(&machine, 0, INSN_FLUSH_ALL, NO_ADDRESS);

@@ -1,4 +1,4 @@
-/* What the simulator writes: one line of JSON for each measurement. */
+/* Tests of the simulator's output: one line of JSON for each measurement. */
 #include <jansson.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 static struct machine machine;
 #define stacks machine.stacks
 
-/* Three rows: user mode of the sender, a system call of it, and something whose beginning is not known. */
+/* Add three rows: user mode of the sender, its system call, and a stack whose start was not seen. */
 static void run_a_little(uint64_t instructions)
 {
 	stacks__switch(&stacks, 0, 0x10000);
@@ -26,7 +26,7 @@ static void run_a_little(uint64_t instructions)
 	stacks__counts(&stacks, 0)->of[COUNT_read_bytes] += 64;
 }
 
-/* The line, as JSON and parsed; freed by the caller. */
+/* Return the line and its parsed JSON. The caller frees both. */
 static json_t *written(unsigned int number)
 {
 	char *text = NULL;
@@ -56,7 +56,7 @@ TEST("simulator: a measurement is a line of JSON")
 	CHECK_EQUAL(json_integer_value(json_object_get(line, "measurement")), 4);
 	CHECK_EQUAL(json_array_size(json_object_get(line, "columns")), COUNT_CNT);
 	rows = json_object_get(line, "stacks");
-	/* Also entry_SYSCALL_64, which was called. */
+	/* One of the stacks is that of entry_SYSCALL_64, which was called. */
 	CHECK_EQUAL(json_array_size(rows), 4);
 	for (size_t i = 0; i < json_array_size(rows); i++) {
 		json_t *counts = json_object_get(json_array_get(rows, i), "counts");
@@ -65,7 +65,7 @@ TEST("simulator: a measurement is a line of JSON")
 		bytes += json_integer_value(json_array_get(counts, COUNT_read_bytes));
 		calls += json_integer_value(json_array_get(counts, COUNT_calls));
 	}
-	/* A call is none of those whose beginning is not known. */
+	/* A system call is not counted among the stacks whose start was not seen. */
 	CHECK_EQUAL(instructions, 107);
 	CHECK_EQUAL(bytes, 64);
 	CHECK_EQUAL(calls, 3);

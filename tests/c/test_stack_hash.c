@@ -1,4 +1,4 @@
-/* Samples are counted together where event, side, owner and stack are the same, and nowhere else. */
+/* Tests of stack_hash.h: two samples share a counter only if event, side, owner and stack are the same. */
 #include <stdlib.h>
 
 #include "../../bpf/stack_hash.h"

@@ -2,7 +2,7 @@
 #include "check.h"
 #include "tls.h"
 
-/* 16 KiB of plaintext at most: what is sent at once ends with a record that may be shorter. */
+/* A record has at most 16 KiB of plaintext. The last record of a send may be shorter. */
 TEST("tls: a message is as many records as its pieces fill")
 {
 	const struct {

@@ -11,7 +11,7 @@
 #define SIZE_BYTES 10000u
 #define MESSAGES 23u
 
-/* Two ends of a TCP connection over lo; those that could not be made are -1. */
+/* Create a TCP connection over lo. An end is -1 if it could not be created. */
 static void connect_pair(int ends[2])
 {
 	const struct socket_options here = { .address = "127.0.0.1" };
@@ -56,16 +56,16 @@ static void send_23(const struct strategy *strategy)
 		CHECK(!strategy->reap(&flow, true));
 		CHECK(flow.zerocopy.counts.completions == MESSAGES);
 		CHECK(flow.zerocopy.counts.bytes_sent == MESSAGES * SIZE_BYTES);
-		/* The other end is on this machine. */
+		/* The kernel copies, because the other end is on this machine. */
 		CHECK(flow.zerocopy.counts.bytes_copied == MESSAGES * SIZE_BYTES);
 		CHECK(!message.pending);
 	}
 	CHECK(flow.counts.ring_requests == MESSAGES);
 	CHECK(flow.counts.bytes == MESSAGES * SIZE_BYTES);
-	/* A request that is refused is counted, and its notification is no completion. */
+	/* A refused request is counted, but its notification is not a completion. */
 	shutdown(ends[0], SHUT_WR);
 	CHECK(strategy->send(&flow, &message) == -EPIPE);
-	CHECK(strstr(flow.failure.text, "the receiver closed it"));
+	CHECK(strstr(flow.failure.text, "the receiver closed the connection"));
 	CHECK(flow.counts.ring_requests == MESSAGES + 1);
 	CHECK(flow.zerocopy.counts.completions == (strategy->reap ? MESSAGES : 0));
 	strategy->close(&flow);
@@ -73,7 +73,7 @@ static void send_23(const struct strategy *strategy)
 	close(ends[1]);
 }
 
-/* Where io_uring may not be used, or this build has none, there is nothing to test. */
+/* Skip the test if io_uring is not allowed or not in this build. */
 static bool works(const struct strategy *strategy)
 {
 	struct flow flow = { .fd = socket(AF_INET, SOCK_STREAM, 0), .shape = { .size_bytes = 1, .fields = 2, .slots = 1 } };

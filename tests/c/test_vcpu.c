@@ -1,4 +1,4 @@
-/* Which vCPU runs, where QEMU passes another one: its registers are these. */
+/* Tests of vcpu.h, which finds the running vCPU by its registers, because QEMU may pass a different index. */
 #include <stddef.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ GByteArray *g_byte_array_set_size(GByteArray *of, unsigned int size)
 	return of;
 }
 
-/* As from 10.2 on. */
+/* Behave like QEMU 10.2 and newer. */
 struct descriptor {
 	qemu_plugin_reg_descriptor known;
 	bool is_readonly;
@@ -70,7 +70,7 @@ static unsigned int now(uint64_t base, uint64_t other)
 {
 	registers[1] = base;
 	registers[2] = other;
-	/* What QEMU says is always 0. */
+	/* QEMU always passes index 0. */
 	return vcpu__now(0);
 }
 
@@ -81,20 +81,20 @@ TEST("vCPUs: the base of GS tells which one runs")
 	vcpu__watch(1);
 	vcpu_is_there(1, 0);
 	vcpu_is_there(1, 1);
-	/* Before the kernel has set it. */
+	/* The kernel has not set the register yet. */
 	CHECK_EQUAL(now(0, 0), 0);
 	CHECK_EQUAL(now(first, 0), 0);
 	CHECK_EQUAL(now(second, 0), 1);
-	/* In user mode the kernel's waits for swapgs. */
+	/* In user mode the kernel's base is in the other register, until swapgs. */
 	CHECK_EQUAL(now(0, second), 1);
 	CHECK_EQUAL(now(0x7f0000001000, first), 0);
 	CHECK_EQUAL(now(second, 0x7f0000001000), 1);
-	/* More than there are cores in the model. */
+	/* Bases of vCPUs with numbers above the number of cores in the model. */
 	for (uint64_t i = 0; i < 10; i++)
 		CHECK(now(0xffff888020000000 + (i << 20), 0) < CORES_MAX);
 	CHECK_EQUAL(now(second, 0), 1);
 	registers[3] = 1536;
 	CHECK_EQUAL(vcpu__register(RDX), 1536);
-	/* One that it has not. */
+	/* QEMU does not provide this register. */
 	CHECK_EQUAL(vcpu__register(RDI), 0);
 }

@@ -1,4 +1,4 @@
-/* The processes of a watched program are read again when they have changed. */
+/* Tests of watched.h: the processes of a watched program are read again only after a change. */
 #include "../../src/collector/report/watched.h"
 #include "check.h"
 
@@ -8,7 +8,7 @@ TEST("watched: the map is read when either object has changed it")
 {
 	volatile __u32 changes[2] = { 7, 0 };
 
-	/* There is no map here: nobody is in it. */
+	/* Without a map, no process is found. */
 	watched.map = (struct watched_map){ .fd = -1, .changes = { &changes[0], &changes[1] } };
 	CHECK(watched__update(&watched));
 	CHECK(!watched__update(&watched));

@@ -11,7 +11,7 @@ static int complete(struct zerocopy *zerocopy, uint32_t low, uint32_t high, bool
 	return zerocopy__completed(zerocopy, low, high, copied, 100, &times);
 }
 
-/* An account whose next call has the number `first`. */
+/* Return an account whose next call has the number `first`. */
 static void open_at(struct zerocopy *zerocopy, uint32_t first)
 {
 	zerocopy__open(zerocopy, 16);
@@ -87,11 +87,11 @@ TEST("zerocopy: what cannot be is refused")
 	for (int i = 0; i < 4; i++)
 		zerocopy__sent(&zerocopy, &pending, 1, 0);
 	CHECK_EQUAL(complete(&zerocopy, 1, 1, false), 0);
-	/* twice: while older ones are in flight, and after all before it have completed */
+	/* A call completes twice: while older calls are in flight, and after all older calls have completed. */
 	CHECK_EQUAL(complete(&zerocopy, 1, 1, false), (uint64_t)-EPROTO);
 	CHECK_EQUAL(complete(&zerocopy, 0, 0, false), 0);
 	CHECK_EQUAL(complete(&zerocopy, 0, 0, false), (uint64_t)-EPROTO);
-	/* far beyond anything sent, and a range that is turned round */
+	/* Invalid ranges: a number far beyond the last call, and an end before the start. */
 	CHECK_EQUAL(complete(&zerocopy, 1000, 1000, false), (uint64_t)-EPROTO);
 	CHECK_EQUAL(complete(&zerocopy, 3, 2, false), (uint64_t)-EPROTO);
 	CHECK_EQUAL(pending, 2);
@@ -134,7 +134,7 @@ TEST("zerocopy: timed calls are timed")
 
 #define MODEL_CALLS 4096
 
-/* Random sends and random ranges against a plain list of what is in flight, across the wrap. */
+/* Compare random sends and random completed ranges with a simple list of the calls in flight, across the wrap of the numbers. */
 TEST("zerocopy: any schedule balances")
 {
 	static uint32_t pending[MODEL_CALLS];

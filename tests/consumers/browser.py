@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what it says on its console, what axe-core finds, what can be asked of it."""
+"""Open a page in headless Chromium, and return its console messages, findings of axe-core, and answers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 
 HERE = Path(__file__).resolve().parent
-# Where `make deps-consumers` puts what is not Debian's.
+# Directory in which `make deps-consumers` puts programs that Debian does not have.
 PLACE = paths.OUTPUT / "tests" / "consumers"
 MODULES = PLACE / "node_modules"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -22,26 +22,26 @@ NODE = shutil.which("node")
 TIMEOUT_S = 60
 
 
-def look(url: str, **asked: Any) -> dict[str, Any]:
-    """What look.mjs says; the test is skipped where something of it is missing."""
-    for what, there in (("chromium", CHROMIUM), ("node", NODE)):
-        if there is None:
-            pytest.skip(f"no {what}: sudo tools/deps.sh consumers")
+def look(url: str, **request: Any) -> dict[str, Any]:
+    """Run look.mjs, and return its answer. Skip the test if a program is missing."""
+    for program, path in (("chromium", CHROMIUM), ("node", NODE)):
+        if path is None:
+            pytest.skip(f"no {program}: sudo tools/deps.sh consumers")
     if not MODULES.is_dir():
         pytest.skip(f"no {MODULES.relative_to(paths.ROOT)}: make deps-consumers")
-    # Pictures are kept where somebody wants to look at them.
-    if (keep := os.environ.get("COPYSCOPE_PICTURES")) and (name := asked.pop("name", None)):
-        asked["picture"] = str(Path(keep) / f"{name}.png")
-    asked.pop("name", None)
+    # COPYSCOPE_PICTURES is a directory that keeps pictures of the pages.
+    if (keep := os.environ.get("COPYSCOPE_PICTURES")) and (name := request.pop("name", None)):
+        request["picture"] = str(Path(keep) / f"{name}.png")
+    request.pop("name", None)
     with tempfile.TemporaryDirectory(prefix="copyscope-chromium-") as profile:
         done = subprocess.run(
             [str(NODE), str(HERE / "look.mjs"), str(PLACE)],
-            input=json.dumps({"url": url, "chromium": CHROMIUM, "profile": profile, **asked}),
+            input=json.dumps({"url": url, "chromium": CHROMIUM, "profile": profile, **request}),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
             check=False,
         )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer

@@ -2,6 +2,6 @@
 
 import sys
 
-from copyscope import paths
+from copyscope.base import paths
 
 sys.path.append(str(paths.ROOT / "tests" / "pure"))

@@ -1,11 +1,11 @@
-// look.mjs PLACE: reads from stdin, as JSON, what to open and what to ask of it; prints what came of it as JSON.
-//   url, width, height, dark   what is opened, how large, in which colours
-//   wait                       an expression that is true when the page is ready
-//   clicks, answer             selectors that are clicked; what prompt() returns
-//   ask                        an expression; its value is `said`
-//   axe                        true: serious and critical findings of axe-core are `findings`
-//   picture                    a PNG of the whole page goes there
-// PLACE has node_modules.
+// look.mjs DIRECTORY: open a page and query it, as a JSON request on stdin says; print the answer as JSON.
+//   url, width, height, dark   the page, the size of the window, whether the colour scheme is dark
+//   wait                       an expression that is true once the page is ready
+//   clicks, answer             selectors to click; the value that prompt() returns
+//   ask                        an expression; its value is `said` in the answer
+//   axe                        true: `findings` has serious and critical findings of axe-core
+//   picture                    a file for a PNG of the whole page
+// DIRECTORY has node_modules.
 import fs from 'node:fs';
 import {createRequire} from 'node:module';
 import {pathToFileURL} from 'node:url';
@@ -32,7 +32,7 @@ try {
   for (const selector of asked.clicks ?? []) await page.click(selector);
   let findings = null;
   if (asked.axe) {
-    // By the debugger: the page's policy refuses the scripts of others in the page itself.
+    // By the debugger, because the page's policy refuses foreign scripts.
     await page.evaluate(fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8'));
     const {violations} = await page.evaluate(() => axe.run(document, {resultTypes: ['violations']}));
     findings = violations.filter(one => ['serious', 'critical'].includes(one.impact))

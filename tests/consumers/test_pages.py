@@ -1,23 +1,21 @@
-"""The report and the page of a run in a browser: nothing on the console, no finding of axe, nothing cut."""
+"""The report and the page of a run in a browser: no console message, no finding of axe, nothing cut off."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
+import stack_record
 from browser import look
+from builders.documents import advise, derive, typed_whole
 from builders.sweep import store, sweep
 from builders.watched import watched_record
 from copyscope.commands import report
-from copyscope.exports import FORMATS
-from copyscope.judge import advice
-from copyscope.ledger.derive import derive
-from copyscope.record.check import typed_whole
+from copyscope.report.exports import FORMATS
 
 SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
-# Wider than the screen and without a bar of its own to scroll with: what is cut.
+# Returns by how many pixels an element without its own scroll bar exceeds the screen: that part is cut off.
 CUT = """
 (() => {
   const wide = [document.documentElement.scrollWidth - innerWidth];
@@ -38,29 +36,31 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def runs() -> dict[str, dict[str, Any]]:
     watched = derive(watched_record())
-    watched["advice"] = advice.advise(watched, None)
-    return {"run": made.record(), "watched": watched}
+    watched["advice"] = advise(watched, None)
+    return {"run": stack_record.record(), "watched": watched}
 
 
 @pytest.mark.parametrize(("width", "dark"), SCREENS)
-def test_the_report(page: str, width: int, dark: bool) -> None:
+def test_the_report_has_no_console_message_and_nothing_cut_off(page: str, width: int, dark: bool) -> None:
     name = f"report-{width}-{'dark' if dark else 'light'}"
-    found = look(page, width=width, dark=dark, axe=True, ask=CUT, name=name)
-    assert (found["messages"], found["findings"]) == ([], [])
-    assert found["said"] <= 0
+    answer = look(page, width=width, dark=dark, axe=True, ask=CUT, name=name)
+    assert (answer["messages"], answer["findings"]) == ([], [])
+    assert answer["said"] <= 0
 
 
 @pytest.mark.parametrize(("width", "dark"), [SCREENS[0], SCREENS[3]])
 @pytest.mark.parametrize("kind", ["run", "watched"])
-def test_the_page_of_a_run(kind: str, width: int, dark: bool, tmp_path: Path) -> None:
+def test_the_page_of_a_run_has_no_console_message_and_nothing_cut_off(
+    kind: str, width: int, dark: bool, tmp_path: Path
+) -> None:
     file = tmp_path / "run.html"
-    file.write_bytes(FORMATS["html"].make(typed_whole(runs()[kind])))
-    found = look(file.as_uri(), width=width, dark=dark, axe=True, ask=CUT, name=f"{kind}-{width}")
-    assert (found["messages"], found["findings"]) == ([], [])
-    assert found["said"] <= 0
+    file.write_bytes(FORMATS["html"].write_run(typed_whole(runs()[kind])))
+    answer = look(file.as_uri(), width=width, dark=dark, axe=True, ask=CUT, name=f"{kind}-{width}")
+    assert (answer["messages"], answer["findings"]) == ([], [])
+    assert answer["said"] <= 0
 
 
-def test_a_menu_shows_one_setting(page: str) -> None:
+def test_a_menu_of_the_report_shows_one_setting(page: str) -> None:
     ask = """
     (() => {
       const box = document.querySelector('.choice'), [size, threads] = box.querySelectorAll('select');
@@ -75,7 +75,7 @@ def test_a_menu_shows_one_setting(page: str) -> None:
     assert look(page, ask=ask)["said"] == [['["64 KiB", "1 thread"]'], ['["4 KiB", "4 threads"]']]
 
 
-def test_tables_sort_by_numbers_and_show_rows_with_a_word(page: str) -> None:
+def test_tables_sort_by_number_and_filter_by_a_word(page: str) -> None:
     ask = """
     (() => {
       const tables = [...document.querySelectorAll('table')];
@@ -89,11 +89,11 @@ def test_tables_sort_by_numbers_and_show_rows_with_a_word(page: str) -> None:
       return [up, down, texts(0)];
     })()
     """
-    up, down, kept = look(page, ask=ask)["said"]
+    up, down, visible_rows = look(page, ask=ask)["said"]
     assert list(dict.fromkeys(up)) == ["64 B", "4 KiB", "64 KiB"] and down == up[::-1]
-    assert kept == ["zero_copy"] * 6
+    assert visible_rows == ["zero_copy"] * 6
 
 
-def test_a_verdict_leads_to_its_row(page: str) -> None:
-    found = look(page, clicks=["#verdict ~ .wide td a"], ask="document.querySelector(':target').textContent")
-    assert "zero_copy" in found["said"] or "one_copy" in found["said"]
+def test_a_verdict_links_to_its_row(page: str) -> None:
+    answer = look(page, clicks=["#verdict ~ .wide td a"], ask="document.querySelector(':target').textContent")
+    assert "zero_copy" in answer["said"] or "one_copy" in answer["said"]

@@ -1,4 +1,4 @@
-"""Exports opened by the programs that read them: what they show are the sums of the ledger."""
+"""Exports opened by the programs that read them: these show the sums of the ledger."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
+import stack_record
 from browser import MODULES, PLACE, look
-from copyscope import paths
-from copyscope.exports import FORMATS
-from copyscope.exports.openmetrics import written
-from copyscope.record.check import typed_whole
-from copyscope.serving.counts import Counts
-from copyscope.serving.families import FAMILIES
+from builders.documents import typed_whole
+from copyscope.base import paths
+from copyscope.report.exports import FORMATS
+from copyscope.report.openmetrics import write_families
+from copyscope.report.served_counts import FAMILIES, ServedCounts
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")
@@ -33,7 +32,7 @@ SPEEDSCOPE = MODULES / "speedscope" / "dist" / "release"
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return made.record()
+    return stack_record.record()
 
 
 def run(*argv: str | Path, stdin: bytes = b"") -> str:
@@ -43,66 +42,68 @@ def run(*argv: str | Path, stdin: bytes = b"") -> str:
 
 
 @pytest.mark.skipif(not Path(PPROF).exists(), reason="no pprof: make deps-consumers (with Go)")
-def test_go_tool_pprof(record: dict[str, Any], tmp_path: Path) -> None:
+def test_pprof_shows_the_sums_of_the_ledger(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.pb.gz"
-    file.write_bytes(FORMATS["pprof"].make(typed_whole(record)))
-    copy_in = made.row(record, "copy_in")
+    file.write_bytes(FORMATS["pprof"].write_run(typed_whole(record)))
+    copy_in = stack_record.row(record, "copy_in")
     top = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", file)
     (flat,) = re.findall(r"^ *([\d.]+)ns .* _copy_from_iter$", top, re.MULTILINE)
     assert float(flat) == pytest.approx(copy_in["cpu_ns"], abs=2)
-    tags = run(PPROF, "-tags", "-unit=B", "-sample_index=payload", file)
-    assert re.search(rf"{float(copy_in['bytes'])}B .*: copy_in$|{copy_in['bytes']}B .*: copy_in$", tags, re.M)
     only = run(PPROF, "-top", "-unit=ns", "-sample_index=cpu", "-tagfocus=account=copy_out", file)
     assert "_copy_to_iter" in only and "_copy_from_iter" not in only
 
 
-def database_of(text: bytes, place: Path) -> str:
-    """What Prometheus' own parser of OpenMetrics makes of it; it wants to know of when each sample is."""
+def database_of(text: bytes, directory: Path) -> str:
+    """Load OpenMetrics text into a Prometheus database, and return its dump. promtool requires timestamps."""
     dated = re.sub(r"^(copyscope_.*)$", r"\1 1700000000", text.decode(), flags=re.MULTILINE)
-    (place / "run.om").write_text(dated)
-    run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", place / "run.om", place / "data")
-    (place / "data" / "wal").mkdir()  # of a server that has never run
-    return run(PROMTOOL, "tsdb", "dump", place / "data")
+    (directory / "run.om").write_text(dated)
+    run(PROMTOOL, "tsdb", "create-blocks-from", "openmetrics", directory / "run.om", directory / "data")
+    (directory / "data" / "wal").mkdir()  # promtool expects the write-ahead log of a server
+    return run(PROMTOOL, "tsdb", "dump", directory / "data")
 
 
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
-def test_promtool(record: dict[str, Any], tmp_path: Path) -> None:
-    shown = database_of(FORMATS["openmetrics"].make(typed_whole(record)), tmp_path)
+def test_prometheus_reads_the_metrics_of_a_record(record: dict[str, Any], tmp_path: Path) -> None:
+    shown = database_of(FORMATS["openmetrics"].write_run(typed_whole(record)), tmp_path)
     (line,) = (
-        one for one in shown.splitlines() if '"copyscope_row_bytes"' in one and 'account="copy_in"' in one
+        text_line
+        for text_line in shown.splitlines()
+        if '"copyscope_row_bytes"' in text_line and 'account="copy_in"' in text_line
     )
-    assert float(line.split("}")[1].split()[0]) == made.row(record, "copy_in")["bytes"]
+    assert float(line.split("}")[1].split()[0]) == stack_record.row(record, "copy_in")["bytes"]
 
 
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
-def test_promtool_of_what_is_served(tmp_path: Path) -> None:
-    """A sample of each metric, with a name that the format has to escape."""
-    counts = Counts()
+def test_prometheus_reads_every_served_metric(tmp_path: Path) -> None:
+    """Each metric has a sample with a label that the format must escape."""
+    counts = ServedCounts()
     for name, (_, _, labels, _) in FAMILIES.items():
         counts.own[name, tuple(f'a "{label}\\' for label in labels)] = 1.5
-    shown = database_of(written(counts.families()), tmp_path)
+    shown = database_of(write_families(counts.families()).data, tmp_path)
     divided = {"account_bytes", "account_cpu_seconds", "account_cpu_ratio", "zerocopy_copied_sends"}
     assert all(f"copyscope_{name}" in shown for name in FAMILIES.keys() - divided)
 
 
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
-def test_promtool_of_what_is_asked(tmp_path: Path) -> None:
-    """Each expression of the dashboard and of the cookbook, as a rule."""
+def test_prometheus_accepts_every_query_of_the_dashboard_and_the_cookbook(tmp_path: Path) -> None:
+    """Each PromQL expression of the dashboard and of the cookbook is a valid rule."""
     docs = paths.ROOT / "docs"
     panels = json.loads((docs / "reference" / "grafana.json").read_text(encoding="utf-8"))["panels"]
-    asked = [target["expr"].replace("$__rate_interval", "1m") for one in panels for target in one["targets"]]
+    panel_queries = [
+        target["expr"].replace("$__rate_interval", "1m") for panel in panels for target in panel["targets"]
+    ]
     page = (docs / "4-cookbook.md").read_text(encoding="utf-8").partition("**Questions, in PromQL**\n\n")[2]
     questions = re.split(r"^    # .*\n", page.partition("\n\n")[0] + "\n", flags=re.MULTILINE)[1:]
     assert len(questions) >= 4
-    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate([*asked, *questions])]
-    # Every JSON is a YAML.
+    rules = [{"record": f"asked:{n}", "expr": expr} for n, expr in enumerate([*panel_queries, *questions])]
+    # promtool reads YAML, which includes JSON.
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "asked", "rules": rules}]}))
     assert f"{len(rules)} rules found" in run(PROMTOOL, "check", "rules", tmp_path / "rules.yml")
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
-def test_systemd(tmp_path: Path) -> None:
-    """The unit of the cookbook, and that it can be enabled."""
+def test_systemd_accepts_the_unit_of_the_cookbook(tmp_path: Path) -> None:
+    """The systemd unit of the cookbook is valid and can be enabled."""
     page = (paths.ROOT / "docs" / "4-cookbook.md").read_text(encoding="utf-8")
     _, _, after = page.partition("copyscope.service: systemctl")
     unit = textwrap.dedent(after.partition("\n")[2].partition("\n\n")[0])
@@ -112,43 +113,43 @@ def test_systemd(tmp_path: Path) -> None:
     run("systemd-analyze", "verify", file)
 
 
-def test_duckdb(record: dict[str, Any], tmp_path: Path) -> None:
-    place = PLACE / "python"
-    if not place.is_dir():
+def test_duckdb_reads_the_sums_of_parquet_and_csv(record: dict[str, Any], tmp_path: Path) -> None:
+    python_directory = PLACE / "python"
+    if not python_directory.is_dir():
         pytest.skip("no DuckDB: make deps-consumers")
-    sys.path.append(str(place))
+    sys.path.append(str(python_directory))
     try:
         duckdb = importlib.import_module("duckdb")
     finally:
-        sys.path.remove(str(place))
-    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].make(typed_whole(record)).decode())))
+        sys.path.remove(str(python_directory))
+    lines = list(csv.DictReader(io.StringIO(FORMATS["csv"].write_run(typed_whole(record)).decode())))
     for name in ("parquet", "csv"):
         file = tmp_path / f"run.{name}"
-        file.write_bytes(FORMATS[name].make(typed_whole(record)))
-        asked = f"SELECT count(*), sum(cpu_ns), sum(bytes), count(cycles) FROM '{file}'"
-        (found,) = duckdb.sql(asked).fetchall()
-        whole = sum(int(one["cpu_ns"]) for one in lines if one["cpu_ns"])
-        moved = sum(int(one["bytes"]) for one in lines if one["bytes"])
-        assert found == (len(lines), whole, moved, 0)  # no PMU: null, not 0
+        file.write_bytes(FORMATS[name].write_run(typed_whole(record)))
+        query = f"SELECT count(*), sum(cpu_ns), sum(bytes), count(cycles) FROM '{file}'"
+        (totals,) = duckdb.sql(query).fetchall()
+        cpu_ns = sum(int(row["cpu_ns"]) for row in lines if row["cpu_ns"])
+        moved_bytes = sum(int(row["bytes"]) for row in lines if row["bytes"])
+        assert totals == (len(lines), cpu_ns, moved_bytes, 0)  # no PMU: null, not 0
 
 
 def test_the_flame_graph_searches(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(FORMATS["flamegraph"].make(typed_whole(record)))
+    file.write_bytes(FORMATS["flamegraph"].write_run(typed_whole(record)))
     ask = """
-    [document.querySelector('#said').textContent, document.querySelectorAll('.m').length,
+    [document.querySelector('#result').textContent, document.querySelectorAll('.m').length,
      [...document.querySelectorAll('.f')].filter(one => one.style.display).length]
     """
-    found = look(file.as_uri(), clicks=["#search"], answer="^_copy_", ask=ask, name="flamegraph")
-    assert found["messages"] == [] and found["dialogs"] == ["search (regular expression)"]
-    copies = sum(made.row(record, name)["cpu_ns"] for name in ("copy_in", "copy_out"))
-    whole = sum(row["cpu_ns"] or 0 for row in [*record["ledger"], *record["stages"]])
-    assert found["said"] == [f"^_copy_: {100 * copies / whole:.1f} % of the CPU time", 2, 0]
+    answer = look(file.as_uri(), clicks=["#search"], answer="^_copy_", ask=ask, name="flamegraph")
+    assert answer["messages"] == [] and answer["dialogs"] == ["search (regular expression)"]
+    copies = sum(stack_record.row(record, name)["cpu_ns"] for name in ("copy_in", "copy_out"))
+    total_ns = sum(row["cpu_ns"] or 0 for row in [*record["ledger"], *record["stages"]])
+    assert answer["said"] == [f"^_copy_: {100 * copies / total_ns:.1f} % of the CPU time", 2, 0]
 
 
 def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "run.svg"
-    file.write_bytes(FORMATS["flamegraph"].make(typed_whole(record)))
+    file.write_bytes(FORMATS["flamegraph"].write_run(typed_whole(record)))
     ask = """
     (() => {
       const frame = name => document.querySelector(`[data-n="${name}"]`);
@@ -160,15 +161,15 @@ def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "file"), [("folded", "run.folded"), ("pprof", "run.pb.gz")])
-def test_speedscope(record: dict[str, Any], name: str, file: str, tmp_path: Path) -> None:
-    """As its command does: a page next to its own that hands over the file."""
+def test_speedscope_opens_the_export(record: dict[str, Any], name: str, file: str, tmp_path: Path) -> None:
+    """As the command speedscope does, a script beside its page passes the file."""
     if not SPEEDSCOPE.is_dir():
         pytest.skip("no speedscope: make deps-consumers")
     shutil.copytree(SPEEDSCOPE, tmp_path / "speedscope")
-    data = base64.b64encode(FORMATS[name].make(typed_whole(record))).decode()
+    data = base64.b64encode(FORMATS[name].write_run(typed_whole(record))).decode()
     (tmp_path / "run.js").write_text(f"speedscope.loadFileFromBase64('{file}', '{data}')")
     url = (tmp_path / "speedscope" / "index.html").as_uri() + f"#localProfilePath={tmp_path / 'run.js'}"
     ready = f"document.body.innerText.includes('{file}') && document.querySelector('canvas')"
-    found = look(url, wait=ready, ask="document.body.innerText", name=f"in-speedscope-{name}")
-    assert file in found["said"]
-    assert not [one for one in found["messages"] if "error" in one.lower()]
+    answer = look(url, wait=ready, ask="document.body.innerText", name=f"in-speedscope-{name}")
+    assert file in answer["said"]
+    assert not [message for message in answer["messages"] if "error" in message.lower()]

@@ -1,4 +1,4 @@
-"""What a release said in a root or a guest, against what must be true of it."""
+"""Check the output of a release in a root or a guest."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,15 +6,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# sender.py's
+# Sends of sender.py.
 SENT = {"calls": 2000, "bytes": 2000 * 65536}
 
 Hooks = dict[str, tuple[str, str | None]]
 
 
-def measured(said: Path, hooks: Hooks) -> Iterable[str]:
-    """The run and the watch, against what must be true of them."""
-    run, watch = document(said / "run.json"), document(said / "watch.json")
+def measured(directory: Path, hooks: Hooks) -> Iterable[str]:
+    """Check the records of `run` and `watch` in a directory. Yield the problems."""
+    run, watch = document(directory / "run.json"), document(directory / "watch.json")
     if run is None or watch is None:
         yield "a record is missing"
         return
@@ -23,22 +23,25 @@ def measured(said: Path, hooks: Hooks) -> Iterable[str]:
     for name, record in (("run", run), ("watch", watch)):
         if not record["verdict"]["valid"]:
             yield f"{name}: invalid: {'; '.join(record['verdict']['reasons'])}"
-    sent = [row for row in watch["volume"] if row["direction"] == "send"]
-    if [{key: row[key] for key in SENT} for row in sent] != [SENT]:
-        yield f"watch: {SENT['calls']} sends of {SENT['bytes']} bytes are {sent}"
+    send_rows = [row for row in watch["volume"] if row["direction"] == "send"]
+    if [{key: row[key] for key in SENT} for row in send_rows] != [SENT]:
+        yield f"watch: {SENT['calls']} sends of {SENT['bytes']} bytes are {send_rows}"
 
 
 def hooks_of(record: Mapping[str, Any]) -> Hooks:
-    return {one["id"]: (one["state"], one["how"]) for one in record["hooks"]}
+    """Return hook -> (state, way of attaching)."""
+    return {hook["id"]: (hook["state"], hook["how"]) for hook in record["hooks"]}
 
 
 def facts(path: Path) -> dict[str, str]:
+    """Read a file of lines KEY=VALUE."""
     lines = path.read_text().splitlines() if path.exists() else []
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
 def document(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object, or return None."""
     with suppress(OSError, ValueError):
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
     return None

@@ -1,3 +1,5 @@
+"""Send MESSAGES messages of BYTES bytes over TCP to a thread of this program."""
+
 import socket
 import threading
 

@@ -1,10 +1,10 @@
-"""README's two commands in roots of Debians and an Ubuntu, from a clone: a table, docs/reference/machines.md.
+"""Run the README's two commands in roots of Debian and Ubuntu suites; write docs/reference/machines.md.
 
     make check-distributions                          all of SUITES, everything
     make check-distributions SUITES=trixie            one of them
-    make check-distributions SUITES=trixie EXTENT=brief    the first command, and a few tests: what CI runs
+    make check-distributions SUITES=trixie EXTENT=brief    the first command and a few tests, as in CI
 
-What is checked is what is committed. A suite that debootstrap cannot install now (sid, sometimes) fails.
+The clone has committed files only. A suite that debootstrap cannot install now (sid, sometimes) fails.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from machines import DISTRIBUTIONS, distribution_table, write_page
 
 HERE = Path(__file__).resolve().parent
 SUITES = ("bookworm", "trixie", "sid", "noble")
-COUNTED = "tests/live/test_profile_truth.py::test_what_was_sent_is_counted_to_the_call_and_to_the_byte"
-# What differs between distributions and can be seen in a minute: the verifier and every instrument, perf,
-# their Python, what a user without rights does, a watched program, other people's tools.
+COUNTED = "tests/live/test_profile_truth.py::test_sent_bytes_and_calls_are_counted_exactly"
+# Live tests of parts that differ between distributions, in a minute: the verifier, every instrument, perf,
+# Python, users without rights, a watched program, other tools.
 FEW = (
     *(f"{COUNTED}[{impl}-veth]" for impl in ("per_field", "two_copy", "one_copy", "zero_copy", "sendfile")),
     "tests/live/test_perf_stat.py",
-    "tests/live/test_second_opinion.py::test_exact_quantities_are_equal",
-    "tests/live/test_watch_senders.py::test_every_byte_and_every_buffer",
+    "tests/live/test_second_opinion.py::test_other_tools_count_the_same_exact_quantities",
+    "tests/live/test_watch_senders.py::test_every_byte_and_every_buffer_is_counted",
     "tests/live/test_watch_commands.py::test_the_report_does_not_wait_for_the_end_of_the_command",
 )
 FEW_PURE = ("tests/pure/test_report.py", "tests/pure/test_plots.py", "tests/pure/test_traffic_loopback.py")
@@ -42,11 +42,11 @@ TEST = "sudo make test"
 PYTEST = ".venv/bin/python3 -P -B -m pytest -p no:cacheprovider -q"
 BRIEF = (
     "sudo tools/deps.sh run test && make .venv/.ready-test .venv/.ready-report .output/tests/sends"
-    " .output/tests/unit .output/tests/unit-threads .output/tests/traffic-drill"
+    " .output/tests/unit .output/tests/unit-threads"
     f" && .output/tests/unit && {PYTEST} --timeout=60 {' '.join(FEW_PURE)}"
     f" && sudo {PYTEST} {' '.join(FEW)}"
 )
-# One line each, as KEY=VALUE.
+# Prints one line KEY=VALUE for each version.
 VERSIONS = r"""
 # Ubuntu's are scripts that look for a build of the running kernel; builds of others work.
 first() { for one in "$@"; do "$one" version >/dev/null 2>&1 && echo "$one" && return; done; echo false; }
@@ -62,7 +62,7 @@ echo perf=$($(first /usr/bin/perf /usr/lib/linux-tools*/*/perf) --version | sed 
 
 
 def script(extent: str) -> str:
-    """What the user does there; what came of it goes to /results."""
+    """Return the script that the user runs in the root. Its results go to /results."""
     test = TEST if extent == "all" else BRIEF
     return f"""
 clock() {{ date +%s.%N; }}
@@ -77,31 +77,31 @@ echo test_s=$(echo "$(clock) $began" | awk '{{ print $1 - $2 }}') >>/results/sai
 
 
 def tests_of(text: str) -> dict[str, int]:
-    """The sums of all runs of pytest in the text."""
-    found = {word: 0 for word in ("passed", "failed", "skipped")}
+    """Return the sums of all runs of pytest in an output."""
+    counts = {word: 0 for word in ("passed", "failed", "skipped")}
     for line in re.findall(r"^.*\b\d+ (?:passed|failed)\b.* in [\d.]+s.*$", text, re.MULTILINE):
         for count, word in re.findall(r"(\d+) (passed|failed|skipped)", line):
-            found[word] += int(count)
-    return found
+            counts[word] += int(count)
+    return counts
 
 
 def check(suite: str, extent: str) -> dict[str, Any]:
-    """One suite: what came of it, with its problems."""
+    """Check one suite. Return the results with their problems."""
     print(f"  ROOT  {suite}", flush=True)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="copyscope-distribution-") as made:
-        kept = Path(made)
-        kept.chmod(0o777)
-        (kept / "script").write_text(script(extent))
-        # What ends root.sh ends all in the root, and this program's end ends root.sh.
+    with tempfile.TemporaryDirectory(prefix="copyscope-distribution-") as temporary:
+        results = Path(temporary)
+        results.chmod(0o777)
+        (results / "script").write_text(script(extent))
+        # The end of this program ends root.sh, which ends all programs in the root.
         argv = ["setpriv", "--pdeathsig", "KILL", str(HERE / "root.sh"), suite, "bash /results/script"]
-        done = subprocess.run(argv, env={**os.environ, "COPYSCOPE_RESULTS": made}, check=False)
-        said = dict(line.split("=", 1) for line in read(kept / "said").splitlines() if "=" in line)
-        texts = {name: read(kept / f"{name}.txt") for name in ("profile", "test")}
+        done = subprocess.run(argv, env={**os.environ, "COPYSCOPE_RESULTS": temporary}, check=False)
+        root_facts = dict(line.split("=", 1) for line in read(results / "said").splitlines() if "=" in line)
+        texts = {name: read(results / f"{name}.txt") for name in ("profile", "test")}
     problems = [] if done.returncode == 0 else [f"{suite}: the root ended with status {done.returncode}"]
     for name, text in texts.items():
-        if said.get(f"{name}_status") != "0":
-            problems.append(f"{suite}: {name}: status {said.get(f'{name}_status', 'unknown')}")
+        if root_facts.get(f"{name}_status") != "0":
+            problems.append(f"{suite}: {name}: status {root_facts.get(f'{name}_status', 'unknown')}")
             print(f"---- {suite}: {name}\n{text[-6000:]}\n----", flush=True)
     if "THE PATH OF A BYTE" not in texts["profile"]:
         problems.append(f"{suite}: profile: no path of a byte")
@@ -112,20 +112,20 @@ def check(suite: str, extent: str) -> dict[str, Any]:
         "kernel": platform.release(),
         "processors": len(os.sched_getaffinity(0)),
         "versions": {
-            name: said.get(name, "?") for name in re.findall(r"^echo (\w+)=", VERSIONS, re.MULTILINE)
+            name: root_facts.get(name, "?") for name in re.findall(r"^echo (\w+)=", VERSIONS, re.MULTILINE)
         },
-        "profile_s": float(said.get("profile_s", "nan")),
-        "test_s": float(said.get("test_s", "nan")),
+        "profile_s": float(root_facts.get("profile_s", "nan")),
+        "test_s": float(root_facts.get("test_s", "nan")),
         "whole_s": time.monotonic() - began,
         "tests": tests_of(texts["test"]),
         "problems": problems,
     }
 
 
-def keep(one: Mapping[str, Any]) -> None:
-    """As soon as it is there: the next suite takes a quarter of an hour."""
+def keep(result: Mapping[str, Any]) -> None:
+    """Write the result of a suite and the page at once, because the next suite takes a quarter of an hour."""
     DISTRIBUTIONS.mkdir(parents=True, exist_ok=True)
-    (DISTRIBUTIONS / f"{one['suite']}.json").write_text(json.dumps(one, indent=1) + "\n")
+    (DISTRIBUTIONS / f"{result['suite']}.json").write_text(json.dumps(result, indent=1) + "\n")
     write_page()
 
 
@@ -134,20 +134,20 @@ def read(path: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="README's two commands on other distributions.")
+    parser = argparse.ArgumentParser(description="Run the README's two commands on other distributions.")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
     parser.add_argument("--extent", choices=("all", "brief"), default="all")
-    parser.add_argument("--keep", action="store_true", help="write what came of brief tests, too")
+    parser.add_argument("--keep", action="store_true", help="write results of brief tests, too")
     options = parser.parse_args(arguments)
-    # So that what was made for the results is removed.
+    # On SIGTERM, exit normally, so that temporary directories are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    found: list[Mapping[str, Any]] = []
+    results: list[Mapping[str, Any]] = []
     for suite in options.suites or SUITES:
-        found.append(check(suite, options.extent))
+        results.append(check(suite, options.extent))
         if options.keep or options.extent == "all":
-            keep(found[-1])
-    print(f"\n{distribution_table(found)}")
-    problems = [problem for one in found for problem in one["problems"]]
+            keep(results[-1])
+    print(f"\n{distribution_table(results)}")
+    problems = [problem for result in results for problem in result["problems"]]
     print("\n".join(problems))
     return 1 if problems else 0
 

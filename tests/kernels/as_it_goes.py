@@ -1,4 +1,4 @@
-"""A pytest plugin: one JSON line per test as it ends, so that a guest that hangs has told the rest."""
+"""A pytest plugin that writes a JSON line after each test, for guests that hang later."""
 
 import json
 import os
@@ -10,20 +10,21 @@ OUT = Path(os.environ["COPYSCOPE_TESTS_JSONL"])
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    # A test that is skipped or breaks in its set-up or tear-down has no (good) call.
+    """Append the result of a test. `said` is the reason of a skip, or the message of a failure."""
+    # The phase `call` of a test is missing if its set-up skips it or fails. So failed phases count, too.
     if report.when != "call" and report.passed:
         return
-    said = ""
+    message = ""
     if isinstance(report.longrepr, tuple):
-        said = report.longrepr[2].removeprefix("Skipped: ")
+        message = report.longrepr[2].removeprefix("Skipped: ")
     elif report.longrepr is not None:
         crash = getattr(report.longrepr, "reprcrash", None)
-        said = crash.message if crash is not None else str(report.longrepr)
+        message = crash.message if crash is not None else str(report.longrepr)
     row = {
         "id": report.nodeid,
         "outcome": report.outcome,
         "seconds": round(report.duration, 1),
-        "said": said,
+        "said": message,
     }
     with OUT.open("a") as file:
         file.write(json.dumps(row) + "\n")

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# boot.sh ROOT COMMAND [QEMU ARGS...]: runs COMMAND in a guest with the kernel of ROOT (see fetch.sh) on this machine's own
-# tree, which it sees read-only through an overlay in memory. Ends with COMMAND's status; 98 when the guest never came up.
+# boot.sh ROOT COMMAND [QEMU ARGS...]: run COMMAND in a guest with the kernel of ROOT (fetch.sh). The guest sees this
+# machine's files read-only through an overlay in memory. Exits with COMMAND's status, or 98 if the guest did not come up.
 #
-# COPYSCOPE_GUEST_ARCH=arm64: another processor, which needs a tree (COPYSCOPE_GUEST_TREE) of its own programs, with
-# bin/busybox, bin/sh, usr/bin/env, sbin/ip. Its emulated PMU counts cycles and instructions where time is counted in
-# instructions, on one CPU: hence -icount (COPYSCOPE_GUEST_ICOUNT=no: without). The short pointer authentication is 4
-# times faster to emulate.
+# COPYSCOPE_GUEST_ARCH=arm64: another architecture, which needs a tree of its own programs (COPYSCOPE_GUEST_TREE) with
+# bin/busybox, bin/sh, usr/bin/env, sbin/ip. Its emulated PMU counts cycles and instructions only if time is counted in
+# instructions, on one CPU: hence -icount (COPYSCOPE_GUEST_ICOUNT=no: without). The short pointer authentication is
+# emulated 4 times faster.
 #
-# No network reaches the guest. tsc=reliable: a busy host makes the watchdog fall back to the HPET, which takes
-# microseconds to read (5.10). TCG unless COPYSCOPE_ACCEL=kvm: that /dev/kvm exists does not mean that it works.
-# thread=single: with a thread for each CPU, code that the kernel patches while another CPU runs it (a trampoline of fentry, a
-# static key) is executed half written, and the guest dies of an int3. All CPUs of a guest then share one of the host.
-# A boot that did not reach its marker is tried once more; a command that ran never is.
+# The guest has no network. tsc=reliable: on a busy host the watchdog would switch to the HPET, which takes microseconds to
+# read (5.10). TCG unless COPYSCOPE_ACCEL=kvm, because /dev/kvm may exist and not work. thread=single: with a thread for
+# each CPU, a CPU may run code that the kernel is patching for another one (a trampoline of fentry, a static key), and the
+# guest dies of an int3. All CPUs of a guest then share one CPU of the host.
+# A boot that did not reach its marker is tried once more; a command that ran is not repeated.
 set -euo pipefail
 
 root=$1 command=$2
@@ -55,7 +55,7 @@ if [ ! -e "$initrd" ] || [ "$here/init" -nt "$initrd" ]; then
 	cp "$busybox" "$work/bin/"
 	install -m 755 "$here/init" "$work/init"
 	number=10
-	# In the order that they need each other; builtin ones have no file.
+	# In the order of their dependencies; builtin modules have no file.
 	for module in virtio_pci 9pnet_virtio 9p overlay; do
 		while read -r verb file _; do
 			[ "$verb" = insmod ] || continue
@@ -75,14 +75,14 @@ fi
 share() { echo "-fsdev local,id=$1,path=$2,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
 
 encoded=$(printf %s "$command" | base64 -w0)
-# COMMAND_LINE_SIZE of x86 and arm64; the kernel cuts the rest off without a word.
+# COMMAND_LINE_SIZE of x86 and arm64; the kernel truncates longer lines silently.
 [ ${#encoded} -lt 1500 ] || { echo "boot: the command is too long for a kernel's command line: put it in a file" >&2; exit 98; }
 log=$(mktemp)
 for attempt in 1 2; do
 	# shellcheck disable=SC2046
 	timeout --foreground "$limit_s" "${qemu[@]}" -m "$memory" \
 		-kernel "$root/vmlinuz" -initrd "$initrd" -nic none -display none -monitor none -serial stdio -no-reboot \
-		-append "console=$console panic=-1 quiet tsc=reliable cwd=$cwd modules=$version command=$encoded ${COPYSCOPE_GUEST_APPEND:-}" \
+		-append "console=$console panic=-1 quiet tsc=reliable no_timer_check cwd=$cwd modules=$version command=$encoded ${COPYSCOPE_GUEST_APPEND:-}" \
 		$(share host "$tree") $(share modules "$root/lib/modules") "$@" < /dev/null 2>&1 | sed -u 's/\r//g' | tee "$log" || true
 	if grep -q '^@@BOOTED' "$log"; then
 		break

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * cabled.c - sends to another host for some seconds, with one fault of a zero-copy sender or none, and says what became of the sends:
- * `cabled HOW SECONDS ADDRESS REPORT`; `cabled receive` is the other host, for one sender after the other.
+ * cabled.c - sends to another host for some seconds, with or without one fault of a zero-copy sender, and reports its sends:
+ * `cabled HOW SECONDS ADDRESS REPORT`. On the other host `cabled receive` serves one sender after the other.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,11 +26,11 @@
 #define NOBODY 65534
 #define LARGE_BYTES (1 << 18)
 #define SMALL_BYTES (1 << 10)
-/* More than a socket holds (net.ipv4.tcp_wmem): a sender sleeps for room, never for a buffer. */
+/* More buffers than a socket holds (net.ipv4.tcp_wmem), so that the sender waits for room, never for a free buffer. */
 #define BUFFERS 64
-/* Notices are read when so many sends have none. */
+/* Number of sends without a notification at which notifications are read. */
 #define BATCH 8
-/* Three large buffers, with their pages. */
+/* Locked memory for three large buffers, rounded up to pages. */
 #define MEMLOCK_BYTES (3 * (LARGE_BYTES + 4096) + 4096)
 
 static char *memory;
@@ -75,7 +75,7 @@ static bool read_notice(void)
 	return true;
 }
 
-/* Sleeps until one comes, unless there are some. */
+/* Wait until there is a notification, then read all. */
 static void await_notice(void)
 {
 	checked(poll(&(struct pollfd){ .fd = peer }, 1, -1), "poll");
@@ -83,7 +83,7 @@ static void await_notice(void)
 		;
 }
 
-/* What is refused is tried again, without a rest. */
+/* Send, and repeat refused sends at once. */
 static void send_one(size_t bytes, int flags)
 {
 	while (send(peer, memory + sends % BUFFERS * LARGE_BYTES, bytes, flags) < 0) {
@@ -172,7 +172,7 @@ int main(int argc, char **argv)
 		way++;
 	if (way == sizeof(ways) / sizeof(*ways))
 		errx(2, "%s: no such way", argv[1]);
-	/* As whom it runs may change. */
+	/* Open the report first, because the test below may change the user of this process. */
 	report = fopen(argv[4], "w");
 	if (!report)
 		err(1, "%s", argv[4]);

@@ -1,15 +1,15 @@
-"""Every BPF object of every clang that Debian has, loaded on this kernel and on others, in QEMU: a table.
+"""Build the BPF objects with every clang of Debian, load them on several kernels, and print a table.
 
     make check-compilers                                  all compilers; this kernel and four of Debian's
     make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
-    make check-compilers KERNELS="here 5.10"              this kernel, and one guest: the others' columns stay
+    make check-compilers KERNELS="here 5.10"              this kernel and one guest; columns of others stay
 
-A compiler is fetched with its own libraries (fetch.sh) and run by its own loader, so nothing is installed
-and a newer C library does not matter. The collector is built with its objects into .output/compilers/clang-N,
-with this kernel's vmlinux.h, as on a user's machine, and stays there: kernels may be asked one by one. Which
-programs a kernel takes is what `collector --load` says there (accepts). A program that one kernel refuses
-fails the run. With all compilers, what came of it is written to results/kernels/compilers.json and
-docs/reference/machines.md; kernels that were not asked stay as they are.
+A compiler is downloaded with its libraries (fetch.sh) and started by its own loader, so nothing is installed
+and its C library may be newer than this machine's. The objects and their collector are built in
+.output/compilers/clang-N with this kernel's vmlinux.h, as on a user's machine, and stay there, so that
+kernels can be tested one by one. The script `accepts` loads them with `collector --load`. A program that a
+kernel refuses fails the run. With all compilers, the results are written to results/kernels/compilers.json
+and docs/reference/machines.md; results of other kernels stay as they are.
 """
 
 import argparse
@@ -33,37 +33,41 @@ from matrix import KEPT, KERNELS, ROOT, Kernel, fetch, start_guest
 from selection import Boot
 
 HERE = "here"
-BUILT = ROOT / ".output" / "compilers"
-# Which suite has which: the compilers between the oldest of Debian 12 and the newest of sid.
+BUILDS = ROOT / ".output" / "compilers"
+# Version of clang -> suite that has it: from the oldest in Debian 12 to the newest in sid.
 SUITES = {13: "bookworm", 14: "bookworm", 15: "bookworm", 16: "bookworm"}
 SUITES |= {17: "trixie", 18: "trixie", 19: "trixie", 21: "sid", 22: "sid", 23: "sid"}
-ASKED = [kernel for kernel in KERNELS if kernel.arch == "amd64"]
+AMD64_KERNELS = [kernel for kernel in KERNELS if kernel.arch == "amd64"]
 
 
-# What a kernel takes of no compiler, by mode and hook (none: of the whole mode): not the compiler's doing.
+# Refusals that are no compiler's fault: (kernel, set of options, hook) -> reason. An empty hook means the
+# whole set.
 NO_REGISTERS = "5.10 has no bpf_task_pt_regs(): splice(2) is counted all the time there"
-KNOWN = {
+KNOWN_REFUSALS = {
     ("5.10", "watched", "splice_seen"): NO_REGISTERS,
     ("5.10", "kprobe", "splice_seen"): NO_REGISTERS,
-    ("5.10", "cgroup", ""): "5.10 offers bpf_get_current_ancestor_cgroup_id() to no tracing program",
+    ("5.10", "cgroup", ""): "5.10 does not offer bpf_get_current_ancestor_cgroup_id() to tracing programs",
 }
 
 
 @dataclass
 class Cell:
-    """What one kernel made of the programs of one compiler."""
+    """How one kernel received the programs of one compiler: counts and reasons."""
 
     compiler: str
     kernel: str
     accepted: int = 0
     refused: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
-    # By a policy, before the verifier looked at them.
+    # Programs that a policy refused before the verifier checked them.
     not_permitted: int = 0
 
 
 def wrap(root: Path, version: int, wrapper: Path) -> bool:
-    """A program that runs this clang with the libraries that it was made for: whether it is another now."""
+    """Write a script that runs an unpacked clang with its own libraries.
+
+    Return True if the script changed.
+    """
     loader = next(root.rglob("ld-linux-*.so.*"))
     headers = next(root.glob(f"usr/lib/llvm-{version}/lib/clang/*/include/stddef.h"))
     libraries = [*root.glob("lib/*-linux-gnu"), *root.glob("usr/lib/*-linux-gnu")]
@@ -81,41 +85,42 @@ def wrap(root: Path, version: int, wrapper: Path) -> bool:
 
 
 def root_of(version: int) -> str | None:
+    """Download a clang with its libraries, and return its directory, or None."""
     arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout
     return fetch(f"{SUITES[version]}/all", arch.strip(), f"clang-{version}")
 
 
 def build(root: str, version: int, jobs: int) -> str | None:
-    """The version that the compiler gives itself, after its objects and their collector are there."""
-    here = BUILT / f"clang-{version}"
-    wrapper = BUILT.with_name("compilers.d") / f"clang-{version}"
+    """Build objects and collector with a compiler. Return the compiler's version, or None if that failed."""
+    output = BUILDS / f"clang-{version}"
+    wrapper = BUILDS.with_name("compilers.d") / f"clang-{version}"
     if wrap(Path(root), version, wrapper):
-        shutil.rmtree(here, ignore_errors=True)
-    said = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True).stdout
-    here.mkdir(parents=True, exist_ok=True)
-    argv = ["make", "--no-print-directory", f"-j{jobs}", f"OUTPUT={here.relative_to(ROOT)}"]
+        shutil.rmtree(output, ignore_errors=True)
+    output_text = subprocess.run([wrapper, "--version"], capture_output=True, text=True, check=True).stdout
+    output.mkdir(parents=True, exist_ok=True)
+    argv = ["make", "--no-print-directory", f"-j{jobs}", f"OUTPUT={output.relative_to(ROOT)}"]
     argv += [f"CLANG={wrapper}", "VMLINUX_H=.output/vmlinux.h"]
-    argv += [str((here / made).relative_to(ROOT)) for made in ("collector", "xdp_pass.bpf.o")]
+    argv += [str((output / program).relative_to(ROOT)) for program in ("collector", "xdp_pass.bpf.o")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, check=False)
-    found = re.search(r"clang version (\d+\.\d+\.\d+)", said)
-    return found[1] if done.returncode == 0 and found else None
+    match = re.search(r"clang version (\d+\.\d+\.\d+)", output_text)
+    return match[1] if done.returncode == 0 and match else None
 
 
-def judge(kept: Path, compiler: str, kernel: str) -> Cell:
-    """What `accepts` left of one compiler."""
+def judge(directory: Path, compiler: str, kernel: str) -> Cell:
+    """Read the results of `accepts` for one compiler."""
     cell = Cell(compiler, kernel)
-    for path in sorted(kept.glob(f"{compiler}-*.json")):
+    for path in sorted(directory.glob(f"{compiler}-*.json")):
         mode = path.stem.removeprefix(f"{compiler}-")
         try:
             hooks = json.loads(path.read_text())["hooks"]
         except ValueError:
-            said = path.with_suffix(".txt").read_text(errors="replace").split("\n")[0]
-            note_refused(cell, mode, "", f"the collector did not start: {said}")
+            first_line = path.with_suffix(".txt").read_text(errors="replace").split("\n")[0]
+            note_refused(cell, mode, "", f"the collector did not start: {first_line}")
             continue
         for hook in hooks:
             judge_hook(hook, mode, cell)
-    status = kept / f"{compiler}-xdp.status"
+    status = directory / f"{compiler}-xdp.status"
     if status.exists() and status.read_text().strip() == "0":
         cell.accepted += 1
     else:
@@ -124,15 +129,15 @@ def judge(kept: Path, compiler: str, kernel: str) -> Cell:
 
 
 def note_refused(cell: Cell, mode: str, hook: str, reason: str) -> None:
-    known = KNOWN.get((cell.kernel, mode, hook))
-    if known is not None:
-        cell.known.append(known)
+    known_reason = KNOWN_REFUSALS.get((cell.kernel, mode, hook))
+    if known_reason is not None:
+        cell.known.append(known_reason)
     else:
         cell.refused.append(f"{mode}: {hook}: {reason}" if hook else f"{mode}: {reason}")
 
 
 def judge_hook(hook: dict[str, Any], mode: str, cell: Cell) -> None:
-    """One that was loaded and could not be attached was accepted: attaching is no compiler's matter."""
+    """Count one hook. A program that was loaded counts as accepted, even if it could not be attached."""
     reason = hook["reason"] or ""
     if hook["state"] in ("available", "attached"):
         cell.accepted += 1
@@ -144,90 +149,106 @@ def judge_hook(hook: dict[str, Any], mode: str, cell: Cell) -> None:
         cell.accepted += 1
 
 
-def ask_here(kept: Path) -> int:
-    return subprocess.run([ROOT / "tests/kernels/accepts", kept], cwd=ROOT, check=False).returncode
+def ask_here(directory: Path) -> int:
+    return subprocess.run([ROOT / "tests/kernels/accepts", directory], cwd=ROOT, check=False).returncode
 
 
-def ask_guest(kernel: Kernel, kept: Path) -> int:
+def ask_guest(kernel: Kernel, directory: Path) -> int:
     root = fetch(kernel.suite, kernel.arch)
     if root is None:
         return 1
     command = "RESULTS=results tests/kernels/accepts /run/results"
-    return start_guest(kernel, command, root, kept, Boot("compilers"))[0]
+    return start_guest(kernel, command, root, directory, Boot("compilers"))[0]
 
 
 def ask(name: str, compilers: Sequence[str]) -> tuple[str, list[Cell]]:
-    """The release of one kernel, and its column."""
-    kept = KEPT / f"compilers-{name}"
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir(parents=True)
-    status = ask_here(kept) if name == HERE else ask_guest(next(k for k in ASKED if k.name == name), kept)
-    release = kept / "release"
+    """Load the programs on one kernel. Return its release and its column of the table."""
+    directory = KEPT / f"compilers-{name}"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    status = (
+        ask_here(directory)
+        if name == HERE
+        else ask_guest(next(k for k in AMD64_KERNELS if k.name == name), directory)
+    )
+    release = directory / "release"
     shown = release.read_text().strip() if release.exists() else name
     print(f"  KERNEL {name}: {shown}", flush=True)
-    cells = [judge(kept, compiler, name) for compiler in compilers]
+    cells = [judge(directory, compiler, name) for compiler in compilers]
     for cell in cells:
         if status != 0 or not cell.accepted:
-            cell.refused.append(f"nothing was loaded: see {kept.relative_to(ROOT)}")
+            cell.refused.append(f"nothing was loaded: see {directory.relative_to(ROOT)}")
     return shown, cells
 
 
-def keep(found: dict[str, Any]) -> None:
-    """Of these kernels in place of what is kept of them; the page of all."""
+def keep(results: dict[str, Any]) -> None:
+    """Write results of these kernels, keep those of others, and write the page."""
     path = PAGE_RESULTS / "compilers.json"
-    found |= {"dates": dict.fromkeys(found["kernels"], found["made"])}
+    results |= {"dates": dict.fromkeys(results["kernels"], results["made"])}
     if path.exists():
-        before = json.loads(path.read_text())
-        others = [cell for cell in before["cells"] if cell["kernel"] not in found["kernels"]]
-        dates = before.get("dates", dict.fromkeys(before["kernels"], before["made"]))
-        found = found | {"kernels": before["kernels"] | found["kernels"], "cells": others + found["cells"]}
-        found |= {"dates": dates | found["dates"]}
-    path.write_text(json.dumps(found, indent=1) + "\n")
+        earlier = json.loads(path.read_text())
+        other_cells = [cell for cell in earlier["cells"] if cell["kernel"] not in results["kernels"]]
+        dates = earlier.get("dates", dict.fromkeys(earlier["kernels"], earlier["made"]))
+        results = results | {
+            "kernels": earlier["kernels"] | results["kernels"],
+            "cells": other_cells + results["cells"],
+        }
+        results |= {"dates": dates | results["dates"]}
+    path.write_text(json.dumps(results, indent=1) + "\n")
     write_page()
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Load what every clang made on every kernel.")
-    known = [HERE, *(kernel.name for kernel in ASKED)]
-    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=", ".join(known))
+    names = [HERE, *(kernel.name for kernel in AMD64_KERNELS)]
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=", ".join(names))
     parser.add_argument("--compilers", default="", help=f"some of {' '.join(map(str, SUITES))}")
     options = parser.parse_args(arguments)
-    chosen = options.kernels or known
+    kernel_names = options.kernels or names
     versions = [int(word) for word in options.compilers.split()] or list(SUITES)
-    unknown = [*(set(chosen) - set(known)), *map(str, set(versions) - set(SUITES))]
+    unknown = [*(set(kernel_names) - set(names)), *map(str, set(versions) - set(SUITES))]
     if unknown:
         parser.error(f"{', '.join(unknown)}: not in the table")
     jobs = len(os.sched_getaffinity(0))
     roots = {version: root_of(version) for version in versions}
     for version in [version for version, root in roots.items() if root is None and SUITES[version] == "sid"]:
-        print(f"  clang-{version}: sid has it no more: left out")
+        print(f"  clang-{version}: left out, because sid no longer has it")
         del roots[version]
-    # A kernel loads whatever is there.
-    for built in BUILT.glob("clang-*"):
-        if int(built.name[6:]) not in roots:
-            shutil.rmtree(built)
-    made = {version: root and build(root, version, jobs) for version, root in roots.items()}
+    # `accepts` loads whatever it finds, so builds that were not requested are removed.
+    for directory in BUILDS.glob("clang-*"):
+        if int(directory.name[6:]) not in roots:
+            shutil.rmtree(directory)
+    versions_built = {version: root and build(root, version, jobs) for version, root in roots.items()}
     problems = [
-        f"clang-{version}: not there, or does not build (above)" for version in made if not made[version]
+        f"clang-{version}: cannot be downloaded or does not build (see above)"
+        for version in versions_built
+        if not versions_built[version]
     ]
-    compilers = {f"clang-{version}": said for version, said in made.items() if said}
+    compilers = {
+        f"clang-{version}": compiler_version
+        for version, compiler_version in versions_built.items()
+        if compiler_version
+    }
     with ThreadPoolExecutor(jobs) as pool:
-        columns = dict(zip(chosen, pool.map(lambda name: ask(name, list(compilers)), chosen), strict=True))
+        columns = dict(
+            zip(kernel_names, pool.map(lambda name: ask(name, list(compilers)), kernel_names), strict=True)
+        )
     cells = [cell for _, column in columns.values() for cell in column]
-    problems += [f"{cell.compiler} on {cell.kernel}: {one}" for cell in cells for one in cell.refused]
-    found = {
+    problems += [f"{cell.compiler} on {cell.kernel}: {refusal}" for cell in cells for refusal in cell.refused]
+    results = {
         "made": datetime.now(UTC).strftime("%Y-%m-%d"),
         "vmlinux_h_of": platform.release(),
         "compilers": {
-            name: {"version": said, "suite": SUITES[int(name[6:])]} for name, said in compilers.items()
+            name: {"version": compiler_version, "suite": SUITES[int(name[6:])]}
+            for name, compiler_version in compilers.items()
         },
         "kernels": {name: release for name, (release, _) in columns.items()},
         "cells": [asdict(cell) for cell in cells],
     }
-    print(f"\n{compiler_table(found)}")
+    print(f"\n{compiler_table(results)}")
     print("\n".join(problems))
     if not options.compilers:
-        keep(found)
+        keep(results)
     return 1 if problems else 0
 
 

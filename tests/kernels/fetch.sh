@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# fetch.sh SUITE ARCH [PACKAGE...]: downloads the newest Debian kernel of a suite, or packages of it (for building for
-# another architecture), and prints where it is. SUITE/all: with all that these packages need, down to the C library.
+# fetch.sh SUITE ARCH [PACKAGE...]: download the newest Debian kernel of a suite, or packages of it (to build for another
+# architecture), and print their directory. SUITE/all: with all dependencies of the packages, down to the C library.
 #
-# Prints one directory that holds vmlinuz and lib/modules/VERSION (with modules.dep), or what the packages hold. Nothing
-# of the machine's own apt is changed: state, lists and sources are private. What was downloaded is kept in the cache,
-# outside the tree, for a week.
+# The directory has vmlinuz and lib/modules/VERSION (with modules.dep), or the unpacked packages. The machine's own apt is
+# not changed: state, lists and sources are private. Downloads are cached for a week, outside the tree.
 set -euo pipefail
 
 suite=${1%/all} arch=$2 wanted=$1
 shift 2
 cache=${COPYSCOPE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/copyscope}/kernels
 here=$cache/${wanted/\//-}-$arch
-# One directory for each list of packages.
+# Each list of packages has a directory.
 [ $# -eq 0 ] || here=$here-$(printf '%s\n' "$@" | cksum | cut -d' ' -f1)
 mirror=${COPYSCOPE_MIRROR:-http://deb.debian.org/debian}
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -36,13 +35,13 @@ apt=(apt-get -qq -o "Dir::Etc::SourceList=$here/sources.list" -o Dir::Etc::Sourc
 cache_of=(apt-cache "${apt[@]:2}")
 
 "${apt[@]}" update || die "$mirror: no package lists"
-[ "$arch" = amd64 ] || [ "$arch" = arm64 ] || die "no such architecture"
+[ "$arch" = amd64 ] || [ "$arch" = arm64 ] || die "unknown architecture; choose amd64 or arm64"
 
 depends() { "${cache_of[@]}" depends --no-recommends --no-suggests "$1" | sed -n 's/^ *Depends: //p'; }
 
 packages=("$@")
 if [ $# -eq 0 ]; then
-	# The meta package depends on the image; from 7.x on the image depends on linux-binary and linux-modules.
+	# The meta package depends on the image. From 7.x on, the image depends on linux-binary and linux-modules.
 	meta=linux-image-$arch
 	image=$(depends "$meta" | grep '^linux-image-[0-9]' | head -1)
 	[ -n "$image" ] || die "$meta: names no image"

@@ -1,30 +1,31 @@
-"""What one profile of a survey came to, in sentences."""
+"""Summarize a record of a survey in sentences."""
 
 from typing import Any
 
-from copyscope.ledger.verdict import stopped_looks
-from copyscope.record.check import typed
+from copyscope.ledger.losses import stopped_readings
+from copyscope.record.measured import Measured
+from copyscope.record.store import convert_part
 
 Record = dict[str, Any]
 
 
 def figures_of(record: Record) -> dict[str, str]:
-    """By what they are about; only the losses where no function was hooked."""
+    """Return title -> sentence. Without function hooks there are only the losses."""
     impl = record["workload"]["impl"]
-    found = {}
-    if elsewhere := copied_elsewhere(record):
-        found[f"{impl}, sender, its deferred copies"] = elsewhere
+    figures = {}
+    if late_copies := copied_elsewhere(record):
+        figures[f"{impl}, sender, its deferred copies"] = late_copies
     losses = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
     unknown = sum(loss["count"] is None for loss in record["loss"].values())
-    found[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
-    found[f"{impl}, losses"] += f"; {unknown} that this kernel does not count" if unknown else ""
-    if stopped := stopped_looks(typed(record)):
-        found[f"{impl}, copies left out"] = f"{stopped[0]} of {stopped[1]} timed"
-    return found
+    figures[f"{impl}, losses"] = ", ".join(f"{name} {count}" for name, count in losses.items()) or "none"
+    figures[f"{impl}, losses"] += f"; {unknown} that this kernel does not count" if unknown else ""
+    if interrupted := stopped_readings(convert_part(record, Measured)):
+        figures[f"{impl}, copies left out"] = f"{interrupted[0]} of {interrupted[1]} timed"
+    return figures
 
 
 def copied_elsewhere(record: Record) -> str | None:
-    """How much of the sender's memory was copied on the time of other tasks; None where nothing was."""
+    """Return how much of the sender's memory other tasks copied, or None if nothing was copied."""
     owners = (record["functions"] or {}).get("owners") or []
     rows = [row for row in owners if row["owner_side"] == "sender"]
     copied = sum(row["bytes"] for row in rows)

@@ -1,10 +1,14 @@
 """docs/reference/machines.md, made of results/kernels, results/distributions and results/releases."""
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "pages"))
+
+import sentences
 from document import bullets, table
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -17,50 +21,49 @@ HEAD = """\
 <!-- Made by `make check-compilers`, `check-distributions` and `check-dist`; the next run overwrites it. -->
 # Machines: compilers, distributions and releases
 
-Kernels have a page of their own: [kernels.md](kernels.md).
+This page lists which compilers, distributions and packages have been tried.
+[Kernels](kernels.md) have a page of their own.
 """
 
 COMPILERS = """\
 ## Compilers
 
-`make check-compilers` (`tests/kernels/compilers.py`) builds every BPF object with each clang that Debian has,
-and loads all of them on this kernel and, in QEMU, on others: programs accepted of programs asked for, over
-six sets of options that have every branch between them. Not permitted: by a policy of that kernel (function
-hooks), before the verifier looked at them. Known: what that kernel takes of no compiler (below). A dash: not
-asked. The last column says which suite a compiler is from.
-
     make check-compilers                                  all of the table
     make check-compilers KERNELS=here COMPILERS="13 19"   some compilers, on this kernel alone
+
+Every BPF program is built with each clang of Debian, and loaded on each kernel. This is repeated
+with six sets of options, so that every branch is loaded. A cell has the number of programs that the
+kernel accepted.
+
+- *not permitted*: a policy of the kernel forbids function hooks.
+- *known*: the kernel refused the program for a reason below, with any compiler.
+- A dash means that the combination was not tried.
 """
 
 DISTRIBUTION = """\
 ## Distributions
 
-`make check-distributions` (`tests/distributions/check.py`) makes a root of each suite with debootstrap,
-clones this tree into it and runs the README's two commands there, as a user who has sudo: `sudo make profile`
-and `sudo make test`. noble is Ubuntu 24.04, the others are Debian's. Packages come from the distribution's
-own archive, Python's from PyPI with the hashes of requirements*.txt. The kernel is this machine's. The first
-command's seconds are with the installation of its packages; `brief` tests are the few that differ between
-distributions. Of others (RHEL and its kin, Fedora, openSUSE, Arch) the command that would install packages is
-checked (`tests/pure/test_deps.py`), and nothing is installed.
+    make check-distributions SUITES=trixie      one suite; without SUITES all
+    make check-distributions EXTENT=brief       as in CI: `make profile` and a few tests
 
-    make check-distributions                    all of the table
-    make check-distributions SUITES=trixie      one of them
-    make check-distributions EXTENT=brief       what CI runs: the first command, and a few tests
+Each suite is installed in a directory (debootstrap), and runs on this machine's kernel. In a clone
+of the repository, a user with sudo runs `sudo make profile` and `sudo make test`. The time of
+`profile` includes the installation of packages. On RHEL, Fedora, openSUSE and Arch nothing
+runs: a test only checks the names of their packages (`tests/pure/test_deps.py`).
 """
 
 RELEASE = """\
 ## Releases
 
-`make check-dist` (`tests/dist/check_dist.py`) takes what `make dist` made to roots of distributions that have
-no compiler. Each form is installed, looks at the machine (`doctor`), measures (`run`), watches a program that
-sends 2,000 times 64 KiB, and is removed: it must attach the hooks that a build of this tree attaches, count
-every byte, and leave no file. Seconds of an installation are without what it requires; MB are what it takes
-with its Python packages, bytecode included. The kernel is this machine's. In guests (QEMU, emulated) the
-tarball does the same. jammy is Ubuntu 22.04, whose Python 3.10 is refused; its own python3.11 is then used.
-
     make check-dist KEEP=--keep                      all of the table
-    make check-dist SUITES=trixie KERNELS="5.10"     some of it; writes nothing
+    make check-dist SUITES=trixie KERNELS="5.10"     some rows; writes nothing
+
+Each package of `make dist` is installed in a suite that has no compiler, on
+this machine's kernel. The package must run
+`doctor`, measure, and count every byte of a watched program. After its removal, no file may be left.
+Rows that begin with "Linux" are QEMU guests, which test the tarball. The time is that of the
+installation without dependencies. The size includes the Python packages. The suite jammy is Ubuntu
+22.04 with its own python3.11.
 """
 
 
@@ -73,77 +76,96 @@ def cell_of(cell: Mapping[str, Any] | None) -> str:
     return f"{shown}; {cell['not_permitted']} not permitted" if cell["not_permitted"] else shown
 
 
-def compiler_table(found: Mapping[str, Any]) -> str:
-    """A row for each compiler, a column for each kernel."""
-    cells = {(cell["compiler"], cell["kernel"]): cell for cell in found["cells"]}
-    rows = [["clang", *found["kernels"].values(), "from"]]
-    for name, compiler in found["compilers"].items():
-        columns = [cell_of(cells.get((name, kernel))) for kernel in found["kernels"]]
-        rows.append([compiler["version"], *columns, compiler["suite"]])
-    return table(rows)
+def compiler_table(results: Mapping[str, Any]) -> str:
+    """Return a table with a column for each kernel. Compilers with equal results share a row."""
+    cells = {(cell["compiler"], cell["kernel"]): cell for cell in results["cells"]}
+    versions: dict[tuple[str, ...], list[str]] = {}
+    for name, compiler in results["compilers"].items():
+        columns = (cell_of(cells.get((name, kernel))) for kernel in results["kernels"])
+        versions.setdefault(tuple(columns), []).append(compiler["version"])
+    rows = [[", ".join(names), *columns] for columns, names in versions.items()]
+    return table([["clang", *results["kernels"].values()], *rows])
 
 
-def distribution_table(found: Sequence[Mapping[str, Any]]) -> str:
+def distribution_table(results: Sequence[Mapping[str, Any]]) -> str:
     programs = ("release", "clang", "libbpf", "bpftool", "python", "perf")
     counts = ("passed", "failed", "skipped")
     rows = [["suite", *programs, "profile", "test", *counts, "tests"]]
-    for one in found:
-        seconds = (f"{one['profile_s']:.0f} s", f"{one['test_s']:.0f} s")
-        versions = (one["versions"][name] for name in programs)
-        tests = (str(one["tests"][word]) for word in counts)
-        rows.append([one["suite"], *versions, *seconds, *tests, one["extent"]])
+    for result in results:
+        seconds = (f"{result['profile_s']:.0f} s", f"{result['test_s']:.0f} s")
+        versions = (result["versions"][name] for name in programs)
+        tests = (str(result["tests"][word]) for word in counts)
+        rows.append([result["suite"], *versions, *seconds, *tests, result["extent"]])
     return table(rows)
 
 
-def release_table(found: Sequence[Mapping[str, Any]]) -> str:
+def release_table(results: Sequence[Mapping[str, Any]]) -> str:
     """A row for each root and each guest."""
     forms = ("wheel", "deb", "tarball")
     rows = [["where", "Python", *forms, "result"]]
-    for one in found:
-        made = (
-            [_of_form(one["forms"][form]) for form in forms] if "forms" in one else ["-", "-", _of_form(one)]
+    for row in results:
+        form_cells = (
+            [_of_form(row["forms"][form]) for form in forms] if "forms" in row else ["-", "-", _of_form(row)]
         )
-        result = f"{len(one['problems'])} problems" if one["problems"] else "ok"
-        rows.append([one["where"], one.get("python", "-"), *made, result])
+        result = f"{len(row['problems'])} problems" if row["problems"] else "ok"
+        rows.append([row["where"], row.get("python", "-"), *form_cells, result])
     return table(rows)
 
 
-def _of_form(one: Mapping[str, Any]) -> str:
-    installed = f"{one['install_s']} s, {one['size_mb']} MB; " if "install_s" in one else ""
-    return installed + (f"run {one['run_s']} s" if "run_s" in one else "programs alone")
+def _of_form(form: Mapping[str, Any]) -> str:
+    if "install_s" in form:
+        return f"{form['install_s']} s, {form['size_mb']} MB"
+    return "tried" if "run_s" in form else "tried without Python"
+
+
+def made_on(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a bullet for each date and machine, with names only if there are several.
+
+    rows: pairs of a name, and its date and machine
+    """
+    names: dict[str, list[str]] = {}
+    for name, circumstances in rows:
+        names.setdefault(circumstances, []).append(name)
+    if len(names) == 1:
+        return f"- {', '.join(names)}\n"
+    return "".join(f"- {circumstances}: {', '.join(group)}\n" for circumstances, group in names.items())
 
 
 def page() -> str:
     parts = [HEAD]
     compilers = RESULTS / "compilers.json"
     if compilers.exists():
-        found = json.loads(compilers.read_text())
-        made = f"Made on {found['made']}, with vmlinux.h of {found['vmlinux_h_of']}.\n"
-        made += "".join(
-            f"\nThe column of {found['kernels'][kernel]} is of {date}, with the programs of then.\n"
-            for kernel, date in found.get("dates", {}).items()
-            if date != found["made"]
+        results = json.loads(compilers.read_text())
+        circumstances = f"Made on {results['made']}, with vmlinux.h of {results['vmlinux_h_of']}.\n"
+        circumstances += "".join(
+            f"\nThe column of {results['kernels'][kernel]} is of {date}, with the programs of then.\n"
+            for kernel, date in results.get("dates", {}).items()
+            if date != results["made"]
         )
-        known = sorted({reason for cell in found["cells"] for reason in cell["known"]})
-        parts += [COMPILERS, compiler_table(found), made + (f"\nKnown:\n\n{bullets(known)}" if known else "")]
+        known_reasons = sorted({reason for cell in results["cells"] for reason in cell["known"]})
+        parts += [
+            COMPILERS,
+            compiler_table(results),
+            circumstances + (f"\nKnown:\n\n{bullets(known_reasons)}" if known_reasons else ""),
+        ]
     distributions = [json.loads(path.read_text()) for path in sorted(DISTRIBUTIONS.glob("*.json"))]
     if distributions:
-        made = "".join(
-            f"- {one['suite']}: {one['made']}, on {one['kernel']}, {one['processors']} CPU\n"
-            for one in distributions
+        circumstances = made_on(
+            (row["suite"], f"{row['made']}, on {row['kernel']}, {row['processors']} CPU")
+            for row in distributions
         )
-        problems = [problem for one in distributions for problem in one["problems"]]
-        parts += [DISTRIBUTION, distribution_table(distributions), made]
+        problems = [problem for row in distributions for problem in row["problems"]]
+        parts += [DISTRIBUTION, distribution_table(distributions), circumstances]
         parts += ["Problems:\n", bullets(problems)] if problems else []
     releases = [json.loads(path.read_text()) for path in sorted(RELEASES.glob("*.json"))]
     if releases:
-        made = "".join(f"- {one['where']}: {one['made']}, on {one['kernel']}\n" for one in releases)
+        circumstances = made_on((row["where"], f"{row['made']}, on {row['kernel']}") for row in releases)
         packed = releases[-1]["packed"].items()
-        made += "\nPacked: " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in packed) + ".\n"
-        problems = [f"{one['where']}: {problem}" for one in releases for problem in one["problems"]]
-        parts += [RELEASE, release_table(releases), made]
+        circumstances += "".join(f"- {name}: {size / 1e6:.1f} MB\n" for name, size in packed)
+        problems = [f"{row['where']}: {problem}" for row in releases for problem in row["problems"]]
+        parts += [RELEASE, release_table(releases), circumstances]
         parts += ["Problems:\n", bullets(problems)] if problems else []
-    return "\n".join(parts)
+    return sentences.rewrite("\n".join(parts))
 
 
 def write_page() -> None:

@@ -1,16 +1,16 @@
-"""The live tests of this tree on other kernels, in QEMU, and what came of it: a table, and two pages.
+"""Run the live tests of this tree on other kernels in QEMU, and write a table and two pages of the outcomes.
 
     make check-kernels                            all kernels, all tests
     make check-kernels KERNELS="6.12 7.x"         some kernels
     make check-kernels MATRIX=--brief             what differs between kernels, in half an hour
     make check-kernels MATRIX=--least             what CI runs; prints, and writes nothing
-    make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    into what is kept of that kernel
-    make check-kernels MATRIX=--page              the pages of what is kept; runs nothing
+    make check-kernels KERNELS=7.x MATRIX="--only test_nics.py"    updates the kept results of that kernel
+    make check-kernels MATRIX=--page              writes the pages from kept results; runs nothing
 
-Each kernel is fetched (fetch.sh) and booted (boot.sh); one script runs in it (inside). What the guests said
-is kept in .output/kernels/NAME-BOOT, what came of it in results/kernels; docs/reference/kernels.md and
-docs/reference/ways.md are made from that. A kernel that cannot be downloaded, does not boot, fails one test
-or has a way to send that is not what it was fails the whole run.
+Each kernel is downloaded (fetch.sh) and booted (boot.sh), and the script `inside` runs in it. The output of a
+guest is kept in .output/kernels/NAME-BOOT, its outcome in results/kernels. From these outcomes,
+docs/reference/kernels.md and docs/reference/ways.md are made. The run fails if a kernel cannot be downloaded
+or does not boot, if a test fails, or if the drill has another result than the kept one.
 """
 
 import argparse
@@ -27,6 +27,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "pages"))
+
+import sentences
 from document import log, overview, problems_of, summary
 from outcome import AGAIN, Outcome, read_boot
 from selection import KPROBE_ONLY, LEFT_OUT, Boot, boots_of
@@ -38,14 +41,14 @@ KEPT = ROOT / ".output" / "kernels"
 RESULTS = ROOT / "results" / "kernels"
 DOCS = ROOT / "docs"
 
-# How many times slower a guest alone is than its host where tests wait (COPYSCOPE_SLOW).
+# How many times slower a guest is than its host, if it runs alone (COPYSCOPE_SLOW).
 SLOW = 6
-# One test loads all programs four times and switches their hooks on and off twenty times, 15 to 21 s each in
-# a guest on a busy host.
+# One test loads all programs four times and switches their hooks on and off twenty times. Each switch takes
+# 15 to 21 s in a guest on a busy host.
 TEST_TIMEOUT_S = 900
 GUEST_TIMEOUT_S = 2400
 
-# Two network cards on one cable that leads nowhere else, for --topology nics.
+# Two network cards on one cable without other connections, for --topology nics.
 CABLED_PAIR = (
     *("-netdev", "hubport,id=a,hubid=0", "-device", "e1000,netdev=a,mac=52:54:00:00:00:0a"),
     *("-netdev", "hubport,id=b,hubid=0", "-device", "e1000,netdev=b,mac=52:54:00:00:00:0b"),
@@ -69,8 +72,8 @@ KERNELS = (
     Kernel("7.x", "sid"),
     Kernel("6.12-arm64", "trixie", "arm64"),
 )
-# Static libraries and busybox for guests of another architecture, and where they come from: the oldest suite
-# that has libbpf 1.x, so that its C library is not newer than the one that they are linked with.
+# Packages with static libraries and busybox for guests of another architecture, and their suite: the oldest
+# with libbpf 1.x, so that its C library is not newer than the one they are linked with.
 LIBRARIES = ("libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
 LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES)}
 EMULATORS = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -78,7 +81,7 @@ EMULATORS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True)
 class Ended:
-    """A guest that is gone: its results, its exit status, how long it took and what its emulator used."""
+    """A guest that has ended: its directory, exit status, duration, CPU time of the emulator."""
 
     kept: Path
     status: int
@@ -87,18 +90,21 @@ class Ended:
 
 
 class Matrix:
-    """One run over some kernels: each has a thread that waits for its guests, and these take turns."""
+    """A run over some kernels.
+
+    A thread for each kernel waits for its guests, and guests share `jobs` slots.
+    """
 
     def __init__(self, extent: str, jobs: int) -> None:
         self.extent = extent
-        # What uses a processor: as many at a time as there are jobs, whichever kernel they are of.
+        # Slots for work that keeps a CPU busy.
         self.turns = threading.Semaphore(jobs)
-        # What doctor said in the surveys of this run, and what the drill found, by where it is kept.
+        # File under results -> file of this run (doctor's output, drill's table) that replaces it.
         self.found: dict[Path, Path] = {}
         self.slow = SLOW * -(-jobs // (os.cpu_count() or 1))
 
     def run_kernel(self, kernel: Kernel) -> Outcome:
-        """Fetch, boot, read: whatever goes wrong becomes a line of `problems`."""
+        """Download and boot a kernel, and read its results. Failures become lines of `problems`."""
         outcome = Outcome(
             kernel.name,
             kernel.suite,
@@ -123,7 +129,7 @@ class Matrix:
         return outcome
 
     def run_again(self, kernel: Kernel, tests: Sequence[str]) -> Outcome:
-        """These tests alone, in one guest, and their results into what is kept of this kernel."""
+        """Run only these tests, in one guest, and update the kept outcome of this kernel."""
         outcome = Outcome.read(RESULTS / f"{kernel.name}.json")
         root = fetch(kernel.suite, kernel.arch)
         if root is None:
@@ -135,31 +141,32 @@ class Matrix:
         return outcome
 
     def boots_of(self, kernel: Kernel) -> list[Boot]:
+        """Return the guests to start for a kernel."""
         if kernel.arch != "amd64":
             return [Boot("all", surveys=True)]
-        found = [path.name for path in (ROOT / "tests" / "live").glob("test_*.py")]
-        return boots_of(kernel.name, found, self.extent)
+        test_files = [path.name for path in (ROOT / "tests" / "live").glob("test_*.py")]
+        return boots_of(kernel.name, test_files, self.extent)
 
-    def _command(self, kernel: Kernel, boot: Boot, kept: Path) -> str:
+    def _command(self, kernel: Kernel, boot: Boot, directory: Path) -> str:
         if kernel.arch != "amd64":
             return "/guest/inside results"
-        told = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS}"
-        told += " SURVEY=1" if boot.surveys else ""
+        command = f"COPYSCOPE_SLOW={self.slow} COPYSCOPE_NICS={NICS}"
+        command += " SURVEY=1" if boot.surveys else ""
         if boot.profiles:
             options = "--size 1M --duration 12"
             options += "" if kernel.name in KPROBE_ONLY else " --gate 1"
-            told += f" PROFILES='{options}'"
+            command += f" PROFILES='{options}'"
         if not boot.tests:
-            return f"{told} tests/kernels/inside results"
+            return f"{command} tests/kernels/inside results"
         arguments = ["-v", f"--timeout={TEST_TIMEOUT_S}"]
-        arguments += [f"--deselect=tests/live/{begin}" for begin in LEFT_OUT]
+        arguments += [f"--deselect=tests/live/{test}" for test in LEFT_OUT]
         arguments += [f"tests/live/{name}" for name in boot.tests]
-        # In a file: a kernel's command line ends after 2,048 bytes, and whatever is behind that is lost.
-        (kept / "arguments.txt").write_text("\n".join(arguments) + "\n")
-        return f"{told} tests/kernels/inside results @/run/results/arguments.txt"
+        # The arguments are in a file, because a kernel's command line is cut after 2,048 bytes.
+        (directory / "arguments.txt").write_text("\n".join(arguments) + "\n")
+        return f"{command} tests/kernels/inside results @/run/results/arguments.txt"
 
     def _start(self, kernel: Kernel, root: str, boot: Boot) -> Ended:
-        """One guest, from power-on to power-off, when it is its turn."""
+        """Run one guest from power-on to power-off, once a slot is free."""
         kept = KEPT / f"{kernel.name}-{boot.name}"
         shutil.rmtree(kept, ignore_errors=True)
         kept.mkdir(parents=True)
@@ -172,7 +179,7 @@ class Matrix:
         return Ended(kept, status, seconds, cpu_seconds)
 
     def _read(self, kernel: Kernel, boot: Boot, ended: Ended, outcome: Outcome) -> None:
-        """What a guest left, into what is known of its kernel."""
+        """Read the results of a guest into the outcome of its kernel."""
         outcome.boots += 1
         outcome.seconds += ended.seconds
         outcome.cpu_seconds += ended.cpu_seconds
@@ -190,9 +197,9 @@ class Matrix:
 
 def emulator(arch: str) -> str:
     program = f"qemu-system-{EMULATORS[arch]}"
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     accelerator = os.environ.get("COPYSCOPE_ACCEL", "tcg") if arch == "amd64" else "tcg, icount"
-    return f"{said.partition('(')[0].strip()} ({accelerator})"
+    return f"{version.partition('(')[0].strip()} ({accelerator})"
 
 
 def fetch(suite: str, arch: str, *packages: str) -> str | None:
@@ -202,25 +209,25 @@ def fetch(suite: str, arch: str, *packages: str) -> str | None:
 
 
 def build_cross(arch: str, root: str) -> bool:
-    """Static programs for the other processor, from the same sources."""
+    """Build static programs for another architecture from the same sources. Return True on success."""
     suite, *packages = LIBRARIES_OF[arch]
     sysroot = fetch(suite, arch, *packages)
     if sysroot is None:
         return False
     argv = ["make", "--no-print-directory", "-f", str(HERE / "cross" / "cross.mk")]
     argv += [f"ARCH={arch}", f"KERNEL={root}", f"SYSROOT={sysroot}"]
-    # Make hands its own variables down by the environment; OUTPUT and CC are others there.
+    # Variables of the calling make are removed, because OUTPUT and CC have other values here.
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     return subprocess.run(argv, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
 def tree_of(arch: str) -> str:
-    """The files that such a guest sees instead of this machine's."""
+    """Return the directory that a guest of another architecture sees as its file system."""
     return str(ROOT / ".output" / arch / "tree")
 
 
 def start_guest(kernel: Kernel, command: str, root: str, kept: Path, boot: Boot) -> tuple[int, float]:
-    """The guest's exit status, and the CPU time that its emulator used."""
+    """Run a guest. Return its exit status and the CPU time (s) that its emulator used."""
     limits = {"COPYSCOPE_GUEST_TIMEOUT_S": str(GUEST_TIMEOUT_S), "COPYSCOPE_GUEST_CPUS": str(boot.processors)}
     environment = {**limits, **os.environ}
     environment["COPYSCOPE_GUEST_APPEND"] = f"{os.environ.get('COPYSCOPE_GUEST_APPEND', '')} {boot.append}"
@@ -240,7 +247,7 @@ def start_guest(kernel: Kernel, command: str, root: str, kept: Path, boot: Boot)
 
 
 def judge_outside(kept: Path) -> None:
-    """What a guest of another architecture said, against what must be true; leaves a tests.jsonl, too."""
+    """Check the output of a guest of another architecture (test_cross.py). Writes tests.jsonl, too."""
     argv = [sys.executable, "-P", "-B", "-m", "pytest", "-p", "no:cacheprovider", "-p", "as_it_goes", "-v"]
     argv += ["--tb=short", str((HERE / "cross" / "test_cross.py").relative_to(ROOT))]
     environment = {
@@ -253,40 +260,41 @@ def judge_outside(kept: Path) -> None:
         subprocess.run(argv, cwd=ROOT, check=False, stdout=log, stderr=subprocess.STDOUT, env=environment)
 
 
-def keep(outcomes: Iterable[Outcome], found: Mapping[Path, Path]) -> None:
-    """results/kernels of these, and the pages from those of all."""
-    for one in outcomes:
-        one.write(RESULTS)
-    for path, left in found.items():
-        shutil.copyfile(left, path)
+def keep(outcomes: Iterable[Outcome], replacements: Mapping[Path, Path]) -> None:
+    """Write the outcomes and `found` files to results/kernels, and the pages from all outcomes."""
+    for outcome in outcomes:
+        outcome.write(RESULTS)
+    for path, fresh_file in replacements.items():
+        shutil.copyfile(fresh_file, path)
     for path, text in pages().items():
         path.write_text(text)
 
 
 def pages() -> dict[Path, str]:
-    """What works where, the log, and which ways are by reference: all of what is kept."""
-    kept = [RESULTS / f"{kernel.name}.json" for kernel in KERNELS]
-    outcomes = [Outcome.read(path) for path in kept if path.exists()]
-    return {
+    """Return path -> text of the three pages, from all kept outcomes."""
+    kept_files = [RESULTS / f"{kernel.name}.json" for kernel in KERNELS]
+    outcomes = [Outcome.read(path) for path in kept_files if path.exists()]
+    texts = {
         DOCS / "reference" / "kernels.md": overview(outcomes),
         RESULTS / "README.md": log(outcomes, LEFT_OUT),
         DOCS / "reference" / "ways.md": ways_page(),
     }
+    return {path: sentences.rewrite(text) for path, text in texts.items()}
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Run the live tests on other kernels in QEMU.")
     parser.add_argument("names", nargs="*", metavar="KERNEL", help=", ".join(k.name for k in KERNELS))
-    # A guest uses one processor, whatever it thinks that it has; its clocks go on while its host has no time
-    # for it, and its sampler then misses what it should see.
+    # A guest uses one CPU of the host. If it has to wait for the CPU, its clocks go on, and its sampler
+    # misses samples.
     cpus = len(os.sched_getaffinity(0))
     parser.add_argument("--jobs", type=int, default=cpus, help="guests at a time (default: as many as CPUs)")
     parser.add_argument("--keep", action="store_true", help="write results/kernels and docs/reference")
     parser.add_argument(
-        "--page", action="store_true", help="docs/reference and the log of what is kept; run nothing"
+        "--page", action="store_true", help="write docs/reference and the log from kept results; run nothing"
     )
     parser.add_argument(
-        "--only", action="append", metavar="TEST", help="these tests again, into what is kept"
+        "--only", action="append", metavar="TEST", help="run these tests again, and update kept results"
     )
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument("--brief", action="store_const", const="brief", dest="extent", help="half an hour")

@@ -1,4 +1,4 @@
-"""What one kernel came to: read from what its guests left, kept as results/kernels/NAME.json."""
+"""The outcome of one kernel: read from the files of its guests, kept as results/kernels/NAME.json."""
 
 import json
 import re
@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, Self
 
 from copyscope.commands.drill import read_expected
-from copyscope.drill.trials import Row, changes
+from copyscope.doctor.drill.trials import DrillRow, list_changes
 from figures import figures_of
 from ways import kept_ways
 
-# Hooks of these states are not attached, and that is fine: something better is, or nobody asked.
+# States of hooks that are rightly not attached: another hook is better, or nothing requested the hook.
 IDLE = ("unused", "available")
 TRACEPOINT = "tp_btf"
-# The boot of tests that are run again alone.
+# Name of the boot that runs some tests again.
 AGAIN = "again"
 
 
 @dataclass
 class Outcome:
-    """One kernel of the matrix, as data."""
+    """Outcome of one kernel of the matrix."""
 
     name: str
     suite: str
@@ -40,9 +40,9 @@ class Outcome:
     tests: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    # What a run says against itself, as it should: no fault of the programs, nor of the kernel.
+    # Reasons of invalid runs that are no fault of the programs or of the kernel.
     remarks: list[str] = field(default_factory=list)
-    # Tests that were run once more, alone, and on which day.
+    # Test -> day on which it was run again, alone.
     again: dict[str, str] = field(default_factory=dict)
     boots: int = 0
     seconds: float = 0.0
@@ -50,9 +50,9 @@ class Outcome:
 
     @property
     def tier(self) -> str:
-        """`exact` where functions can be hooked, `sampled` where only tracepoints and the sampler work.
+        """Return `exact` if functions can be hooked, `sampled` if only tracepoints and the sampler work.
 
-        Where a send and a receive are hooked by kprobe, auto does not hook them (copyscope.plan.tier).
+        --instruments auto does not use hooks of send and receive by kprobe (copyscope.plan.tier).
         """
         attached = {hook["id"]: hook["how"] for hook in self.hooks if hook["state"] == "attached"}
         if not {"send", "receive"} <= attached.keys():
@@ -67,16 +67,16 @@ class Outcome:
         return sum(row["outcome"] == outcome for row in self.tests)
 
     def require(self, tests: Iterable[str]) -> None:
-        """A test that was chosen by name has something to say on this kernel: skipped is failed."""
-        wanted = set(tests)
+        """Add a problem for each of these tests that was skipped, because it must run on this kernel."""
+        required = set(tests)
         self.problems += [
             f"{row['id']}: skipped: {row['said']}"
             for row in self.tests
-            if row["outcome"] == "skipped" and row["id"] in wanted
+            if row["outcome"] == "skipped" and row["id"] in required
         ]
 
     def forget(self, tests: Iterable[str], day: str) -> None:
-        """What was found of these tests, or files of tests: they are run again on this day."""
+        """Remove results of these tests, or files of tests: they are run again on this day."""
         begins = tuple(f"{test}{end}" for test in tests for end in (":", "["))
         self.tests = [row for row in self.tests if not f"{row['id']}:".startswith(begins)]
         stale = (*begins, f"{AGAIN}: ")
@@ -96,7 +96,7 @@ class Outcome:
 
 
 def read_boot(kept: Path, outcome: Outcome, *, surveyed: bool, tested: bool) -> None:
-    """Add what one boot left: the kernel log always, the survey and the tests when it made some."""
+    """Add the results of one boot: always its kernel log, also its survey and tests if it has them."""
     survey: tuple[tuple[str, Callable[[str, Outcome], None]], ...] = (
         ("release", read_release),
         ("probe.json", read_probe),
@@ -144,36 +144,36 @@ def read_doctor(text: str, outcome: Outcome) -> None:
 
 
 def read_drill(text: str, outcome: Outcome) -> None:
-    """What copies now and did not when the table of this kernel was kept, or the other way round."""
+    """Add a problem for each send method that copies now and did not before, or the reverse."""
     kept = kept_ways(outcome.name)
     if kept.exists():
-        rows = [Row(**row) for row in json.loads(text)["ways"]]
-        outcome.problems += [f"drill: {line}" for line in changes(rows, read_expected(kept))]
+        rows = [DrillRow(**row) for row in json.loads(text)["ways"]]
+        outcome.problems += [f"drill: {line}" for line in list_changes(rows, read_expected(kept))]
 
 
 def read_tests(text: str, outcome: Outcome) -> None:
-    found = [json.loads(line) for line in text.splitlines()]
-    for row in found:
+    new_rows = [json.loads(line) for line in text.splitlines()]
+    for row in new_rows:
         row["id"] = row["id"].removeprefix("tests/live/").removeprefix("tests/kernels/")
         if row["outcome"] == "failed":
             outcome.problems.append(f"{row['id']}: {' '.join(row['said'].split())[:300]}")
-    outcome.tests += found
-    if not any(row["outcome"] != "failed" for row in found):
+    outcome.tests += new_rows
+    if not any(row["outcome"] != "failed" for row in new_rows):
         outcome.problems.append("no test passed")
 
 
-# A soft lockup counts, too: a sampling timer that is faster than its own handler looks like that.
+# Includes soft lockups: they appear if a sampling timer is faster than its handler.
 COMPLAINT = re.compile(r"^\[ *\d+\.\d+\] .*(WARNING: |BUG: |Oops|general protection|KASAN|UBSAN)")
 
 
 def read_kernel_log(text: str, outcome: Outcome) -> None:
     lines = [line.strip()[:200] for line in text.splitlines() if COMPLAINT.search(line)]
-    known = {problem.removeprefix("kernel log: ") for problem in outcome.problems}
-    outcome.problems += [f"kernel log: {line}" for line in dict.fromkeys(lines) if line not in known]
+    known_lines = {problem.removeprefix("kernel log: ") for problem in outcome.problems}
+    outcome.problems += [f"kernel log: {line}" for line in dict.fromkeys(lines) if line not in known_lines]
 
 
 def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
-    """The share of CPU time that the taxonomy could not name, the names that it did not know, and figures."""
+    """Add figures, the share of CPU time without a rule of the taxonomy, and the symbols without a rule."""
     outcome.figures |= figures_of(record)
     total = unknown = 0
     names: Counter[str] = Counter(outcome.unknown_symbols)
@@ -193,8 +193,8 @@ def read_ledger(impl: str, record: dict[str, Any], outcome: Outcome) -> None:
         outcome.problems.append(f"profile {impl}: unattributed {unknown / total:.1%}, not below 5 %")
     if not record["verdict"]["valid"]:
         reasons = record["verdict"]["reasons"]
-        # A program that meets itself on a processor is not run: a loss, which marks the run (docs/method.md).
-        # Whatever else a run says against itself is a failure, with losses or without.
+        # The kernel skips a BPF program that already runs on the CPU: a loss that makes a run invalid
+        # (docs/method.md). Any other reason is a failure.
         lost = [reason for reason in reasons if reason.startswith("loss: recursion_")]
         if lost:
             outcome.remarks.append(f"profile {impl}: not valid: {'; '.join(lost)}")

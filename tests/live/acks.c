@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * acks.c - a peer on this machine for whom nothing is copied: it acknowledges what comes to port 7000, and drops it. `acks ADDRESS
- * DEVICE MICROSECONDS`: on which device, and how often. It has one connection at a time.
+ * acks.c - a TCP receiver on this machine for which the kernel copies nothing: it acknowledges and drops packets to port 7000.
+ * `acks ADDRESS DEVICE MICROSECONDS`: acknowledge packets of DEVICE at this interval. It serves one connection at a time.
  *
- * A socket would be given a copy of each zero-copy send (ip_local_deliver_finish()); a program of tc sees the packets before.
+ * For a socket, the kernel would copy each zero-copy send (ip_local_deliver_finish()). A tc program gets the packets before that.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@
 #define WINDOW_SCALE 14
 #define DROP 2
 
-/* What the program in the kernel has seen, in the order of the host; the port and address of the sender as they came. */
+/* Results of the tc program. Next sequence number and count of SYNs in host byte order; sender's port and address as in the packet. */
 struct seen {
 	unsigned int next, syns, address;
 	unsigned short port, pad;
@@ -52,7 +52,7 @@ static long bpf(int command, union bpf_attr *attr)
 #define JUMP(OP, DST, IMM, OFF) INSN(BPF_JMP | (OP) | BPF_K, DST, 0, OFF, IMM)
 #define SEEN_AT(FIELD) __builtin_offsetof(struct seen, FIELD)
 
-/* Ethernet, IPv4 without options, TCP. What is not for the port passes. */
+/* Load a program for Ethernet, IPv4 without options, and TCP. It passes packets to other ports. */
 static int load(int map)
 {
 	struct bpf_insn steps[] = {
@@ -68,7 +68,7 @@ static int load(int map)
 		JUMP(BPF_JNE, 5, IPPROTO_TCP, 31),
 		LOAD(BPF_H, 5, 2, 36),
 		JUMP(BPF_JNE, 5, htons(PORT), 29),
-		/* r7: the sequence number after it */
+		/* r7: the sequence number after the packet */
 		LOAD(BPF_B, 0, 2, 46),
 		DO_WITH(BPF_RSH, 0, 4),
 		DO_WITH(BPF_LSH, 0, 2),
@@ -81,7 +81,7 @@ static int load(int map)
 		{},
 		LOAD(BPF_B, 5, 2, 47),
 		JUMP(BPF_JSET, 5, TH_SYN, 7),
-		/* What is before it may come by another CPU, and is taken to have come. */
+		/* Acknowledge earlier bytes, too, even if another CPU still handles them. */
 		LOAD(BPF_W, 4, 1, SEEN_AT(next)),
 		DO32(BPF_MOV, 8, 7),
 		DO32(BPF_SUB, 8, 4),
@@ -89,7 +89,7 @@ static int load(int map)
 		STORE(BPF_W, 1, SEEN_AT(next), 7),
 		INSN(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, DROP),
 		INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
-		/* a connection begins */
+		/* a SYN: a new connection */
 		DO_WITH(BPF_ADD, 7, 1),
 		STORE(BPF_W, 1, SEEN_AT(next), 7),
 		LOAD(BPF_W, 4, 2, 26),
@@ -114,7 +114,7 @@ static int load(int map)
 	return program;
 }
 
-/* It ends with the device, which is its test's. */
+/* Attach the program to a device. It goes away with the device, which the test deletes. */
 static volatile struct seen *look_at(const char *device)
 {
 	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_ARRAY, .key_size = 4, .value_size = sizeof(struct seen), .max_entries = 1,
@@ -147,7 +147,7 @@ static unsigned short checksum(const void *data, int bytes, unsigned int sum)
 	return ~(sum + (sum >> 16));
 }
 
-/* The kernel works out the checksum of IP. */
+/* Send an acknowledgement. The kernel computes the IP checksum. */
 static void answer(const volatile struct seen *seen, int is_first, unsigned int next)
 {
 	struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* checked.h - what programs of tests have in common: a call that must not fail, and a clock. */
+/* checked.h - shared by test programs: checked(), for calls that must not fail, and a clock. */
 #ifndef COPYSCOPE_TESTS_CHECKED_H
 #define COPYSCOPE_TESTS_CHECKED_H
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * copies.c - copies in its own memory for half of its time (turns.h).
+ * copies.c - spends half of its time on copies within its own memory (turns.h).
  *
  * copies HOW SECONDS REPORT
  *
- * HOW: memcpy (libc's), two (libc's, called from two places), own (a memcpy() of its own), rep (an instruction in a function of
- * its own), none (it calculates all the time). It sends a datagram now and then, which nobody reads. Writes {"copy_ns": ...,
- * "seldom_ns": ..., "other_ns": ...}, CPU time of its thread, to the file REPORT: seldom_ns is that part of copy_ns that is
- * copied from the second place.
+ * HOW: memcpy (of libc), two (of libc, called from two places), own (a memcpy() in this program), rep (a rep instruction in a
+ * separate function), none (no copies). The program also sends datagrams that no process reads. It writes {"copy_ns": ...,
+ * "seldom_ns": ..., "other_ns": ...}, CPU time of its thread, to the file REPORT. seldom_ns is the part of copy_ns that is
+ * spent in calls from the second place.
  */
 #include "turns.h"
 
@@ -19,7 +19,7 @@ static volatile size_t block_bytes = BLOCK_BYTES;
 static __attribute__((noinline)) void copy_by_libc(void)
 {
 	memcpy(to, from, block_bytes);
-	/* Else the compiler jumps to memcpy(), which goes back to our caller. */
+	/* Prevent a tail call: memcpy() would then return to our caller. */
 	asm volatile("" : : : "memory");
 }
 
@@ -29,7 +29,7 @@ static __attribute__((noinline)) void copy_seldom(void)
 	asm volatile("" : : : "memory");
 }
 
-/* With or without a frame on the stack, as the compiler is told. */
+/* This function has a stack frame or not, depending on compiler options. */
 static __attribute__((noinline)) void memcpy_own(volatile uint64_t *into, volatile uint64_t *out_of, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

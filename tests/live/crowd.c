@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * crowd.c - many of one thing, of which a test knows the number: calls, threads.
+ * crowd.c - makes a known number of calls, threads, processes or connections.
  *
- * crowd WHAT COUNT waits for a line on its standard input, does it, writes one line, and stays until the next line or the end.
+ * crowd WHAT COUNT waits for a line on stdin, does WHAT, writes one line, and waits for the next line or the end of stdin.
  *
- *   again    as closed, but each of these threads receives 1 byte more after all of them have, by a file that is open; before it
- *            is done it writes a line with the ns that all its receives took, by its own clock, from before each to after it
- *   closed   COUNT receives over loopback whose file another thread closes meanwhile, each in a thread of its own that then
- *            sleeps to the end; every receive waits for 2 ms and returns 1 byte
- *   connections  COUNT connections to itself, all open until the end; over each, twice 100 bytes one way;
- *            between the two rounds it says so and waits for a line; several processes share them
- *   families  COUNT children, which are there before the line; each forks one; it says so and waits for a line; then each of those
- *            spends 3 ms of CPU time in getppid(2)
- *   joiners  COUNT children, forked one after the other, 2 ms apart; each spends 10 ms of CPU time in getppid(2) and stays until the
- *            end; it is done when the last of them has
- *   pairs    the same with threads of one process, each of which starts one
- *   processes  COUNT children, which are there before the line: each sends 100 bytes over loopback; the last 100 of them then
+ *   again    like closed; then each of these threads receives 1 more byte from an open file. At the end the program writes a line
+ *            with the total time of all its receives in ns, by its own clock
+ *   closed   COUNT receives over lo, each in its own thread; another thread closes the file meanwhile. Every receive waits 2 ms and
+ *            returns 1 byte, and its thread then sleeps until the end
+ *   connections  COUNT connections to itself, open until the end. Each carries 100 bytes in one direction, twice. Between the two
+ *            rounds the program writes a line and waits for one. Several processes share the connections.
+ *   families  COUNT children, started before the first line. Each forks a grandchild; the program writes a line and waits for one;
+ *            then each grandchild spends 3 ms of CPU time in getppid(2)
+ *   joiners  COUNT children, forked 2 ms apart. Each spends 10 ms of CPU time in getppid(2) and stays until the end. The program is
+ *            done when the last child has spent its time.
+ *   pairs    like joiners, with threads of one process, each of which starts another thread
+ *   processes  COUNT children, started before the first line. Each sends 100 bytes over lo; the last 100 children then
  *            spend 10 ms of CPU time in getppid(2)
- *   sleepers  COUNT children, each of which spends 300 us of CPU time in getppid(2), sleeps for 8 ms, and so on to the end
- *   unread  COUNT connections, each filled until nothing more fits, and closed; who has the other end reads nothing
- *   threads  COUNT threads, one after the other, each of which sends 1 byte over loopback and ends
+ *   sleepers  COUNT children. Each spends 300 us of CPU time in getppid(2), sleeps for 8 ms, and repeats this until the end
+ *   unread  COUNT connections, each filled until no more bytes fit, and closed. The other end reads nothing.
+ *   threads  COUNT threads, one after the other. Each sends 1 byte over lo and ends.
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -41,7 +41,7 @@
 
 static int near, far;
 static int go_ends[2], further_ends[2], told_ends[2], end_ends[2];
-/* Children end when this is closed. */
+/* Pipe whose closing ends the children. */
 static int release = -1;
 
 static long checked(long done, const char *what)
@@ -94,7 +94,7 @@ static void connect_pair(void)
 	close(there);
 }
 
-/* Waits until the thread sleeps in what it announced. */
+/* Wait until the thread sleeps in its receive call. */
 static void await_sleep(_Atomic pid_t *tid)
 {
 	char path[64], line[128];
@@ -116,7 +116,7 @@ static void await_sleep(_Atomic pid_t *tid)
 
 static _Atomic pid_t receiver;
 static _Atomic long received, receive_ns;
-/* There is one receive more for each thread; it may begin. */
+/* Each thread makes one more receive call; this call may begin. */
 static bool further;
 static _Atomic bool released;
 
@@ -170,7 +170,7 @@ static void do_closed(long count)
 	}
 }
 
-/* Long after the first ones: what began there and ends here took a tenth of a second at least. */
+/* The second receives begin 0.1 s after the first ones, so that a mix-up of the two shows as a long time. */
 static void do_again(long count)
 {
 	further = true;
@@ -203,7 +203,7 @@ static void do_threads(long count)
 	}
 }
 
-/* By the clock of the wall: to ask that of the process takes a system call. */
+/* Measure elapsed time, because reading the CPU clock of a process takes a system call. */
 static void do_sleepers(long count)
 {
 	open_pipes();
@@ -370,7 +370,7 @@ static void do_joiners(long count)
 		checked(read(told_ends[0], &byte, 1), "read");
 }
 
-/* A listener has 28,000 ports for its peers by default: each of its addresses as many. */
+/* By default, 28,000 ports are available for connections to an address, so use several addresses. */
 static void connect_many(int *ends, long count)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET };
@@ -389,7 +389,7 @@ static void connect_many(int *ends, long count)
 	}
 }
 
-/* A process may have so many files open, and each connection has two of them. */
+/* Connections per process, limited by its open files: a connection has two. */
 #define CONNECTIONS_EACH 8000
 
 static void use_connections(long count, int told, int go)
@@ -447,7 +447,7 @@ static void do_connections(long count)
 static const struct {
 	const char *name;
 	void (*run)(long count);
-	/* Before the line. */
+	/* Called before the first line is read. */
 	void (*prepare)(long count);
 } works[] = {
 	{ "again", do_again, NULL },

@@ -1,4 +1,4 @@
-"""The program crowd.c, held until a test lets it go, and a collector that watches it."""
+"""Start crowd.c, which waits for a line before it works, and a collector that watches it."""
 
 import contextlib
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.run.child import Child
 from profiling import SLOW
 
@@ -15,11 +15,11 @@ CROWD = paths.OUTPUT / "tests" / "crowd"
 
 
 class Crowd:
-    """One crowd, whose number is known."""
+    """A running crowd.c with a known number of threads, processes or connections."""
 
-    def __init__(self, what: str, count: int) -> None:
+    def __init__(self, work: str, count: int) -> None:
         self.process = subprocess.Popen(
-            [str(CROWD), what, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [str(CROWD), work, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     @property
@@ -27,12 +27,13 @@ class Crowd:
         return self.process.pid
 
     def begin(self) -> None:
+        """Let the program work."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
 
     def children(self, count: int) -> list[int]:
-        """Its children, when so many are there."""
+        """Wait until the program has `count` child processes, and return their pids."""
         listing = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         deadline = time.monotonic() + 20 * SLOW
         while len(pids := listing.read_text().split()) < count:
@@ -40,22 +41,24 @@ class Crowd:
             time.sleep(0.05)
         return [int(pid) for pid in pids]
 
-    def name_all(self, collector: Child, count: int, pause_s: float = 0) -> None:
-        """Tell the collector of its children, when so many are there; between two of them wait so long."""
+    def add_children(self, collector: Child, count: int, pause_s: float = 0) -> None:
+        """Add `count` children to the targets of the collector, with a pause after each."""
         for pid in self.children(count):
             collector.ask(f"target target {pid}", "target")
             time.sleep(pause_s)
 
     def number(self) -> int:
-        """A line of its own, before it is done."""
+        """Read the number that the program prints before "done"."""
         assert self.process.stdout is not None
         return int(self.process.stdout.readline())
 
     def wait(self) -> None:
+        """Wait until the program prints "done"."""
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"done\n", self.process.wait()
 
     def end(self) -> None:
+        """Close the program's input, on which it exits."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -63,20 +66,20 @@ class Crowd:
 
 
 @contextlib.contextmanager
-def crowd(what: str, count: int) -> Iterator[Crowd]:
-    made = Crowd(what, count)
+def crowd(work: str, count: int) -> Iterator[Crowd]:
+    program = Crowd(work, count)
     try:
-        yield made
+        yield program
     finally:
-        made.process.kill()
-        made.process.wait()
+        program.process.kill()
+        program.process.wait()
 
 
 @contextlib.contextmanager
 def watching(pid: int, *options: str, under: Sequence[str] = ()) -> Iterator[Child]:
-    """A collector whose target is this process; the counters of `watch` are attached.
+    """Yield a collector that watches the process `pid`, with the counters of `watch` attached.
 
-    `under`: the words of a program that becomes the collector, such as prlimit(1) with its options.
+    `under` is a command that starts the collector, such as prlimit(1) with its options.
     """
     collector = Child("collector", [*under, str(paths.COLLECTOR), "--watch", *options])
     try:
@@ -88,11 +91,11 @@ def watching(pid: int, *options: str, under: Sequence[str] = ()) -> Iterator[Chi
         collector.end()
 
 
-def every_call_timed(what: str, count: int) -> dict[str, Any]:
-    """The collector's report on a crowd's whole work."""
-    with crowd(what, count) as made, watching(made.pid) as collector:
+def report_of_timed_calls(work: str, count: int) -> dict[str, Any]:
+    """Time every call of a crowd, and return the report of the collector."""
+    with crowd(work, count) as program, watching(program.pid) as collector:
         collector.ask("open calls", "opened", 30 * SLOW)
-        made.begin()
-        made.wait()
+        program.begin()
+        program.wait()
         collector.ask("close", "closed", 30 * SLOW)
-        return collector.ask("report", "report")
+        return dict(collector.ask("report", "report"))

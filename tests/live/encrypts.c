@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * encrypts.c - encrypts in its own memory for half of its time (turns.h), by OpenSSL's libcrypto, as records of TLS are.
+ * encrypts.c - spends half of its time on encryption in its own memory by OpenSSL's libcrypto, as for TLS records (turns.h).
  *
  * encrypts HOW SECONDS REPORT
  *
- * HOW: EVP_aes_128_gcm, EVP_chacha20_poly1305, and EVP_sha256, which is no cipher.
+ * HOW: EVP_aes_128_gcm, EVP_chacha20_poly1305, or EVP_sha256, which is a digest and not a cipher.
  */
 #include "turns.h"
 
@@ -18,7 +18,7 @@ static const void *algorithm;
 static void *context;
 static int length;
 
-/* Without its header, so that a machine without that builds this program, too. */
+/* Functions of libcrypto, loaded at run time, so that this program can be built without OpenSSL's headers. */
 static int (*begin)(void *, const void *, void *, const unsigned char *, const unsigned char *);
 static int (*update)(void *, unsigned char *, int *, const unsigned char *, int);
 static int (*finish)(void *, unsigned char *, int *);

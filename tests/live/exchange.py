@@ -1,4 +1,4 @@
-"""A sender and a receiver over lo as one program, for tools that start one: IMPL MESSAGES|SECONDSs SIZE.
+"""Run a sender and a receiver over lo, for tools that start one program: IMPL MESSAGES|SECONDSs SIZE.
 
 Prints the goodput of the run, as "goodput: 12.3 Gb/s".
 """
@@ -15,9 +15,9 @@ TRAFFIC = (
 
 
 def main(impl: str, length: str, size: str) -> int:
-    """Exit status 0 when both sides ended well."""
-    until = ["--duration", length[:-1]] if length.endswith("s") else ["--messages", length]
-    send = [str(TRAFFIC), "send", "--impl", impl, *until, "--size", size]
+    """Return 0 if the sender and the receiver both exited with 0."""
+    stop_after = ["--duration", length[:-1]] if length.endswith("s") else ["--messages", length]
+    send = [str(TRAFFIC), "send", "--impl", impl, *stop_after, "--size", size]
     with subprocess.Popen(send, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as sender:
         assert sender.stderr is not None
         port = sender.stderr.readline().strip().rpartition(":")[2]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * faults.c - sends with zero-copy to port 7000 of a peer, with one fault, or with none: `faults HOW SECONDS REPORT ADDRESS`.
+ * faults.c - zero-copy sender to port 7000 of ADDRESS, with one fault or without a fault: `faults HOW SECONDS REPORT ADDRESS`.
  *
- * What is no fault of the way is done well: sends are large, buffers are many, notices are read in batches and not waited for.
- * Status 77: this kernel has no such way.
+ * Apart from the fault, it does everything right: large sends, many buffers, notifications read in batches without waiting.
+ * Exit status 77: this kernel lacks the system call.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -31,7 +31,7 @@
 #define SO_ZEROCOPY_NUMBER 60
 #define MSG_ZEROCOPY_FLAG 0x4000000
 #define NOBODY 65534
-/* More than a socket has in flight (tcp_wmem): the oldest is free again. */
+/* More buffers than a socket has in flight (tcp_wmem), so that the oldest buffer is always free. */
 #define BUFFER_BYTES (1 << 16)
 #define BUFFERS 128
 #define BATCH 32
@@ -70,7 +70,7 @@ static void sent(long long bytes)
 	did.bytes += checked(bytes, "send");
 }
 
-/* False: none is there. */
+/* Read a notification. Return false if there is none. */
 static bool read_notice(void)
 {
 	struct sock_extended_err *ended;
@@ -107,7 +107,7 @@ static void do_none(void)
 	}
 }
 
-/* It rests by a clock of its own, longer than a notice takes; two share one. */
+/* Sleep by a timer after every send, for longer than a notification takes. */
 static void do_paced(void)
 {
 	while (more()) {
@@ -117,7 +117,7 @@ static void do_paced(void)
 	}
 }
 
-/* One or two on their way: each is given back when the peer acknowledges it. */
+/* Send so rarely that one or two sends are in flight. */
 static void do_rare(void)
 {
 	while (more()) {
@@ -134,7 +134,7 @@ static void do_never_read(void)
 		send_one(BUFFER_BYTES);
 }
 
-/* Refused, it tries again, having read what notices there are. */
+/* Send. After a refusal, read all notifications and try again. */
 static void send_until_taken(void)
 {
 	ssize_t bytes;
@@ -172,7 +172,7 @@ static void do_small(void)
 	}
 }
 
-/* Each at a page of its own, as pieces of different objects are. */
+/* Send fields that are on different pages, like parts of different objects. */
 static void send_fields(int count)
 {
 	static struct iovec fields[FIELDS_MOST];
@@ -209,7 +209,7 @@ static void do_header_body(void)
 	}
 }
 
-/* The cure of the one above. */
+/* The same message without the fault: the header is sent separately. */
 static void do_header_apart(void)
 {
 	char *header = memory + BUFFERS * BUFFER_BYTES;
@@ -221,7 +221,7 @@ static void do_header_apart(void)
 	}
 }
 
-/* It sleeps for room in plain sends, and reads the notices that came meanwhile: it waited for none. */
+/* Wait for room in plain sends, and read the notifications that arrived meanwhile, without waiting for any. */
 static void do_plain_between(void)
 {
 	while (more()) {
@@ -233,7 +233,7 @@ static void do_plain_between(void)
 	}
 }
 
-/* Its notification, and those before it, may come later. */
+/* Send by SEND_ZC. The notification may come after the return, like those of earlier sends. */
 static void send_by_ring(int flags)
 {
 	struct io_uring_sqe request = { .opcode = IORING_OP_SEND_ZC, .fd = sock, .addr = (unsigned long)buffer(), .len = BUFFER_BYTES,
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
 	memory = mmap(NULL, (BUFFERS + 1) * BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED)
 		err(1, "mmap");
-	/* As whom it runs may change. */
+	/* Open the report first, because some faults change the user of this process. */
 	report = fopen(argv[3], "w");
 	if (!report)
 		err(1, "%s", argv[3]);

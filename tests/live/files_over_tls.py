@@ -1,4 +1,4 @@
-"""Sends a file to whoever connects, with loop.sendfile(): files_over_tls.py PORT FILE CERTIFICATE|-."""
+"""Send a file to each client, repeatedly, by loop.sendfile(): files_over_tls.py PORT FILE CERTIFICATE|-."""
 
 import asyncio
 import ssl

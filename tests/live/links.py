@@ -1,15 +1,15 @@
-"""What a process has attached: asked of the kernel, not of the collector."""
+"""Read from the kernel which tracepoints a process has attached."""
 
 from pathlib import Path
 
 
-def attached(pid: int) -> frozenset[str]:
-    """The tracepoints that links of this process hold (bpf_raw_tp_link_show_fdinfo())."""
-    found = set()
+def attached_tracepoints(pid: int) -> frozenset[str]:
+    """Return the tracepoints of the BPF links that a process holds (bpf_raw_tp_link_show_fdinfo())."""
+    tracepoints = set()
     for info in Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
             lines = info.read_text().splitlines()
-        except OSError:  # a link that went meanwhile
+        except OSError:  # the link was closed meanwhile
             continue
-        found |= {line.split()[1] for line in lines if line.startswith("tp_name:")}
-    return frozenset(found)
+        tracepoints |= {line.split()[1] for line in lines if line.startswith("tp_name:")}
+    return frozenset(tracepoints)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * moves.c - sends and receives so many messages in one way, within this machine and this process, and says what became of each
- * byte: `moves HOW MESSAGES REPORT`, or `moves HOW SECONDSs REPORT`. Status 77: this kernel has no such way.
+ * moves.c - sends and receives MESSAGES messages in one way within this process, and reports how each byte was moved:
+ * `moves HOW MESSAGES REPORT`, or `moves HOW SECONDSs REPORT`, such as 3s. Exit status 77: this kernel does not support the way.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,7 +38,7 @@
 #define TCP_ZEROCOPY_RECEIVE_OPTION 35
 #define NOBODY 65534
 
-/* As of 5.11; older kernels fill in less, and say how much. */
+/* The struct of Linux 5.11. Older kernels fill in fewer bytes, and return their number. */
 struct zerocopy_receive {
 	unsigned long long address;
 	unsigned int length, recv_skip_hint, inq;
@@ -100,7 +100,7 @@ static void inet_pair(int type, int protocol)
 	receiver = type == SOCK_STREAM ? checked(accept(there, NULL, NULL), "accept") : there;
 }
 
-/* Each message is read before the next is sent: nothing of it is lost, and nobody waits. */
+/* Read each message before the next is sent, so that none is lost and no call waits. */
 static void exchange(void)
 {
 	sent(send(sender, memory, DATAGRAM_BYTES, 0));
@@ -143,7 +143,7 @@ static void do_unix_dgram(void)
 		exchange();
 }
 
-/* Every second one is looked at without a copy, and then dropped without one. */
+/* Peek at every second message and drop it, both with MSG_TRUNC, so without a copy. */
 static void do_tcp_dropped(void)
 {
 	inet_pair(SOCK_STREAM, 0);
@@ -159,20 +159,20 @@ static void do_tcp_dropped(void)
 	}
 }
 
-/* An urgent byte ends each message, and is received out of its turn. */
+/* Each message ends with an urgent byte, which is received out of band. */
 static void do_tcp_urgent(void)
 {
 	inet_pair(SOCK_STREAM, 0);
 	while (more()) {
 		sent(send(sender, memory, DATAGRAM_BYTES, MSG_OOB));
-		/* Before it has come, there is none to ask for: EINVAL. */
+		/* Wait for the urgent byte: before it arrives, MSG_OOB fails with EINVAL. */
 		checked(poll(&(struct pollfd){ .fd = receiver, .events = POLLPRI }, 1, -1), "poll");
 		received(recv(receiver, memory, 1, MSG_OOB));
 		received(recv(receiver, memory, DATAGRAM_BYTES - 1, MSG_WAITALL));
 	}
 }
 
-/* As systemd does: how long is the next one? */
+/* Query the length of the next datagram before reading it, as systemd does. */
 static void do_unix_length(void)
 {
 	unix_pair(SOCK_DGRAM);
@@ -190,7 +190,7 @@ static void do_udp(void)
 		exchange();
 }
 
-/* There is room for a part of each; the call tells how long it was. */
+/* Read only a part of each datagram. With MSG_TRUNC the call returns the full length. */
 static void do_udp_length(void)
 {
 	inet_pair(SOCK_DGRAM, 0);
@@ -200,7 +200,7 @@ static void do_udp_length(void)
 	}
 }
 
-/* It asks for zero-copy in vain. */
+/* Request zero-copy, which MPTCP does not support. */
 static void do_mptcp(void)
 {
 	int one = 1;
@@ -218,7 +218,7 @@ static void allow_zerocopy(void)
 		exit(CANNOT);
 }
 
-/* Notifications on the error queue: how many sends they stand for. */
+/* Read notifications from the error queue, and count the sends that they report. */
 static void reap(void)
 {
 	struct sock_extended_err *ended;
@@ -239,7 +239,7 @@ static void reap(void)
 	}
 }
 
-/* Three messages wait for a receiver that reads late, and their notices for a sender that reads late. */
+/* Three messages wait for a receiver that reads late, and their notifications for a sender that reads late. */
 #define AT_ONCE 3
 #define HELD_BYTES (1 << 16)
 #define SMALL_WINDOW (1 << 15)
@@ -256,7 +256,7 @@ static void send_held(void)
 	sent(send(sender, memory, HELD_BYTES, MSG_ZEROCOPY_FLAG));
 }
 
-/* Until the kernel has given all of them back; one notice may be of one of them, or of all. */
+/* Wait until all messages are complete. A notification may report one of them or several. */
 static void await_notices(void)
 {
 	struct pollfd errors = { .fd = sender };
@@ -282,7 +282,7 @@ static void hold(double *back_s, double *unread_s)
 		reap();
 }
 
-/* The last but one are given back and never read, the last one is with the kernel when its socket is closed. */
+/* At the end, some notifications are never read, and the last send is still in flight when its socket is closed. */
 static void do_tcp_zerocopy(void)
 {
 	int little = SMALL_WINDOW;
@@ -300,11 +300,11 @@ static void do_tcp_zerocopy(void)
 	await_notices();
 	send_held();
 	checked(close(sender), "close");
-	/* With bytes that nobody has read: a reset. */
+	/* The close sends a reset, because there are unread bytes. */
 	checked(close(receiver), "close");
 }
 
-/* The peer reads each message late, so notices are late, too. */
+/* The peer reads each message late, so notifications are late, too. */
 #define READ_LATE_NS 2000000
 #define REQUEST_BYTES 64
 
@@ -363,7 +363,7 @@ static void do_wait_each(void)
 	to_a_late_reader(send_and_wait);
 }
 
-/* The socket makes it sleep in the call, and notices are read as they are there. */
+/* Wait for room in the send call, then read the notifications that have arrived. */
 static void send_and_reap(void)
 {
 	send_held();
@@ -375,7 +375,7 @@ static void do_wait_never(void)
 	to_a_late_reader(send_and_reap);
 }
 
-/* It sleeps for room in the socket; a notice wakes it as well, for what has been acknowledged makes room. */
+/* Wait in poll() for room. A notification also ends the wait, because acknowledged bytes make room. */
 static void send_where_there_is_room(void)
 {
 	for (;;) {
@@ -397,7 +397,7 @@ static void do_wait_for_room(void)
 	to_a_late_reader(send_where_there_is_room);
 }
 
-/* A client asks, reads the answer late and rests: the server reads its notice before the next request comes. */
+/* Client: send a request, read the answer late, and sleep, so that the server reads its notification before the next request. */
 static void *ask(void *unused)
 {
 	static char buffer[HELD_BYTES];
@@ -434,7 +434,7 @@ static void do_idle_server(void)
 	pthread_join(thread, NULL);
 }
 
-/* As a program that has forgotten the option. */
+/* Use MSG_ZEROCOPY without SO_ZEROCOPY, like a program that forgot the option. */
 static void do_flag_alone(void)
 {
 	inet_pair(SOCK_STREAM, 0);
@@ -456,7 +456,7 @@ static void do_udp_zerocopy(void)
 	}
 }
 
-/* Pages can be mapped where a zero-copy send was copied into fresh ones on the way (skb_copy_ubufs()). */
+/* Send zero-copy: on lo the kernel copies these bytes into new pages (skb_copy_ubufs()), which the receiver can map. */
 static void *send_to_be_mapped(void *unused)
 {
 	(void)unused;
@@ -468,7 +468,7 @@ static void *send_to_be_mapped(void *unused)
 	return NULL;
 }
 
-/* What cannot be mapped is copied with the call, or read as ever: both, and neither is known beforehand. */
+/* Receive by mapping. Bytes that cannot be mapped are copied by the same call or by recv(); which is not known beforehand. */
 static void do_mapped(void)
 {
 	char *window, *copybuf = memory + STREAM_BYTES;
@@ -511,7 +511,7 @@ static void do_mapped(void)
 	pthread_join(thread, NULL);
 }
 
-/* Each message is received before the next is sent. */
+/* Redirect messages by a sockmap. Each message is received before the next is sent. */
 static void do_sockmap(void)
 {
 	inet_pair(SOCK_STREAM, 0);
@@ -523,7 +523,7 @@ static void do_sockmap(void)
 	}
 }
 
-/* As many sends as were asked for, none of which finds room: nobody reads. */
+/* Fill the socket, which is never read, until the requested number of sends has been refused. */
 static void do_refused(void)
 {
 	inet_pair(SOCK_STREAM, 0);
@@ -536,13 +536,13 @@ static void do_refused(void)
 		}
 		if (errno != EAGAIN)
 			err(1, "send");
-		/* What is on its way may still make room once. */
+		/* A later send may succeed again, when bytes in flight have arrived. */
 		if (++did.refused == messages)
 			return;
 	}
 }
 
-/* More than one message would have to be pinned at once: each is refused, and goes as a copy then. */
+/* Lower the limit of locked memory below one message, so that each zero-copy send is refused and repeated as a copy. */
 static void do_no_memlock(void)
 {
 	struct rlimit little = { .rlim_cur = 4096, .rlim_max = 4096 };
@@ -553,7 +553,7 @@ static void do_no_memlock(void)
 	checked(setresuid(NOBODY, NOBODY, NOBODY), "setresuid");
 	while (more()) {
 		if (send(sender, memory, ZEROCOPY_DATAGRAM_BYTES, MSG_ZEROCOPY_FLAG) >= 0 || errno != ENOBUFS) {
-			/* In some containers the limit is not this process's own. */
+			/* In some containers the limit does not apply to this process. */
 			warn("a zero-copy send was not refused");
 			exit(did.refused ? 1 : CANNOT);
 		}
@@ -563,7 +563,7 @@ static void do_no_memlock(void)
 	}
 }
 
-/* Half of its messages by recv and send, the others by splice, between two connections of threads of its own. */
+/* Relay between two connections of this process: it forwards half of the messages by recv() and send(), the others by splice(). */
 static struct {
 	int from, to;
 } relay;
@@ -603,13 +603,12 @@ static void *pass_on(void *unused)
 	return NULL;
 }
 
-static void do_relay(void)
+/* Start the relay between `sender` and `receiver`, and a new connection. Send through it. */
+static void relay_stream(void)
 {
 	pthread_t thread;
-	int source;
+	int source = sender;
 
-	inet_pair(SOCK_STREAM, 0);
-	source = sender;
 	relay.from = receiver;
 	inet_pair(SOCK_STREAM, 0);
 	relay.to = sender;
@@ -619,6 +618,19 @@ static void do_relay(void)
 		err(1, "pthread_create");
 	stream(0);
 	pthread_join(thread, NULL);
+}
+
+static void do_relay(void)
+{
+	inet_pair(SOCK_STREAM, 0);
+	relay_stream();
+}
+
+/* The relay takes the bytes from a UNIX socket. */
+static void do_relay_unix(void)
+{
+	unix_pair(SOCK_STREAM);
+	relay_stream();
 }
 
 static const struct {
@@ -645,6 +657,7 @@ static const struct {
 	{ "refused", do_refused },
 	{ "no_memlock", do_no_memlock },
 	{ "relay", do_relay },
+	{ "relay_unix", do_relay_unix },
 };
 
 int main(int argc, char **argv)
@@ -666,7 +679,7 @@ int main(int argc, char **argv)
 	memory = mmap(NULL, 2 * STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (memory == MAP_FAILED)
 		err(1, "mmap");
-	/* As whom it runs may change. */
+	/* Open the report first, because some ways change the user of this process. */
 	report = fopen(argv[3], "w");
 	if (!report)
 		err(1, "%s", argv[3]);

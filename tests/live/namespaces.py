@@ -1,4 +1,4 @@
-"""Hosts for tests: network namespaces of this machine, what joins them, and what runs in them."""
+"""Hosts for tests: network namespaces, the devices that connect them, and programs that run in them."""
 
 import contextlib
 import re
@@ -28,7 +28,7 @@ tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 while True:
     tap.recv(64)
 """
-# A tun device in each of two namespaces; what comes out of one goes into the other, as a VPN has it.
+# Creates a tun device in each of two namespaces and passes packets between them, as a VPN does.
 RELAY = """
 import ctypes, fcntl, os, select, struct, sys
 ends = []
@@ -44,17 +44,17 @@ while True:
         try:
             for _ in range(64):
                 os.write(other[end], os.read(end, 65536))
-        except OSError:  # nothing more, or the other end is not up yet
+        except OSError:  # no packet left, or the other device is not up yet
             pass
 """
 
 
-# What these need; the kernel of a test guest loads nothing by itself.
+# Kernel modules of the devices. The kernel of a test guest loads no module by itself.
 MODULES = ("veth", "macvlan", "ipvlan", "bridge", "vxlan", "geneve", "tun", "af_packet", "tcp_diag")
 
 
 class Hosts:
-    """Network namespaces that end with the test, by name."""
+    """The network namespaces near, far and hub, which exist until `held` is closed."""
 
     def __init__(self, held: contextlib.ExitStack) -> None:
         if shutil.which("modprobe"):
@@ -69,12 +69,14 @@ class Hosts:
             self.ip(name, "link set lo up")
 
     def inside(self, name: str) -> list[str]:
+        """Return the words that run a command in the namespace `name`."""
         return ["nsenter", f"--net=/proc/{self.pids[name]}/ns/net", "--"]
 
     def ip(self, name: str, line: str) -> None:
-        named = re.sub(r"netns (\w+)", lambda found: f"netns {self.pids[found[1]]}", line)
+        """Run `ip` with the words of `line` in the namespace `name`. `netns NAME` in it means one of ours."""
+        words = re.sub(r"netns (\w+)", lambda match: f"netns {self.pids[match[1]]}", line)
         done = subprocess.run(
-            [*self.inside(name), "ip", *named.split()], capture_output=True, text=True, check=False
+            [*self.inside(name), "ip", *words.split()], capture_output=True, text=True, check=False
         )
         if "Unknown device type" in done.stderr:
             pytest.skip(f"this kernel has no such device: ip {line}")
@@ -85,17 +87,18 @@ class Hosts:
         return self._held.enter_context(running(argv)).pid
 
     def up(self, name: str, device: str, address: str) -> None:
+        """Give a device an address and set it up."""
         self.ip(name, f"address add {address} dev {device}")
         self.ip(name, f"link set {device} up")
 
     def relay(self, first: str, second: str) -> int:
-        """The pid of who carries packets between a tun device in each of the two."""
+        """Start RELAY between two namespaces, each of which gets tun0. Return its pid."""
         if not Path("/dev/net/tun").exists():
             pytest.skip("this kernel has no tun")
         pid = self.start("hub", RELAY, *(str(self.pids[name]) for name in (first, second)))
         for name in (first, second):
             wait_until(partial(succeeds, [*self.inside(name), "ip", "link", "show", "tun0"]))
-            # Large packets, so that the relay is not what takes the time.
+            # Large packets, so that the relay does not take most of the CPU time.
             self.ip(name, "link set tun0 mtu 9000")
         return pid
 

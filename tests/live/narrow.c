@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * narrow.c - sends in one way, by system calls of 32-bit programs, without a C library: so it builds wherever the compiler does.
+ * narrow.c - sends by 32-bit system calls. It uses no C library, so the compiler alone can build it.
  *
  * narrow ENTRY HOW COUNT BYTES
  *
- * ENTRY: int80 (of a 64-bit program, too), vdso (sysenter or syscall, of a 32-bit one) or x32 (of a 64-bit one). It has a connected
- * socket of TCP as file descriptor 3, with SO_ZEROCOPY, a file as 4, a pipe as 5 and 6. COUNT sends of BYTES each; exit status 0 if
- * each did all, 77 if the kernel has no such entry.
+ * ENTRY: int80 (in 32-bit and 64-bit programs), vdso (sysenter or syscall, in 32-bit programs) or x32 (in 64-bit programs). Open
+ * file descriptors: 3, a connected TCP socket with SO_ZEROCOPY; 4, a file; 5 and 6, a pipe. It makes COUNT sends of BYTES each.
+ * Exit status: 0 if each sent all bytes, 77 if the kernel lacks this entry.
  */
 enum { SOCKET = 3, SOURCE, PIPE_OUT, PIPE_IN };
 
@@ -17,12 +17,12 @@ enum { SOCKET = 3, SOURCE, PIPE_OUT, PIPE_IN };
 #define MSG_ZEROCOPY 0x4000000
 #define ENOSYS 38
 #define ENOBUFS 105
-/* Which sends a completion is of: after struct cmsghdr in struct sock_extended_err. */
+/* Words of the control message that hold the first and last completed send: in struct sock_extended_err, after struct cmsghdr. */
 #define LOWEST_AT 5
 #define HIGHEST_AT 6
 #define AT_SYSINFO 32
 #define X32 0x40000000
-/* Of socketcall(2), include/uapi/linux/net.h. */
+/* Numbers of socketcall(2), include/uapi/linux/net.h. */
 #define SYS_SEND 9
 #define SYS_SENDMSG 16
 #define SYS_RECVMSG 17
@@ -32,7 +32,7 @@ struct buffer { word base, length; };
 struct header { word name, name_length, vector, count, control, control_length, flags; };
 struct message { struct header header; word length; };
 
-/* Static, of a program at fixed addresses: below 4 GiB in 64 bits, too. */
+/* Static data. The program is linked at fixed addresses, so they are below 4 GiB in 64-bit programs, too. */
 static char memory[MOST_BYTES];
 static word told[128], completed;
 static struct buffer buffers[2];
@@ -52,7 +52,7 @@ static int by_int80(word nr, word a, word b, word c, word d, word e)
 {
 	int ret;
 
-	/* The sixth is 0. Of a 64-bit program the kernel does not keep r8 to r11. */
+	/* The sixth argument is 0. In a 64-bit program the kernel does not preserve r8 to r11. */
 #ifdef __x86_64__
 	asm volatile("push %%rbp; xor %%ebp, %%ebp; int $0x80; pop %%rbp"
 		     : "=a"(ret) : "0"(nr), "b"(a), "c"(b), "d"(c), "S"(d), "D"(e) : "memory", "r8", "r9", "r10", "r11");
@@ -90,7 +90,7 @@ static int by_x32(unsigned long nr, word a, word b, word c, word d, word e)
 	return ret;
 }
 
-/* Its number in i386, and in x32. */
+/* Make a system call with its i386 number or its x32 number. */
 static int call(word nr, word nr_x32, word a, word b, word c, word d, word e)
 {
 	switch (entry) {
@@ -103,7 +103,7 @@ static int call(word nr, word nr_x32, word a, word b, word c, word d, word e)
 	}
 }
 
-/* By socketcall(2) where there is one. */
+/* Make a socket call: by socketcall(2), which x32 lacks. */
 static int call_socket(word which, word nr_x32, word a, word b, word c, word d)
 {
 	if (entry == X32_ENTRY)
@@ -138,7 +138,7 @@ static word number(const char *text)
 	return value;
 }
 
-/* So that the kernel always has room for the next. */
+/* Read all completions, so that the kernel has room for the next. */
 static void read_completions(void)
 {
 	for (;;) {

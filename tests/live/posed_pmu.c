@@ -1,6 +1,6 @@
 /*
- * LD_PRELOAD: the collector's perf_event_open(2) finds a PMU. POSED: `all` CPUs have its events; `first`: CPU 0 only; `dead`: all
- * have them, and they never interrupt. An event is the timer cpu-clock, or the dummy, under another name.
+ * Simulates a PMU in perf_event_open(2) of the collector (LD_PRELOAD). POSED=all: all CPUs have its events; first: only CPU 0;
+ * dead: all CPUs, but the events never interrupt. Each event is really the cpu-clock timer or the dummy event.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-"""Real programs on loopback, started by a test with a configuration of their own, ended by their pid."""
+"""Start real programs on loopback with a configuration of the tests, and end them by their pid."""
 
 import contextlib
 import os
@@ -15,11 +15,11 @@ from profiling import SLOW, record_of
 
 Record = dict[str, Any]
 
-# How much longer programs go on in a guest: there attaching takes a second, and so does every look at them.
+# Factor for the duration of programs in an emulated guest, where attaching and reading take a second each.
 STRETCH = max(1.0, SLOW / 2)
-# What is watched and what watches share the processor that emulates a guest: the load would take most of it.
+# In a guest the load shares one emulated CPU with copyscope, so it runs with a lower priority.
 POLITE = ("nice", "-n", "10") if SLOW > 1 else ()
-# Function hooks take longest to attach; they have tests of their own.
+# Leaves out function hooks: they take longest to attach, and they have tests of their own.
 SAMPLED = ("--instruments", "counters,calls,sampler")
 
 NGINX = """\
@@ -46,22 +46,22 @@ def hook_state(record: Record, hook: str) -> str:
 
 
 def missing(*programs: str) -> str | None:
-    """Which of the programs is not installed; None when all are."""
+    """Return the first program that is not installed, or None."""
     return next(
         (name for name in programs if shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin") is None), None
     )
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
         return port
 
 
 @contextlib.contextmanager
 def busy_cpus() -> Iterator[None]:
-    """A loop on each CPU, which has it whenever nobody else does."""
+    """Run a busy loop on each CPU."""
     with contextlib.ExitStack() as held:
         for cpu in os.sched_getaffinity(0):
             held.enter_context(running(["taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"]))
@@ -84,7 +84,7 @@ def running(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[by
 
 
 def wait_for_port(port: int) -> None:
-    """Without connecting: to iperf3 -s that would be a test of its own."""
+    """Wait until a program listens on the port. Do not connect: iperf3 -s would take that for a test."""
     deadline = time.monotonic() + 10 * SLOW
     argv = ["ss", "-H", "-l", "-t", "-n", f"sport = :{port}"]
     while time.monotonic() < deadline:
@@ -96,7 +96,7 @@ def wait_for_port(port: int) -> None:
 
 @contextlib.contextmanager
 def nginx(directory: Path, sendfile: str) -> Iterator[tuple[int, int]]:
-    """(pid of the master, port); a file `big` of 10 MiB is there to be fetched."""
+    """Run nginx; yield (pid of its master, port). It serves `big`, a file of 10 MiB."""
     port = free_port()
     (directory / "big").write_bytes(bytes(10 << 20))
     config = directory / "nginx.conf"
@@ -108,7 +108,7 @@ def nginx(directory: Path, sendfile: str) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def http_server(directory: Path) -> Iterator[tuple[int, int]]:
-    """The same, served by python3 -m http.server."""
+    """Run python3 -m http.server; yield (pid, port). It serves `big`, a file of 10 MiB."""
     port = free_port()
     (directory / "big").write_bytes(bytes(10 << 20))
     argv = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
@@ -118,12 +118,12 @@ def http_server(directory: Path) -> Iterator[tuple[int, int]]:
 
 
 def fetching(port: int) -> contextlib.AbstractContextManager[Any]:
-    """curl that fetches the big file again and again, over one connection where the server keeps it open."""
+    """Run curl, which fetches the file `big` repeatedly, over one connection if the server allows it."""
     return running(["curl", "-s", "-o", "/dev/null", f"http://127.0.0.1:{port}/big?[1-100000]"])
 
 
 def certificate(directory: Path) -> Path:
-    """A key and what it signed for itself, for a day, in one file of the directory."""
+    """Write a key and a self-signed certificate, valid for a day, into one file of the directory."""
     make = (
         "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 1 -keyout key -out certificate"
     )
@@ -134,7 +134,7 @@ def certificate(directory: Path) -> Path:
 
 
 def receiving(port: int, *, tls: bool) -> contextlib.AbstractContextManager[Any]:
-    """Somebody who connects there and throws away what arrives."""
+    """Run a client that connects to the port and discards what it receives."""
     return running([sys.executable, "-c", RECEIVE, str(port), "tls" if tls else "plain"])
 
 
@@ -160,21 +160,27 @@ def iperf3_server() -> Iterator[int]:
 
 
 def watch(*options: str, check: int | None = 0) -> Record:
-    """The record of a watched program; by samples unless it says how. With `check` 0 it is a valid one."""
-    how = () if "--instruments" in options else SAMPLED
-    record = record_of(*how, *options, verb="watch", check=None if check == 0 and SLOW > 1 else check)
+    """Watch a program and return the record. The default instruments are SAMPLED.
+
+    `check` is the expected exit status (None: any); 0 also requires a valid run.
+    """
+    instruments = () if "--instruments" in options else SAMPLED
+    record = record_of(*instruments, *options, verb="watch", check=None if check == 0 and SLOW > 1 else check)
     assert check != 0 or wrong(record) == [], record["verdict"]
     return record
 
 
 def wrong(record: Record) -> list[str]:
-    """What speaks against the run. In a guest the sampled time does not: its host stops it for longer than a
-    period of the sampler, and nothing is sampled meanwhile."""
+    """Return the reasons why a run is invalid.
+
+    In a guest, sampled time is ignored: the host stops the guest for longer than a period of the sampler.
+    """
     reasons: list[str] = record["verdict"]["reasons"]
     return [reason for reason in reasons if SLOW == 1 or not reason.startswith("identity target_time")]
 
 
 def stretched(seconds: float) -> str:
+    """Return a duration in seconds, longer in an emulated guest, as the text of an option."""
     return str(round(seconds * STRETCH))
 
 
@@ -186,8 +192,8 @@ def share_of(record: Record, account: str) -> float:
     return sum(row["share"] or 0.0 for row in record["ledger"] if row["account"] == account)
 
 
-def held(record: Record) -> set[str]:
-    """The identities that were checked and hold."""
+def holding_identities(record: Record) -> set[str]:
+    """Return the names of the identities that were checked and hold."""
     return {row["name"] for row in record["identities"] if row["holds"]}
 
 
@@ -220,7 +226,7 @@ while peer.recv_into(block):
 
 @contextlib.contextmanager
 def splice_pipeline() -> Iterator[int]:
-    """The pid of a program that moves bytes from one connection to another and never sees them."""
+    """Yield the pid of a program that moves bytes from one connection to another with splice(2)."""
     first, last = free_port(), free_port()
     python = [sys.executable, "-c"]
     with running([*python, SOURCE, str(first)]), running([*python, SINK, str(last)]):
@@ -232,7 +238,7 @@ def splice_pipeline() -> Iterator[int]:
 
 @contextlib.contextmanager
 def redis(directory: Path, value_bytes: int) -> Iterator[int]:
-    """The pid of a redis-server that redis-benchmark sets and asks for values of this size."""
+    """Yield the pid of a redis-server. redis-benchmark sets and gets values of this size."""
     port = free_port()
     server = [
         "redis-server",
@@ -245,7 +251,7 @@ def redis(directory: Path, value_bytes: int) -> Iterator[int]:
         "--dir",
         str(directory),
     ]
-    # Few of each, so that both are seen in a second; in a guest either end is slower.
+    # Few requests of each kind, so that a second contains both. A guest is slower.
     requests = str(max(round(200 / SLOW), round((1 << 27) / value_bytes / SLOW**2)))
     benchmark = ["redis-benchmark", "-p", str(port), "-t", "set,get", "-d", str(value_bytes)]
     benchmark += ["-c", "4", "-n", requests, "-l", "-q"]
@@ -287,7 +293,7 @@ for _ in range(messages):
         looked = len(peer.recv(size - back, socket.MSG_PEEK)) if how == "peek" else size - back
         back += len(peer.recv(looked))
 peer.shutdown(socket.SHUT_WR)
-# The end of the peer's stream: everything has arrived there.
+# End of the peer's stream: the peer has received everything.
 assert peer.recv(1) == b""
 while how == "zerocopy" and completed < messages:
     _, ancillary, _, _ = peer.recvmsg(1, 512, MSG_ERRQUEUE)
@@ -306,8 +312,11 @@ while block := peer.recv(1 << 17):
 
 @contextlib.contextmanager
 def known_sender(how: str, messages: int, size: int) -> Iterator[list[str]]:
-    """A command that sends: copied, written, echo or peek (it all comes back), sendfile, zerocopy; or copied
-    and as often to itself over a socket that is not of TCP (elsewhere)."""
+    """Yield a command that sends `messages` messages of `size` bytes to a peer.
+
+    `how`: copied, written, sendfile or zerocopy; echo or peek (the peer sends everything back); elsewhere
+    (also sends through a Unix socket, which is not TCP).
+    """
     port = free_port()
     with running([sys.executable, "-c", KNOWN_PEER, str(port), how]):
         wait_for_port(port)

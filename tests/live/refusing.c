@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * refusing.c - a kernel that refuses one BPF program, for whoever runs with it in LD_PRELOAD.
+ * refusing.c - simulates a kernel that refuses a BPF program (LD_PRELOAD).
  *
- * REFUSE_LOAD=NAME: to load it. REFUSE_ATTACH=NAME: to attach it. Names as bpf(2) is told them, so at most 15 bytes.
- * REFUSE_FENTRY: as a policy that allows none, and kprobes.
+ * REFUSE_LOAD=NAME: refuse to load it. REFUSE_ATTACH=NAME: refuse to attach it. Names are those passed to bpf(2): at most 15 bytes.
+ * REFUSE_FENTRY: refuse all fentry programs and allow kprobes, like some security policies.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static int is_refused(int cmd, const union bpf_attr *attr)
 	fd = cmd == BPF_LINK_CREATE ? (int)attr->link_create.prog_fd : (int)attr->raw_tracepoint.prog_fd;
 	if (getenv("REFUSE_ATTACH")) {
 		struct bpf_prog_info info = {};
-		/* All of it zero, also where GCC 15 and newer would clear the named member alone. */
+		/* Clear the whole union: since GCC 15, an initialiser of one member clears only that. */
 		union bpf_attr ask = {};
 		long (*real)(long, ...) = dlsym(RTLD_NEXT, "syscall");
 

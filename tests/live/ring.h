@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* ring.h - the least of io_uring(7): one request at a time, without a library. */
+/* ring.h - minimal use of io_uring(7): one request at a time, without a library. */
 #ifndef COPYSCOPE_TESTS_RING_H
 #define COPYSCOPE_TESTS_RING_H
 
@@ -68,7 +68,7 @@ static struct ended next_completion(void)
 	return ended;
 }
 
-/* Returns when it, or another, has ended. */
+/* Submit a request, and wait for a completion of any request. */
 static void submit(const struct io_uring_sqe *request)
 {
 	unsigned int tail, index;

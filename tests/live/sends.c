@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * sends.c - sends over loopback in one way (or reads a file and sends a little), for some time, and says what it did: the truth
- * that a ledger is compared with.
+ * sends.c - sends over lo in one way, or reads a file and sends a little, for some seconds, and reports exact counts with which
+ * tests compare a ledger.
  *
  * sends HOW SECONDS REPORT
  *
- * writes {"calls": ..., "messages": ..., "bytes": ...} to the file REPORT. Exit status 77: this kernel cannot do it. A UDP
- * socket that nobody reads takes what is sent with UDP; a thread drains what is sent with TCP.
+ * It writes {"calls": ..., "messages": ..., "bytes": ...} to the file REPORT. Exit status 77: this kernel does not support HOW.
+ * UDP data go to a socket that is never read; a thread reads TCP data.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -46,7 +46,7 @@ static void count(long long messages, long long bytes)
 	did.bytes += bytes;
 }
 
-/* A page, a cache line that is no page, and neither. */
+/* Buffers aligned to a page, to a cache line, and to neither. */
 static void do_writev(void)
 {
 	struct iovec buffers[] = { { memory, 4096 }, { memory + 8192 + 64, 1000 }, { memory + 16384 + 8, 100 } };
@@ -54,7 +54,7 @@ static void do_writev(void)
 	count(1, checked(writev(sock, buffers, 3), "writev"));
 }
 
-/* So many of them that counting each takes time from them. */
+/* Make small sends, so many that counting each of them slows the program. */
 static void do_small(void)
 {
 	count(1, checked(send(sock, memory, 64, 0), "send"));
@@ -70,7 +70,7 @@ static void do_sendto(void)
 	count(1, checked(sendto(sock, memory, DATAGRAM_BYTES, 0, (void *)&to, sizeof(to)), "sendto"));
 }
 
-/* Every message has two buffers, and begins at an address of its own. */
+/* Each message has two buffers, and starts at a different address. */
 static void do_sendmmsg(void)
 {
 	struct iovec buffers[MESSAGES][2];
@@ -114,7 +114,7 @@ static struct ended end_by_ring(int opcode, int flags, int fd)
 
 	submit(&request);
 	result = ended = next_completion();
-	/* The buffer is ours again with the notification. */
+	/* The buffer may be reused after the notification. */
 	while (ended.flags & IORING_CQE_F_MORE)
 		ended = next_completion();
 	return result;
@@ -140,13 +140,13 @@ static void do_uring_zc(void)
 	send_by_ring(IORING_OP_SEND_ZC, IORING_SEND_ZC_REPORT_USAGE);
 }
 
-/* It does not ask whether it was copied. */
+/* Send without IORING_SEND_ZC_REPORT_USAGE, so that the notification does not report copies. */
 static void do_uring_zc_quiet(void)
 {
 	send_by_ring(IORING_OP_SEND_ZC, 0);
 }
 
-/* After each send one that is refused, and is notified of all the same: with whether it was copied, and without. */
+/* After each send make a refused one, which gets a notification nevertheless; alternate between reporting copies and not. */
 static void do_uring_zc_refused(void)
 {
 	static int ends[2] = { -1, -1 };
@@ -160,7 +160,7 @@ static void do_uring_zc_refused(void)
 		errx(1, "io_uring: a UNIX socket took SEND_ZC");
 }
 
-/* A file in memory; for every 16 reads a byte is sent, as a program that sends nothing has no ledger. */
+/* Return a memfd to read. Send a byte for every 16 reads, because a program that sends nothing has no ledger. */
 static int file_to_read(void)
 {
 	static long long reads;

@@ -21,7 +21,7 @@ static void put_into(int map, unsigned int key, unsigned long long fd)
 		err(1, "bpf: BPF_MAP_UPDATE_ELEM");
 }
 
-/* What is sent over either of the two is received from the second, and never passes TCP; -1: this kernel cannot. */
+/* Redirect messages of both sockets to the second one, past TCP. Return -1 if this kernel does not support it. */
 static int redirect_messages(int sender, int receiver)
 {
 	union bpf_attr attr = { .map_type = BPF_MAP_TYPE_SOCKMAP, .key_size = 4, .value_size = 8, .max_entries = 2 };

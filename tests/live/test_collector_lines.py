@@ -1,14 +1,14 @@
-"""What the collector is told: it does all of it, or says why not, and goes on."""
+"""The collector obeys each line of its input, or answers why it does not, and continues."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 
 import pytest
-from copyscope import paths
-from copyscope.errors import RunError
+from copyscope.base import paths
+from copyscope.base.errors import RunError
 from copyscope.run.child import Child
-from links import attached
+from links import attached_tracepoints
 from profiling import SLOW, is_root
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs root to load BPF")]
@@ -16,43 +16,44 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not is_root(), reason="needs 
 
 @contextlib.contextmanager
 def collecting(*options: str) -> Iterator[Child]:
-    made = Child("collector", [str(paths.COLLECTOR), *options])
+    collector = Child("collector", [str(paths.COLLECTOR), *options])
     try:
-        made.expect("ready", 30 * SLOW)
-        yield made
+        collector.expect("ready", 30 * SLOW)
+        yield collector
     finally:
-        made.end()
+        collector.end()
 
 
-def test_an_instrument_that_is_none_is_refused_and_nothing_is_attached() -> None:
-    # More than the 64 bytes at which the list once ended.
+def test_an_unknown_instrument_is_refused_and_nothing_is_attached() -> None:
+    # A list longer than 64 bytes, which was once the limit.
     long = "open watch,copies,packets,shape," + "," * 60 + "nonsense"
     with collecting("--watch") as collector:
         for line in ("open nonsense", "open watch,nonsense", long):
-            with pytest.raises(RunError, match="no such instrument here"):
+            with pytest.raises(RunError, match="unknown instrument"):
                 collector.ask(line, "opened")
-            assert not attached(collector.pid)
+            assert not attached_tracepoints(collector.pid)
         collector.ask(f"open {',' * 80}watch", "opened", 30 * SLOW)
-        assert attached(collector.pid)
+        assert attached_tracepoints(collector.pid)
 
 
-def test_what_is_watched_only_is_no_instrument_of_our_own_traffic() -> None:
-    with collecting() as collector, pytest.raises(RunError, match="no such instrument here"):
+def test_our_own_traffic_has_no_instrument_packets() -> None:
+    with collecting() as collector, pytest.raises(RunError, match="unknown instrument"):
         collector.ask("open packets", "opened")
 
 
 def refusal(collector: Child, line: bytes) -> str:
+    """Write a line to the collector, and return the error that it answers."""
     assert collector.process.stdin is not None
-    with memoryview(line + b"\n") as left:
+    with memoryview(line + b"\n") as remaining:
         written = 0
-        while written < len(left):
-            written += os.write(collector.process.stdin.fileno(), left[written:])
+        while written < len(remaining):
+            written += os.write(collector.process.stdin.fileno(), remaining[written:])
     with pytest.raises(RunError) as refused:
         collector.expect("report")
     return str(refused.value).removeprefix("collector: ")
 
 
-def test_lines_that_are_none_are_answered_and_the_next_one_is_obeyed() -> None:
+def test_malformed_lines_are_refused_and_the_next_line_is_obeyed() -> None:
     with collecting() as collector:
         assert refusal(collector, b"x" * 10_000_000) == "too long: at most 4095 bytes"
         assert refusal(collector, b"open\0bytes") == "not printable ASCII"

@@ -1,4 +1,7 @@
-"""The fleet over real ssh (far_hosts.py): a host is an sshd in namespaces of its own. Nothing stays there."""
+"""copyscope fleet over real ssh.
+
+Hosts are sshds in new namespaces (far_hosts.py). Nothing remains on a host.
+"""
 
 import json
 import os
@@ -8,7 +11,7 @@ from pathlib import Path
 
 import far_hosts
 import pytest
-from far_hosts import fleet, of_runs, wait_until
+from far_hosts import copyscope_pids, start_fleet, wait_until
 from profiling import SLOW, is_root
 
 pytestmark = [
@@ -31,8 +34,8 @@ here ansible_connection=local
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with hosts to ask, and an ansible of nobody's settings."""
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory with hosts for ssh, and a configuration of ansible without the settings of any user."""
     far_hosts.make(tmp_path)
     (tmp_path / "ansible.cfg").write_text("[defaults]\n")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path / "ansible.cfg"))
@@ -40,8 +43,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_all_that_can_come_of_a_host_is_a_row_of_one_table(place: Path) -> None:
-    running = fleet(place, INVENTORY, "--limit", "all:!local", "--", "doctor")
+def test_every_outcome_of_a_host_is_a_row_of_one_table(directory: Path) -> None:
+    running = start_fleet(directory, INVENTORY, "--limit", "all:!local", "--", "doctor")
     table, errors = running.communicate(timeout=90 * SLOW)
     assert running.returncode == 1, errors
     rows = {line.split()[0]: line for line in table.splitlines() if line[:3] in ("web", "str", "nop")}
@@ -49,51 +52,51 @@ def test_all_that_can_come_of_a_host_is_a_row_of_one_table(place: Path) -> None:
     assert os.uname().release in rows["web1"] and os.uname().release in rows["web2"]
     assert "unreachable" in rows["stranger"] and "failed" in rows["nopython"]
     assert "Permission denied" in table and "/nowhere/python3" in table
-    kept = sorted((place / "out").rglob("host=*/*/*.json"))
-    assert [path.parts[-3] for path in kept] == ["host=web1", "host=web2"]
-    assert all(json.loads(path.read_text())["findings"] for path in kept)
+    record_paths = sorted((directory / "out").rglob("host=*/*/*.json"))
+    assert [path.parts[-3] for path in record_paths] == ["host=web1", "host=web2"]
+    assert all(json.loads(path.read_text())["findings"] for path in record_paths)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_remains_there_and_here_when_the_fleet_ends(
-    place: Path, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_remains_on_hosts_and_here_when_the_fleet_ends(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, signal_number: signal.Signals
 ) -> None:
-    before, ansible = of_runs(), of_ansible()
-    here = place / "here"
-    here.mkdir()
-    monkeypatch.setenv("TMPDIR", str(here))
-    words = ("--limit", "web1", "--", "run", "--duration", "60", "--quiet")
-    running = fleet(place, INVENTORY, *words)
+    before, ansible = copyscope_pids(), ansible_pids()
+    tmpdir = directory / "here"
+    tmpdir.mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmpdir))
+    arguments = ("--limit", "web1", "--", "run", "--duration", "60", "--quiet")
+    running = start_fleet(directory, INVENTORY, *arguments)
     try:
-        wait_until(lambda: len(of_runs() - before) == 3)
-        running.send_signal(how)
+        wait_until(lambda: len(copyscope_pids() - before) == 3)
+        running.send_signal(signal_number)
         began = time.monotonic()
-        wait_until(lambda: of_runs() <= before and of_ansible() <= ansible)
+        wait_until(lambda: copyscope_pids() <= before and ansible_pids() <= ansible)
         assert time.monotonic() - began < 5 * SLOW
-        wait_until(lambda: not list(here.iterdir()))
+        wait_until(lambda: not list(tmpdir.iterdir()))
     finally:
         table, _ = running.communicate(timeout=20 * SLOW)
-    if how == signal.SIGINT:
+    if signal_number == signal.SIGINT:
         assert running.returncode == 130 and "1 of 1 interrupted: web1" in table
 
 
-def test_a_host_that_takes_too_long_is_timed_out(place: Path) -> None:
-    before = of_runs()
-    words = ("--limit", "web1", "--timeout", "3", "--", "run", "--duration", "60", "--quiet")
-    running = fleet(place, INVENTORY, *words)
+def test_a_host_that_takes_too_long_is_timed_out(directory: Path) -> None:
+    before = copyscope_pids()
+    arguments = ("--limit", "web1", "--timeout", "3", "--", "run", "--duration", "60", "--quiet")
+    running = start_fleet(directory, INVENTORY, *arguments)
     table, errors = running.communicate(timeout=60 * SLOW)
     assert running.returncode == 1 and "1 of 1 timed out: web1" in table, table + errors
-    assert of_runs() <= before
+    assert copyscope_pids() <= before
 
 
-def of_ansible() -> set[int]:
-    """Processes of ansible, and connections of its."""
-    found = set()
+def ansible_pids() -> set[int]:
+    """Return the pids of ansible and of its connections."""
+    pids = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes()
         except OSError:
             continue
         if b"ansible" in line and b"pytest" not in line:
-            found.add(int(entry.name))
-    return found
+            pids.add(int(entry.name))
+    return pids

@@ -1,10 +1,10 @@
-"""Counters per function and gating where function hooks work: clocks that must agree, exact counts."""
+"""Counters and gating of function hooks: two clocks agree, and call counts are exact."""
 
 from collections import Counter
 from typing import Any
 
 import pytest
-from copyscope import stats
+from copyscope.base import stats
 from profiling import SLOW, broken_identities, is_root, record_of
 from test_functions import why_not
 
@@ -16,11 +16,11 @@ pytestmark = [
 
 SIZE = 40_000
 MESSAGES = 400
-# perf switches its counters with the task a moment later than sched_switch is traced; where the host takes an
-# emulated processor away in between, that moment is long.
+# perf switches its counters of a task a moment after sched_switch is traced. The moment is long if the host
+# takes the emulated CPU away in between.
 COUNTER_TOLERANCE = 0.15 if SLOW > 1 else 0.02
-# Samples also have what is around a call's function, and what comes late; hooks have the copy's own checks.
-# In guests of one and of two emulated processors exact shares were up to 0.04 above twice the interval.
+# Samples include code around the hooked function and late interrupts; hooks include checks of the copy. In
+# guests with one and with two emulated CPUs, exact shares were up to 0.04 outside twice the interval.
 TIER_BIAS = 0.04 if SLOW == 1 else 0.08
 
 COPIES = ("copy_in", "pin", "deferred", "silent", "copy_out")
@@ -33,7 +33,7 @@ def function_hooks() -> None:
         pytest.skip(reason)
 
 
-def counted(*options: str) -> dict[str, Any]:
+def run_with_counters(*options: str) -> dict[str, Any]:
     return record_of(
         *("--messages", str(MESSAGES), "--size", str(SIZE), "--instruments", "sampler,functions"),
         *("--count", "cpu-clock,page-faults", *options),
@@ -47,8 +47,8 @@ def of_side(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("gate", [1, 4])
 def test_two_clocks_agree_in_every_copy(gate: int) -> None:
-    """perf's cpu-clock goes the way of every counter: nanoseconds of the copy, and of two looks at most."""
-    record = counted("--impl", "zero_copy", "--gate", str(gate))
+    """perf's cpu-clock, read as every counter is, measures the copy and the time of at most two reads."""
+    record = run_with_counters("--impl", "zero_copy", "--gate", str(gate))
     assert broken_identities(record) == []
     status = {event["name"]: event["status"] for event in record["functions"]["events"]}
     assert status == {"cpu-clock": "counted", "page-faults": "counted"}
@@ -57,13 +57,13 @@ def test_two_clocks_agree_in_every_copy(gate: int) -> None:
     large = [row for row in record["exact"] if row["category"] in ("deferred", "copy_out") and row["self_ns"]]
     assert large
     for row in large:
-        looks_ns = 2 * row["calls"] * cost["look_ns"]
+        reads_ns = 2 * row["calls"] * cost["look_ns"]
         least, most = ((1 + sign * COUNTER_TOLERANCE) * row["cpu_ns"] for sign in (-1, 1))
-        assert least <= row["cpu_clock_ns"] <= most + looks_ns
+        assert least <= row["cpu_clock_ns"] <= most + reads_ns
 
 
-def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
-    record = counted("--impl", "one_copy", "--gate", "4")
+def test_gate_4_times_one_call_in_four_and_counts_every_call() -> None:
+    record = run_with_counters("--impl", "one_copy", "--gate", "4")
     assert broken_identities(record) == []
     out = next(cell for cell in of_side(record, "receiver") if cell["category"] == "copy_out")
     assert out["calls"] >= MESSAGES
@@ -75,7 +75,7 @@ def test_one_call_in_four_is_timed_and_every_one_is_counted() -> None:
     assert row["self_ns"] <= row["ci"]["low_ns"] < row["cpu_ns"] < row["ci"]["high_ns"]
 
 
-def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
+def test_a_missing_counter_is_unsupported_and_never_zero() -> None:
     record = record_of(
         *("--impl", "one_copy", "--messages", "23", "--size", str(SIZE)),
         *("--instruments", "sampler,functions"),
@@ -92,7 +92,7 @@ def test_a_counter_that_is_not_there_is_unsupported_and_never_zero() -> None:
 
 
 def kernel_time(record: dict[str, Any], side: str) -> tuple[Counter[str], Counter[str]]:
-    """By account: the time of hooked copies in ns, and samples, both of the side in the kernel."""
+    """Return, by account, the time (ns) of hooked copies and the kernel samples of a process."""
     exact, sampled = Counter[str](), Counter[str]()
     for row in record["exact"]:
         if row["side"] == side:
@@ -105,31 +105,31 @@ def kernel_time(record: dict[str, Any], side: str) -> tuple[Counter[str], Counte
 
 @pytest.mark.parametrize(("impl", "copy"), [("one_copy", "copy_in"), ("zero_copy", "deferred")])
 def test_hooks_and_samples_of_the_same_work_find_the_same_shares(impl: str, copy: str) -> None:
-    """A fixed number of messages is one segment: functions are hooked and stacks sampled in it."""
+    """A fixed number of messages makes one segment, in which functions are hooked and stacks sampled."""
     record = record_of(
         *("--impl", impl, "--size", "1M", "--messages", "6000" if SLOW == 1 else "1200", "--gate", "1"),
         *("--instruments", "sampler,functions", "--attach", "fentry"),
         check=None,
     )
     assert [line for line in broken_identities(record) if line.startswith("functions_")] == []
-    large = set()
+    large_accounts = set()
     for side in ("sender", "receiver"):
         exact, sampled = kernel_time(record, side)
         for name in COPIES:
-            # Of all copies: what is none is not hooked.
-            hooked, seen = exact.total(), sum(sampled[copy] for copy in COPIES)
-            share = exact[name] / hooked
-            found = stats.wilson(sampled[name], seen)
-            if max(share, sampled[name] / seen) < 0.1:
+            # Both shares refer to all copies, because only copies are hooked.
+            hooked_ns, copy_samples = exact.total(), sum(sampled[copy] for copy in COPIES)
+            share = exact[name] / hooked_ns
+            interval = stats.wilson(sampled[name], copy_samples)
+            if max(share, sampled[name] / copy_samples) < 0.1:
                 continue
-            large.add(name)
-            # Twice as far as the 95 % interval: one row in 10,000 by chance.
-            low, high = (2 * end - sampled[name] / seen for end in (found.low, found.high))
-            said = f"{side} {name}: {share:.3f}, sampled {low:.3f} to {high:.3f}"
-            print(f"\n{record['machine']['kernel']} {impl} {said}")
-            assert low - TIER_BIAS <= share <= high + TIER_BIAS, said
-    assert {copy, "copy_out"} <= large
-    # A program at a function is no part of it, and a trampoline no program.
+            large_accounts.add(name)
+            # The limits are twice as far as the 95 % interval: one row in 10,000 is outside by chance.
+            low, high = (2 * end - sampled[name] / copy_samples for end in (interval.low, interval.high))
+            summary = f"{side} {name}: {share:.3f}, sampled {low:.3f} to {high:.3f}"
+            print(f"\n{record['machine']['kernel']} {impl} {summary}")
+            assert low - TIER_BIAS <= share <= high + TIER_BIAS, summary
+    assert {copy, "copy_out"} <= large_accounts
+    # BPF programs of the hooks and their trampolines do not count as copies.
     copies = [row["symbol"] for row in record["samples"] if row["kind"] == "account"]
     assert copies and not [symbol for symbol in copies if symbol.startswith("bpf_")]
     assert any(row["category"] == "instruments" for row in record["samples"])

@@ -1,4 +1,4 @@
-"""Function hooks come once and go when nobody waits for it: afterwards the kernel is as it was."""
+"""After function hooks are switched on and off under load and detached, the kernel is as before."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.run.child import Child
 from profiling import SLOW, is_root, left_after_a_second, traces
 from test_functions import why_not
@@ -19,42 +19,45 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-# How often the programs are loaded, and how often they count and cease each time.
+# The collector loads its programs LOADED times, and counts and stops SWITCHED times each.
 LOADED = 4
 SWITCHED = 5
-# When the collector has ended, its hooks are gone after so long at most.
-GONE_S = 10.0 * SLOW
+# Hooks are gone at most so many seconds after the collector exits.
+DETACHED_WITHIN_S = 10.0 * SLOW
 FTRACE_SITES = Path("/sys/kernel/tracing/enabled_functions")
 KPROBES = Path("/sys/kernel/debug/kprobes/list")
-# What of it must be seen while hooks are there, or nothing that is seen afterwards means anything.
-SEEN = {"fentry": "tcp_sendmsg", "kprobe.multi": "tcp_sendmsg", "kprobe": r"k tcp_sendmsg\+0x\w+"}
+# A hook of each kind that must be visible while hooks are attached; else their absence later proves nothing.
+EXPECTED_HOOK = {"fentry": "tcp_sendmsg", "kprobe.multi": "tcp_sendmsg", "kprobe": r"k tcp_sendmsg\+0x\w+"}
 
 
 def complaints() -> list[str]:
-    """What the kernel has complained of since it booted."""
-    said = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [line for line in said if re.search("WARNING: |BUG: |Oops", line)]
+    """Return the warnings, bugs and oopses that the kernel has logged since boot."""
+    lines = subprocess.run(["dmesg"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if re.search("WARNING: |BUG: |Oops", line)]
 
 
 def hooks_in_use() -> set[str]:
-    """Functions whose ftrace site anybody uses now, and kprobes: not all are at such a site."""
+    """Return the functions with an ftrace user, and all kprobes, because not all kprobes use ftrace."""
     functions = [line.split()[0] for line in FTRACE_SITES.read_text().splitlines() if line.strip()]
     # address, k or r, function+offset
     kprobes = [" ".join(line.split()[1:3]) for line in KPROBES.read_text().splitlines()]
     return {*functions, *kprobes}
 
 
-def until(wanted: Callable[[], bool], seconds: float) -> bool:
-    """Whether it comes true in time: the kernel frees after a grace period."""
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait at most `seconds` until `condition()` is true, and return its last value.
+
+    The kernel frees hooks late.
+    """
     deadline = time.monotonic() + seconds
-    while not wanted() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
-    return wanted()
+    return condition()
 
 
 @contextmanager
 def running_traffic() -> Iterator[dict[str, int]]:
-    """A zero-copy stream over loopback that does not stop; the pids of its sides."""
+    """Send zero-copy over loopback until the end of the context. Yield the pids of sender and receiver."""
     with ExitStack() as stack:
         sender = Child(
             "sender",
@@ -77,43 +80,46 @@ def bytes_copied_out(collector: Child) -> int:
 
 
 def load_and_switch(kind: str, pids: dict[str, int]) -> None:
-    """A collector from its start to its end; what it counts in between."""
+    """Start a collector with hooks of one kind, let it count and stop SWITCHED times, and end it."""
     in_use = hooks_in_use()
     collector = Child("collector", [str(paths.COLLECTOR), "--functions", "--attach", kind])
     try:
         collector.expect("ready", 30 * SLOW)
-        for side, pid in pids.items():
-            collector.ask(f"target {side} {pid}", "target")
-        counted = 0
+        for role, pid in pids.items():
+            collector.ask(f"target {role} {pid}", "target")
+        counted_bytes = 0
         for _ in range(SWITCHED):
             collector.ask("open functions", "opened", 10 * SLOW)
-            assert [hook for hook in hooks_in_use() - in_use if re.fullmatch(SEEN[kind], hook)]
+            assert [hook for hook in hooks_in_use() - in_use if re.fullmatch(EXPECTED_HOOK[kind], hook)]
             time.sleep(0.02)
             collector.ask("close", "closed", 10 * SLOW)
-            assert bytes_copied_out(collector) > counted
-            counted = bytes_copied_out(collector)
-            # Unarmed they are there and do nothing.
+            assert bytes_copied_out(collector) > counted_bytes
+            counted_bytes = bytes_copied_out(collector)
+            # In an `unarmed` segment the hooks are attached and count nothing.
             collector.ask("open unarmed", "opened", 10 * SLOW)
             time.sleep(0.02)
             collector.ask("close", "closed", 10 * SLOW)
-            assert bytes_copied_out(collector) == counted
+            assert bytes_copied_out(collector) == counted_bytes
         assert collector.ask("report", "report", 10 * SLOW)["functions"]["cells"]
     finally:
         began_s = time.monotonic()
         collector.end()
     assert collector.process.returncode == 0 and time.monotonic() - began_s < 0.5 * SLOW
-    deadline = began_s + GONE_S
+    deadline = began_s + DETACHED_WITHIN_S
     assert until(lambda: hooks_in_use() <= in_use, deadline - time.monotonic()), hooks_in_use() - in_use
 
 
 @pytest.mark.parametrize("kind", ["fentry", "kprobe.multi", "kprobe"])
-def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -> None:
+def test_switching_hooks_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -> None:
     reason = why_not(kind)
     if reason:
         pytest.skip(reason)
-    # Those of a run that was killed go one by one.
-    assert until(lambda: not [hook for hook in hooks_in_use() if re.fullmatch(SEEN[kind], hook)], GONE_S)
-    before, complained, in_use = traces(), complaints(), hooks_in_use()
+    # Hooks of an earlier run that was killed disappear one by one.
+    assert until(
+        lambda: not [hook for hook in hooks_in_use() if re.fullmatch(EXPECTED_HOOK[kind], hook)],
+        DETACHED_WITHIN_S,
+    )
+    before, complaints_before, in_use = traces(), complaints(), hooks_in_use()
     with running_traffic() as pids:
         under_load = traces()
         for _ in range(LOADED):
@@ -121,4 +127,4 @@ def test_on_and_off_twenty_times_under_load_leaves_the_kernel_clean(kind: str) -
             assert left_after_a_second(under_load) == []
     assert left_after_a_second(before) == []
     assert hooks_in_use() <= in_use
-    assert complaints() == complained
+    assert complaints() == complaints_before

@@ -1,4 +1,4 @@
-"""The exact tier on a kernel that allows function hooks: known bytes through known functions."""
+"""The exact tier where the kernel allows function hooks: known bytes pass through known functions."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.ledger.checks.exact import retransmitted_bytes
 from copyscope.record.measured import Measured
 from msgspec import convert
@@ -22,7 +22,7 @@ MESSAGES = 23
 
 @cache
 def why_not(kind: str = "any") -> str | None:
-    """Why this kernel takes no function hook (of this kind); None when it does."""
+    """Return why this kernel allows no function hook (of the given kind), or None."""
     argv = [str(paths.COLLECTOR), "--probe", "--functions", "--attach", kind]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     rows = [row for row in json.loads(done.stdout)["hooks"] if row["instrument"] == "functions"]
@@ -32,11 +32,15 @@ def why_not(kind: str = "any") -> str | None:
 
 
 def sent_again(record: dict[str, Any]) -> int:
+    """Return the number of retransmitted bytes."""
     return retransmitted_bytes(convert(record, Measured))
 
 
 def lost(record: dict[str, Any]) -> dict[str, int]:
-    """By name; an emulated processor waits for its host in the middle of anything, so of looks, too."""
+    """Return the losses of a run by name.
+
+    Timed reads that were interrupted are left out in an emulated guest.
+    """
     counts = {name: loss["count"] for name, loss in record["loss"].items() if loss["count"]}
     return {name: count for name, count in counts.items() if SLOW == 1 or name != "functions_look_stopped"}
 
@@ -45,9 +49,9 @@ def cells(record: dict[str, Any], category: str, key: str) -> int:
     return sum(cell[key] for cell in record["functions"]["cells"] if cell["category"] == category)
 
 
-def sum_by_side(found: dict[tuple[str, str | None], int]) -> dict[tuple[str, str | None], int]:
+def sum_by_side(counts: dict[tuple[str, str | None], int]) -> dict[tuple[str, str | None], int]:
     sums: Counter[tuple[str, str | None]] = Counter()
-    for (side, _), count in found.items():
+    for (side, _), count in counts.items():
         sums[side, None] += count
     return dict(sums)
 
@@ -57,18 +61,24 @@ def hooked(record: dict[str, Any]) -> set[str]:
 
 
 @cache
-def call_site(*options: str) -> dict[str, Any]:
-    """The hook on the call of the copy routine, if the collector is told to look for it."""
+def probe_call_site(*options: str) -> dict[str, Any]:
+    """Return the hook that copy_in has if the collector searches for the call of the copy routine.
+
+    `options` are the words of a command that starts the collector.
+    """
     argv = [str(paths.COLLECTOR), "--probe", "--functions", "--copy-in", "call-site"]
     done = subprocess.run([*options, *argv], capture_output=True, text=True, check=True)
     rows = [row for row in json.loads(done.stdout)["hooks"] if row["id"].startswith("copy_in_call")]
     return next((row for row in rows if row["state"] == "attached"), rows[0])
 
 
-def ways(kind: str) -> set[str]:
-    """How functions are hooked if told so: a bracket of kprobes is only for where the call is not found."""
-    at_call = kind == "kprobe" and call_site()["state"] == "attached"
-    return {kind, "tp_btf", *(["call-site"] if at_call else [])}
+def expected_hook_kinds(kind: str) -> set[str]:
+    """Return the kinds of hooks for `--attach KIND`.
+
+    A bracket of kprobes is used if no call site is found.
+    """
+    call_found = kind == "kprobe" and probe_call_site()["state"] == "attached"
+    return {kind, "tp_btf", *(["call-site"] if call_found else [])}
 
 
 @pytest.mark.parametrize("kind", ["fentry", in_all("kprobe.multi"), in_all("kprobe")])
@@ -84,27 +94,27 @@ def ways(kind: str) -> set[str]:
         in_all("relay_splice"),
     ],
 )
-def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> None:
+def test_every_byte_is_counted_in_the_function_that_moved_it(impl: str, kind: str) -> None:
     reason = why_not(kind)
     if reason:
         pytest.skip(reason)
     options = ("--impl", impl, "--messages", str(MESSAGES), "--size", str(SIZE))
     record = record_of(*options, "--instruments", "functions", "--attach", kind, check=None, lossless=True)
-    assert hooked(record) == ways(kind)
+    assert hooked(record) == expected_hook_kinds(kind)
     assert broken_identities(record) == []
     assert lost(record) == {}
-    expected = MESSAGES * SIZE
-    referenced = expected if impl in ("zero_copy", "sendfile", "relay_splice") else 0
-    assert cells(record, "copy_in", "bytes") == expected - referenced
+    sent = MESSAGES * SIZE
+    referenced = sent if impl in ("zero_copy", "sendfile", "relay_splice") else 0
+    assert cells(record, "copy_in", "bytes") == sent - referenced
     assert cells(record, "pin", "bytes") == referenced
-    late = expected if impl == "zero_copy" else 0
-    assert late <= cells(record, "deferred", "bytes") <= late + sent_again(record)
-    assert cells(record, "copy_out", "bytes") == expected * (1 + (impl == "relay_copy"))
+    late_bytes = sent if impl == "zero_copy" else 0
+    assert late_bytes <= cells(record, "deferred", "bytes") <= late_bytes + sent_again(record)
+    assert cells(record, "copy_out", "bytes") == sent * (1 + (impl == "relay_copy"))
     names = {row["name"] for row in record["identities"] if row["holds"]}
     assert {"functions_copy_in", "functions_copy_out"} <= names
     assert ("functions_deferred" in names) == (impl == "zero_copy")
     assert ("functions_pin" in names) == bool(referenced)
-    # Nothing is hooked that these bytes do not pass.
+    # Functions that these bytes do not pass are not hooked.
     states = {row["id"]: row["state"] for row in record["hooks"]}
     assert states["copy_in_record"] == states["map"] == "unused"
     assert (states["deferred"] == states["zerocopy_use"] == "attached") == (impl == "zero_copy")
@@ -112,12 +122,14 @@ def test_every_byte_is_in_the_function_that_moved_it(impl: str, kind: str) -> No
 
 @pytest.mark.all
 @pytest.mark.parametrize(
-    ("kind", "way", "how"),
+    ("kind", "way", "expected_how"),
     [("any", "call-site", "call-site"), ("kprobe", "bracket", "kprobe")],
 )
 @pytest.mark.parametrize("impl", ["two_copy", "one_copy"])
-def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, way: str, how: str) -> None:
-    reason = why_not(kind) or (call_site()["reason"] if way == "call-site" else None)
+def test_copy_in_is_hooked_at_its_call_or_by_a_bracket(
+    impl: str, kind: str, way: str, expected_how: str
+) -> None:
+    reason = why_not(kind) or (probe_call_site()["reason"] if way == "call-site" else None)
     if reason:
         pytest.skip(reason)
     record = record_of(
@@ -126,7 +138,7 @@ def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, 
         check=None,
     )
     (row,) = [row for row in record["hooks"] if row["id"].startswith("copy_in") and row["how"]]
-    assert row["how"] == how
+    assert row["how"] == expected_how
     assert (re.fullmatch(r"tcp_sendmsg_locked(,?\+0x[0-9a-f]+)+", row["symbol"]) is not None) == (
         way == "call-site"
     )
@@ -138,16 +150,16 @@ def test_the_copy_is_seen_at_its_call_or_between_brackets(impl: str, kind: str, 
 
 
 @pytest.mark.all
-def test_without_the_kernels_text_the_copy_is_bracketed_and_says_why() -> None:
-    reason = why_not() or (None if call_site()["state"] == "attached" else call_site()["reason"])
+def test_without_kcore_the_call_site_is_missing_and_the_reason_is_given() -> None:
+    reason = why_not() or (None if probe_call_site()["state"] == "attached" else probe_call_site()["reason"])
     if reason:
         pytest.skip(reason)
     hidden = ("unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /proc/kcore && exec "$@"', "sh")
-    row = call_site(*hidden)
+    row = probe_call_site(*hidden)
     assert row["state"] == "missing" and row["reason"].startswith("/proc/kcore: ")
 
 
-def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
+def test_auto_chooses_the_exact_tier_where_possible_and_gives_the_reason() -> None:
     record = record_of("--impl", "one_copy", "--duration", "1" if SLOW == 1 else "2", check=None)
     reason = why_not()
     phases = {segment["phase"] for segment in record["run"]["segments"]}
@@ -160,7 +172,7 @@ def test_auto_takes_the_exact_tier_where_it_can_and_says_why() -> None:
 
 
 @pytest.mark.all
-def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
+def test_a_softirq_that_interrupts_a_hook_breaks_no_measurement() -> None:
     if reason := why_not("fentry"):
         pytest.skip(reason)
     record = record_of(
@@ -170,7 +182,7 @@ def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
         lossless=True,
     )
     if any(row["count"] for name, row in record["loss"].items() if name.startswith("recursion_")):
-        pytest.skip("programs met themselves here: what they missed is not known")
+        pytest.skip("the kernel skipped BPF programs here, so the missed calls are unknown")
     assert broken_identities(record) == []
     assert sum(cell["timed_calls"] for cell in record["functions"]["cells"]) > 100
     assert record["loss"]["functions_broken"]["count"] == 0
@@ -179,12 +191,13 @@ def test_a_softirq_that_interrupts_a_program_breaks_nothing() -> None:
 @pytest.mark.all
 @pytest.mark.parametrize("kind", ["fentry", "kprobe"])
 @pytest.mark.parametrize("placement", ["split", "same"])
-def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: str) -> None:
+def test_deferred_copies_belong_to_the_sender_whoever_ran_them(placement: str, kind: str) -> None:
     reason = why_not(kind)
     if reason:
         pytest.skip(reason)
-    # A message is larger than the window. The rest goes out when the receiver has read and says so: on its
-    # time, for its acknowledgement goes all the way to the sender's socket and takes the next packets along.
+    # A message is larger than the window. The rest is sent when the receiver has read and acknowledges: on
+    # the receiver's time, because its acknowledgement reaches the sender's socket, which sends the next
+    # packets.
     record = record_of(
         *("--impl", "zero_copy", "--messages", str(MESSAGES), "--size", str(SIZE), "--rcvbuf", "16K"),
         *("--instruments", "sampler,functions", "--placement", placement, "--attach", kind),
@@ -198,14 +211,16 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     }
     assert functions["owners"], [row for row in record["hooks"] if row["id"].startswith("zerocopy_")]
     assert {row["owner_side"] for row in functions["owners"]} == {"sender"}
-    ran: Counter[str] = Counter()
+    bytes_by_runner: Counter[str] = Counter()
     for row in functions["owners"]:
-        ran[row["current_side"]] += row["bytes"]
-    assert ran["receiver"] > 0, ran
-    print(f"\n{record['machine']['kernel']} {placement} {kind}: copied on the time of {dict(ran)}")
-    assert ran.total() == cells(record, "deferred", "bytes")
-    assert MESSAGES * SIZE <= ran.total() <= MESSAGES * SIZE + sent_again(record)
-    # the same copies by context and by whose time, from the call stacks
+        bytes_by_runner[row["current_side"]] += row["bytes"]
+    assert bytes_by_runner["receiver"] > 0, bytes_by_runner
+    print(
+        f"\n{record['machine']['kernel']} {placement} {kind}: copied on the time of {dict(bytes_by_runner)}"
+    )
+    assert bytes_by_runner.total() == cells(record, "deferred", "bytes")
+    assert MESSAGES * SIZE <= bytes_by_runner.total() <= MESSAGES * SIZE + sent_again(record)
+    # The same copies by context and by the process that ran them, from the call stacks.
     of_stacks = {
         (cell["side"], cell["context"]): cell["bytes"]
         for cell in functions["cells"]
@@ -213,7 +228,7 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
     }
     of_owners = {(row["current_side"], row["context"]): row["bytes"] for row in functions["owners"]}
     if None in {context for _, context in of_owners}:
-        # 5.10 does not tell a program in which context it runs.
+        # On 5.10 a BPF program cannot find out in which context it runs.
         of_owners, of_stacks = sum_by_side(of_owners), sum_by_side(of_stacks)
     assert of_owners == of_stacks
     assert functions["completions"] == [{"side": "sender", "copied": MESSAGES, "zerocopied": 0}]
@@ -224,7 +239,7 @@ def test_deferred_copies_name_the_sender_whoever_ran_them(placement: str, kind: 
 
 
 @pytest.mark.all
-def test_native_xdp_copies_in_silence_and_the_hooks_count_it() -> None:
+def test_hidden_copies_of_native_xdp_are_counted_by_hooks() -> None:
     reason = why_not()
     if reason:
         pytest.skip(reason)
@@ -235,11 +250,11 @@ def test_native_xdp_copies_in_silence_and_the_hooks_count_it() -> None:
     )
     assert record["functions"]["owners"] == [] and cells(record, "deferred", "calls") == 0
     assert record["functions"]["completions"] == [{"side": "sender", "copied": 0, "zerocopied": MESSAGES}]
-    # headers are copied with the payload
+    # Headers are copied with the payload
     assert MESSAGES * SIZE < cells(record, "silent", "bytes") < 1.5 * MESSAGES * SIZE
 
 
-def test_a_kernel_that_refuses_says_why_and_what_to_do() -> None:
+def test_refused_function_hooks_are_an_error_of_one_line() -> None:
     if why_not() is None:
         pytest.skip("this kernel allows function hooks")
     done = profile("--instruments", "functions", "--impl", "one_copy", "--messages", "23", check=1)

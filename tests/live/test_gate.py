@@ -1,4 +1,4 @@
-"""How many calls of function hooks are timed, where functions can be hooked: chosen, said, and kept."""
+"""The gate of function hooks (one call in N is timed): it is chosen, its reason is given, and it is kept."""
 
 from typing import Any
 
@@ -40,15 +40,19 @@ def segments(record: dict[str, Any], phase: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("impl", "size"), [("one_copy", "64"), ("zero_copy", "64K")])
-def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> None:
+def test_auto_chooses_the_gate_gives_its_reason_and_counts_every_call(impl: str, size: str) -> None:
     record = profiled("--impl", impl, "--size", size)
     functions, reason = record["functions"], record["run"]["tier_reason"]
     gate = functions["gate"]
     assert 1 <= gate <= 1024 and gate & (gate - 1) == 0
-    timed = "every copy" if gate == 1 else f"1 copy in {gate:,}"
-    assert f"; {timed} timed: all " in reason and " looks of " in reason and "the goal at 64 " in reason
+    timed_words = "every copy" if gate == 1 else f"1 copy in {gate:,}"
+    assert (
+        f"; {timed_words} timed: all " in reason
+        and " clock readings of " in reason
+        and "the goal at 64 " in reason
+    )
     assert functions["read_cost"]["look_ns"] > 0
-    # What was counted while N was looked for is forgotten, but for what these identities say.
+    # Counts of the warm-up, in which N was chosen, are dropped; these sums would show them.
     sent = sum(segment["sides"]["sender"]["bytes"] for segment in segments(record, "functions"))
     assert sent > 0 and len(segments(record, "warmup")) == 2
     assert cells(record, "copy_out", "bytes") == sent
@@ -64,7 +68,7 @@ def test_auto_chooses_n_says_why_and_counts_every_call(impl: str, size: str) -> 
     assert record["overhead"]["phases"]["functions"]["ratio"] is not None
 
 
-def test_n_that_is_given_is_kept() -> None:
+def test_a_given_gate_is_kept() -> None:
     record = profiled("--impl", "one_copy", "--gate", "4")
     assert record["functions"]["gate"] == 4
     assert record["run"]["tier_reason"].endswith("; 1 copy in 4 timed: --gate")
@@ -73,7 +77,7 @@ def test_n_that_is_given_is_kept() -> None:
     assert record["overhead"]["phases"]["functions"]["ratio"] is not None
 
 
-def test_of_a_few_messages_every_call_is_timed() -> None:
+def test_with_few_messages_every_call_is_timed() -> None:
     record = record_of("--messages", "23", "--instruments", "functions", check=None)
     assert record["functions"]["gate"] == 1
     assert record["run"]["tier_reason"].endswith("; every copy timed: --messages")

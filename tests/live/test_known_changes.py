@@ -1,11 +1,14 @@
-"""By hand: what `compare` says of equal runs here, and of a strategy that became 5 % dearer.
+"""Test by hand: what `compare` reports for equal runs, and for a strategy that became 5 % more expensive.
 
-COPYSCOPE_BLOCKS=90 lets copyscope compare make that many blocks of one_copy beside one_copy, and beside
-one_copy that rewrites each message before it sends it (--touch), a pass over its memory more. Comparisons are
-of blocks chosen by chance, as many as it makes by default, with its second look where the first leaves the
-verdict open; what the slowed runs differ by over all blocks is made 5 %. It is found by a verdict, or by the
-row that `compare` names as sure. COPYSCOPE_REPEATS=40: so many blocks each, and one look. COPYSCOPE_KEPT=DIR:
-blocks of before count, too; COPYSCOPE_LIMIT_S=60: no more are made after so many seconds.
+COPYSCOPE_BLOCKS=90 lets `copyscope compare` measure 90 blocks of one_copy against one_copy, and 90 blocks of
+one_copy against one_copy --touch, which passes over each message once more before it is sent. The slowed
+runs are scaled so that they differ by exactly 5 % on average.
+
+Each comparison draws blocks at random, as many as `compare` makes by default, and draws more if the first
+look leaves the verdict open. A change counts as found if the verdict is "worse" or a row is surely worse.
+
+COPYSCOPE_REPEATS=40: compare 40 blocks, with one look. COPYSCOPE_KEPT=DIR: also use the blocks of earlier
+calls in DIR. COPYSCOPE_LIMIT_S=60: measure for at most 60 s.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from copyscope import paths, stats
+from copyscope.base import paths, stats
 from copyscope.commands import compare, diff
 from copyscope.judge import difference
 from copyscope.judge.difference import (
@@ -29,10 +32,10 @@ from copyscope.judge.difference import (
     GOODPUT,
     UNSURE,
     WORSE,
-    How,
+    ComparisonOptions,
     cost_rows,
-    enough,
     metric_row,
+    runs_needed,
     verdict_of,
 )
 from copyscope.judge.estimates import row_costs
@@ -40,7 +43,7 @@ from copyscope.judge.estimates import row_costs
 BLOCKS = int(os.environ.get("COPYSCOPE_BLOCKS", "0"))
 REPEATS = os.environ.get("COPYSCOPE_REPEATS")
 LOOKS, LEVEL = (
-    ((int(REPEATS),), stats.LEVEL) if REPEATS is not None else (compare.LOOKS, compare.LEVEL_OF_TWO)
+    ((int(REPEATS),), stats.LEVEL) if REPEATS is not None else (compare.LOOKS, compare.LEVEL_OF_TWO_LOOKS)
 )
 LIMIT_S = float(os.environ.get("COPYSCOPE_LIMIT_S", "600"))
 WAYS = {"equal": "one_copy", "slowed": "one_copy --touch"}
@@ -52,20 +55,20 @@ pytestmark = [
     pytest.mark.timeout(LIMIT_S + 120),
     pytest.mark.skipif(not BLOCKS, reason="by hand: COPYSCOPE_BLOCKS=90"),
 ]
-Run = Any  # its goodput, its CPU time, its rows
-USER = ("user", "sender", "user")  # where the slowed runs rewrite their messages
+Run = Any  # goodput, CPU time and ledger rows of a run
+USER = ("user", "sender", "user")  # the row in which the slowed runs rewrite their messages
 Blocks = list[tuple[Run, Run]]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def block_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(os.environ.get("COPYSCOPE_KEPT") or tmp_path_factory.mktemp("blocks"))
 
 
-def measured(kept: Path, way: str) -> Blocks:
-    """Goodput and CPU time of the runs of each block that is valid."""
-    while (missing := BLOCKS - len(found := list(read(kept / way)))) > 0:
-        out = kept / way / str(len(list((kept / way).glob("*"))))
+def measured(directory: Path, way: str) -> Blocks:
+    """Measure blocks until BLOCKS valid ones exist, and return them."""
+    while (missing := BLOCKS - len(blocks := list(read(directory / way)))) > 0:
+        out = directory / way / str(len(list((directory / way).glob("*"))))
         argv: list[str | Path] = [
             paths.ROOT / "bin" / "copyscope",
             "compare",
@@ -81,15 +84,16 @@ def measured(kept: Path, way: str) -> Blocks:
             except subprocess.TimeoutExpired:
                 compared.send_signal(signal.SIGTERM)
                 compared.wait(timeout=60)
-                return list(read(kept / way))
-    return found
+                return list(read(directory / way))
+    return blocks
 
 
-def read(chunks: Path) -> Blocks:
-    found = []
-    for first in sorted(chunks.glob("*/1-one_copy.jsonl.gz")):
+def read(directory: Path) -> Blocks:
+    """Read the valid blocks of earlier calls of `compare` in a directory."""
+    blocks = []
+    for first in sorted(directory.glob("*/1-one_copy.jsonl.gz")):
         sides = [
-            {run.raw.run.repeat: run for run in diff.runs_of(file)}
+            {run.raw.run.repeat: run for run in diff.valid_runs(file)}
             for file in (first, first.with_name("2-one_copy.jsonl.gz"))
         ]
         for block in sides[0].keys() & sides[1].keys():
@@ -97,17 +101,17 @@ def read(chunks: Path) -> Blocks:
             if not all(run.derived.verdict.valid for run in runs):
                 continue
             values = [{name: difference.read_metric(run, name) for name in METRICS} for run in runs]
-            a, b = ({**one, "rows": row_costs(run)} for one, run in zip(values, runs, strict=True))
-            found.append((a, b))
-    return found
+            a, b = ({**metrics, "rows": row_costs(run)} for metrics, run in zip(values, runs, strict=True))
+            blocks.append((a, b))
+    return blocks
 
 
 def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Of so many comparisons, each of as many blocks as `compare` makes."""
+    """Count the verdicts of `draws` comparisons of randomly drawn blocks."""
     monkeypatch.setattr(difference, "read_metric", lambda run, name: run[name])
     monkeypatch.setattr(difference, "row_costs", lambda run: run["rows"])
-    chance, how = random.Random(1), How(paired=True, level=LEVEL)
-    said, asked = Counter[str](), []
+    chance, how = random.Random(1), ComparisonOptions(paired=True, level=LEVEL)
+    counts, wanted_blocks = Counter[str](), []
     for _ in range(draws):
         drawn = chance.sample(blocks, LOOKS[-1])
         for look in LOOKS:
@@ -117,43 +121,47 @@ def verdicts(blocks: Blocks, draws: int, monkeypatch: pytest.MonkeyPatch) -> Cou
             if verdict != UNSURE:
                 break
         named = any(row.sure and row.verdict == WORSE for row in cost_rows(before, after, how))
-        said[f"{verdict}{', a row' * named}"] += 1
-        said["found"] += named or verdict == WORSE
-        asked.append(enough(rows, (look, look), how) or look)
-    print(f"{dict(said)} of {draws}; median of what they ask for: {sorted(asked)[draws // 2]} blocks")
-    return said
+        counts[f"{verdict}{', a row' * named}"] += 1
+        counts["found"] += named or verdict == WORSE
+        wanted_blocks.append(runs_needed(rows, (look, look), how) or look)
+    print(
+        f"{dict(counts)} of {draws}; median of what they ask for: {sorted(wanted_blocks)[draws // 2]} blocks"
+    )
+    return counts
 
 
 def changes(blocks: Blocks) -> dict[str, float]:
-    """Mean over all blocks, of the logarithms."""
+    """Return the mean change of each metric over all blocks, as a logarithm."""
     return {name: fmean(math.log(b[name] / a[name]) for a, b in blocks) for name in METRICS}
 
 
-def told(way: str, blocks: Blocks) -> None:
+def print_changes(way: str, blocks: Blocks) -> None:
     means = {name: f"{math.expm1(value):+.1%}" for name, value in changes(blocks).items()}
     print(f"\n{way}: {len(blocks)} blocks, mean changes {means}: ", end="")
 
 
 def test_equal_runs_are_called_a_regression_twice_in_forty_at_most(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
+    block_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = measured(kept, "equal")
-    told("equal", blocks)
+    blocks = measured(block_directory, "equal")
+    print_changes("equal", blocks)
     assert verdicts(blocks, 40, monkeypatch)["found"] <= 2
 
 
-def test_five_percent_are_found_in_eighteen_of_twenty(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = measured(kept, "slowed")
-    told("slowed", blocks)
-    wanted, made = {GOODPUT: -math.log(1.05), CPU: math.log(1.05)}, changes(blocks)
-    factors = {name: math.exp(wanted[name] - made[name]) for name in METRICS}
+def test_five_percent_are_found_in_eighteen_of_twenty(
+    block_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = measured(block_directory, "slowed")
+    print_changes("slowed", blocks)
+    wanted, measured_changes = {GOODPUT: -math.log(1.05), CPU: math.log(1.05)}, changes(blocks)
+    factors = {name: math.exp(wanted[name] - measured_changes[name]) for name in METRICS}
     excess = fmean(b["rows"].get(USER, 0.0) - a["rows"].get(USER, 0.0) for a, b in blocks)
-    less = excess - 0.05 * fmean(a[CPU] for a, _ in blocks)
+    surplus = excess - 0.05 * fmean(a[CPU] for a, _ in blocks)
     scaled = [
         (
             a,
             {name: b[name] * factors[name] for name in METRICS}
-            | {"rows": {**b["rows"], USER: b["rows"].get(USER, 0.0) - less}},
+            | {"rows": {**b["rows"], USER: b["rows"].get(USER, 0.0) - surplus}},
         )
         for a, b in blocks
     ]

@@ -1,11 +1,11 @@
-"""Locked down (confidentiality), a kernel still does what it allows; what it refuses has its reason."""
+"""On a kernel in lockdown (confidentiality), allowed measurements work, and refused ones have a reason."""
 
 import json
 import subprocess
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from profiling import SLOW, WATCH, broken_identities, is_root, profile, record_of
 
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
@@ -22,7 +22,7 @@ DOCTOR = [str(paths.ROOT / "bin" / "copyscope"), "doctor"]
 SECONDS = f"{2 * SLOW:g}"
 
 
-def test_doctor_says_what_is_refused() -> None:
+def test_doctor_reports_lockdown_as_limited() -> None:
     argv = [*DOCTOR, "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def test_doctor_says_what_is_refused() -> None:
 
 
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
-def test_the_ledger_is_balanced_and_what_is_refused_has_its_reason(impl: str) -> None:
+def test_the_ledger_is_balanced_and_refused_hooks_have_a_reason(impl: str) -> None:
     record = record_of("--impl", impl, "--duration", SECONDS)
     assert record["verdict"]["valid"] and broken_identities(record) == []
     refused = [hook for hook in record["hooks"] if hook["state"] in ("missing", "refused")]
@@ -39,20 +39,20 @@ def test_the_ledger_is_balanced_and_what_is_refused_has_its_reason(impl: str) ->
     assert record["run"]["tier_reason"].startswith("function hooks: ")
 
 
-def test_functions_that_were_asked_for_are_hooked_by_fentry() -> None:
+def test_requested_function_hooks_use_fentry() -> None:
     record = record_of("--impl", "one_copy", "--instruments", "functions", "--duration", SECONDS)
     assert record["run"]["tier"] == "exact" and broken_identities(record) == []
     assert "kprobe" not in {hook["how"] for hook in record["hooks"]}
 
 
-def test_kprobes_that_were_asked_for_are_refused_in_one_line() -> None:
+def test_requested_kprobes_are_refused_in_one_line() -> None:
     options = ["--impl", "one_copy", "--instruments", "functions", "--attach", "kprobe", "--duration", "1"]
-    said = profile(*options, check=1).stderr
-    assert said.count("\n") == 1 and "tcp_sendmsg" in said and "--instruments auto" in said
+    error = profile(*options, check=1).stderr
+    assert error.count("\n") == 1 and "tcp_sendmsg" in error and "--instruments auto" in error
 
 
-def test_a_program_of_somebody_else_is_refused_in_one_line() -> None:
-    """Its sockets are known only by reading the kernel's memory."""
+def test_watching_a_program_is_refused_in_one_line() -> None:
+    """The sockets of a watched program can only be found by reading kernel memory."""
     argv = [*WATCH, "--quiet", "--duration", "1", "--", "sleep", "1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1 and done.stderr.count("\n") == 1

@@ -1,6 +1,6 @@
-"""A cable, named by COPYSCOPE_NICS=IFA,IFB: the path of one machine on which a zero-copy send is not copied.
+"""Two NICs with a cable (COPYSCOPE_NICS=IFA,IFB): on this path of one machine zero-copy sends are not copied.
 
-The interfaces are taken from the first namespace and must come back as they were, whatever happens.
+copyscope moves the interfaces into namespaces, and must bring them back with their settings.
 """
 
 import json
@@ -20,10 +20,10 @@ from test_functions import MESSAGES, SIZE, cells, why_not
 
 NICS = os.environ.get("COPYSCOPE_NICS", "")
 OPTIONS = ("--topology", f"nics:{NICS}", "--duration", "3")
-# Of a packet with the MTU of 1500, and more than all of its headers.
+# Payload of a packet with an MTU of 1500, and an upper bound of all its headers.
 PAYLOAD_BYTES, HEADERS_BYTES = 1448, 128
-# What an emulated guest cannot do in time: its sampler's interrupts.
-TOO_SLOW_FOR = ("sender_time", "receiver_time")
+# Identities that fail in an emulated guest because its timer interrupts come late.
+FAIL_IN_GUESTS = ("sender_time", "receiver_time")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.all,
@@ -36,7 +36,7 @@ pytestmark = [
 Record = dict[str, Any]
 
 
-def names() -> list[str]:
+def interface_names() -> list[str]:
     return NICS.split(",")
 
 
@@ -46,44 +46,53 @@ def ip(*words: str) -> Any:
 
 
 def state() -> list[Any]:
-    """What `ip` and ethtool show of both, without what counts on by itself."""
-    found: list[Any] = []
-    for name in names():
+    """Return the settings of both interfaces by `ip` and ethtool, without counters."""
+    settings: list[Any] = []
+    for name in interface_names():
         (row,) = ip("addr", "show", "dev", name)
-        addresses = [(one["local"], one["prefixlen"]) for one in row["addr_info"] if one["scope"] != "link"]
+        addresses = [
+            (address["local"], address["prefixlen"])
+            for address in row["addr_info"]
+            if address["scope"] != "link"
+        ]
         features = subprocess.run(["ethtool", "-k", name], capture_output=True, text=True, check=True).stdout
-        found.append((name, row["mtu"], "UP" in row["flags"], row["address"], addresses, features))
-    return found
+        settings.append((name, row["mtu"], "UP" in row["flags"], row["address"], addresses, features))
+    return settings
 
 
-def at_home() -> list[str]:
-    return [name for name in names() if Path("/sys/class/net", name).exists()]
+def interfaces_here() -> list[str]:
+    return [name for name in interface_names() if Path("/sys/class/net", name).exists()]
 
 
 @pytest.fixture(autouse=True)
-def given_back() -> Iterator[None]:
+def interfaces_come_back() -> Iterator[None]:
     before = state()
     yield
     deadline = time.monotonic() + 1
-    while at_home() != names() and time.monotonic() < deadline:
+    while interfaces_here() != interface_names() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert state() == before
 
 
 def record_of(*options: str) -> Record:
-    """The record of one run, and nothing in it that breaks but what emulation is too slow for."""
+    """Run copyscope over the cable.
+
+    Return the record, in which identities must hold that a guest can fulfil.
+    """
     done = profile("--json", "-", *OPTIONS, *options, check=None)
     assert done.stdout, done.stderr
     assert done.stderr == ""
     record: Record = json.loads(done.stdout)
     keep_figures(record)
-    broken = [line for line in broken_identities(record) if not (SLOW > 1 and line.startswith(TOO_SLOW_FOR))]
+    broken = [
+        line for line in broken_identities(record) if not (SLOW > 1 and line.startswith(FAIL_IN_GUESTS))
+    ]
     assert broken == [] and record["run"]["errors"] == []
     return record
 
 
 def keep_figures(record: Record) -> None:
-    """For people who read the output of `pytest -s`."""
+    """Print figures for readers of `pytest -s`."""
     zerocopy = record["zerocopy"] or {}
     bytes_by_account = {row["account"]: row["bytes"] for row in record["ledger"] if row["bytes"]}
     figures = {key: zerocopy.get(key) for key in ("sends", "completions", "copied", "cause")}
@@ -95,26 +104,26 @@ def keep_figures(record: Record) -> None:
 
 
 def bytes_of(record: Record, account: str) -> int:
-    """What the ledger says; an account without a row is one that nothing was seen in."""
+    """Return the bytes of an account in the ledger; 0 if the account has no row."""
     rows = [row for row in record["ledger"] if row["account"] == account]
-    # Bytes that could be of several rows stand on one of them; nothing else may be unknown.
+    # Bytes that may belong to several rows are counted in one of them. No other row may have unknown bytes.
     assert all("counted once" in row["reasons"]["bytes"] for row in rows if row["bytes"] is None), account
-    found = [row["bytes"] for row in rows if row["bytes"] is not None]
-    assert found or not rows, account
-    return sum(found)
+    known_bytes = [row["bytes"] for row in rows if row["bytes"] is not None]
+    assert known_bytes or not rows, account
+    return sum(known_bytes)
 
 
 def sent_in_ledger(record: Record) -> int:
-    """What the sender itself says of the segments that the ledger is about."""
-    segments = [one for one in record["run"]["segments"] if one["phase"] == "ledger"]
-    return sum(one["sides"]["sender"]["bytes"] for one in segments)
+    """Return the bytes that the sender reports for the ledger segments."""
+    segments = [segment for segment in record["run"]["segments"] if segment["phase"] == "ledger"]
+    return sum(segment["sides"]["sender"]["bytes"] for segment in segments)
 
 
 def samples_under(record: Record, symbol: str) -> int:
     return sum(row["samples"] for row in record["samples"] if row["symbol"] == symbol)
 
 
-def test_zero_copy_is_not_copied() -> None:
+def test_zero_copy_over_a_cable_is_not_copied() -> None:
     record = record_of("--impl", "zero_copy")
     zerocopy, topology = record["zerocopy"], record["topology"]
     assert zerocopy["sends"] == zerocopy["completions"] > 100
@@ -126,23 +135,23 @@ def test_zero_copy_is_not_copied() -> None:
     assert not [row for row in record["samples"] if row["category"] in ("deferred", "silent", "copy_in")]
     assert (topology["kind"], topology["local_delivery"], topology["xdp"]) == ("nics", False, None)
     assert topology["packet_sockets"] == [] and topology["notes"] == []
-    assert [row["name"] for row in topology["devices"]] == names()
+    assert [row["name"] for row in topology["devices"]] == interface_names()
     for row in topology["devices"]:
         driver = Path("/sys/class/net", row["name"], "device/driver").readlink().name
         assert row["driver"] == driver and row["features"]["scatter_gather"] is True
 
 
-def test_zero_copy_is_not_copied_and_the_hooks_count_none() -> None:
+def test_zero_copy_over_a_cable_is_not_copied_by_any_hooked_function() -> None:
     reason = why_not()
     if reason:
         pytest.skip(reason)
-    known = ("--messages", str(MESSAGES), "--size", str(SIZE))
-    record = record_of("--impl", "zero_copy", *known, "--instruments", "functions")
+    traffic = ("--messages", str(MESSAGES), "--size", str(SIZE))
+    record = record_of("--impl", "zero_copy", *traffic, "--instruments", "functions")
     attached = {row["id"] for row in record["hooks"] if row["state"] == "attached"}
     assert {"pin", "deferred", "copy_bits", "copy_out", "zerocopy_drop"} <= attached
     assert cells(record, "pin", "bytes") == cells(record, "copy_out", "bytes") == MESSAGES * SIZE
     assert cells(record, "copy_in", "bytes") == cells(record, "deferred", "calls") == 0
-    # What drivers and TCP pull together to look at it: headers.
+    # Drivers and TCP copy headers to the linear part of packets.
     packets = MESSAGES * -(-SIZE // PAYLOAD_BYTES)
     assert cells(record, "silent", "bytes") <= packets * HEADERS_BYTES
     assert record["functions"]["completions"] == [{"side": "sender", "copied": 0, "zerocopied": MESSAGES}]
@@ -155,7 +164,7 @@ def test_one_copy_copies_every_byte_once() -> None:
     assert bytes_of(record, "pin") == bytes_of(record, "deferred") == bytes_of(record, "silent") == 0
 
 
-# Waits for the sender of a profiler, goes to its namespace and listens to every packet of a device.
+# Waits for the sender that a copyscope starts, enters its namespace and listens to every packet of a device.
 LISTENER = """
 import ctypes, os, socket, sys
 sys.path.append(sys.argv[1])
@@ -173,14 +182,14 @@ sys.stdin.read()
 """
 
 
-def load(module: str) -> None:
-    """Before it is needed: the kernel of a test guest finds no modprobe of its own."""
+def load_module(module: str) -> None:
+    """Load a kernel module, because the kernel of a test guest loads none by itself."""
     subprocess.run(["modprobe", "--quiet", module], check=False)
 
 
 @contextmanager
-def started(*options: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that is over at the end, so that no test finds the interfaces taken by the one before."""
+def running_copyscope(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """Start copyscope, and kill it at the end, so that the next test finds the interfaces free."""
     argv = [*RUN, "--quiet", *OPTIONS, *options]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
@@ -198,60 +207,63 @@ def wait_for_child(parent: subprocess.Popen[str], word: str) -> int:
     raise AssertionError(f"no traffic with {word} was started")
 
 
-def test_a_listener_turns_sends_into_copies_and_is_named() -> None:
-    load("af_packet")
-    argv = [sys.executable, "-P", "-c", LISTENER, str(Path(__file__).parent), names()[0]]
+def test_a_packet_socket_causes_late_copies_and_is_named() -> None:
+    load_module("af_packet")
+    argv = [sys.executable, "-P", "-c", LISTENER, str(Path(__file__).parent), interface_names()[0]]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as listener:
         try:
             assert listener.stdin is not None and listener.stdout is not None
             assert listener.stdout.readline() == "ready\n"
-            with started("--impl", "zero_copy", "--json", "-") as run:
+            with running_copyscope("--impl", "zero_copy", "--json", "-") as run:
                 listener.stdin.write(f"{run.pid}\n")
                 listener.stdin.flush()
-                shown, said = run.communicate(timeout=60 * SLOW)
+                output, errors = run.communicate(timeout=60 * SLOW)
         finally:
             listener.kill()
-    record: Record = json.loads(shown)
+    record: Record = json.loads(output)
     keep_figures(record)
-    assert said == ""
+    assert errors == ""
     zerocopy = record["zerocopy"]
     assert zerocopy["copied"] == zerocopy["sends"] == zerocopy["completions"] > 100
     assert bytes_of(record, "deferred") == bytes_of(record, "pin") == sent_in_ledger(record) > 0
-    tap = {"side": "sender", "device": names()[0], "protocol": "ETH_P_ALL", "pid": listener.pid}
+    tap = {"side": "sender", "device": interface_names()[0], "protocol": "ETH_P_ALL", "pid": listener.pid}
     assert record["topology"]["packet_sockets"] == [{**tap, "comm": Path(sys.executable).name}]
     assert zerocopy["cause"]["code"] == "packet_socket"
     assert f"pid {listener.pid}" in zerocopy["cause"]["sentence"]
 
 
-def test_sigkill_brings_them_home() -> None:
+def test_interfaces_come_back_after_sigkill() -> None:
     mac = [row[3] for row in state()]
-    with started("--impl", "zero_copy", "--duration", "60") as run:
+    with running_copyscope("--impl", "zero_copy", "--duration", "60") as run:
         wait_for_child(run, "--connect")
         time.sleep(1.0 * SLOW)
-        assert at_home() == []
+        assert interfaces_here() == []
         run.kill()
         run.wait(10)
         began = time.monotonic()
-        while at_home() != names() and time.monotonic() < began + 10:
+        while interfaces_here() != interface_names() and time.monotonic() < began + 10:
             time.sleep(0.01)
         took_s = time.monotonic() - began
     print(f"\nback after {took_s:.2f} s")
     assert took_s < 1.0
     assert [row[3] for row in state()] == mac
-    assert [row["addr_info"] for name in names() for row in ip("addr", "show", "dev", name)] == [[], []]
+    assert [row["addr_info"] for name in interface_names() for row in ip("addr", "show", "dev", name)] == [
+        [],
+        [],
+    ]
 
 
-def test_ctrl_c_brings_them_home() -> None:
-    with started("--impl", "one_copy", "--duration", "60") as run:
+def test_interfaces_come_back_after_ctrl_c() -> None:
+    with running_copyscope("--impl", "one_copy", "--duration", "60") as run:
         wait_for_child(run, "--connect")
         run.send_signal(signal.SIGINT)
         run.communicate(timeout=30 * SLOW)
-    assert at_home() == names()
+    assert interfaces_here() == interface_names()
 
 
-def test_settings_hold_for_the_run_only() -> None:
-    """MTU, offloads, an address and up: all there during the run or after it, as it should be."""
-    first, second = names()
+def test_settings_of_interfaces_are_restored_after_the_run() -> None:
+    """MTU, offloads, an address and the state "up" are set for the run and restored after it."""
+    first, second = interface_names()
     before = state()
     for words in (
         ("link", "set", first, "mtu", "1400"),
@@ -259,7 +271,7 @@ def test_settings_hold_for_the_run_only() -> None:
         ("addr", "add", "198.18.7.1/30", "broadcast", "+", "dev", first),
     ):
         ip(*words)
-    lent = state()
+    changed_state = state()
     try:
         options = ("--impl", "one_copy", "--mtu", "3000", "--tso", "off", "--gro", "off", "--messages", "200")
         done = profile("--json", "-", *OPTIONS, *options, check=None)
@@ -269,30 +281,32 @@ def test_settings_hold_for_the_run_only() -> None:
         (note,) = topology["notes"]
         assert f"{first} was in use here (198.18.7.1/30" in note
         assert done.stderr == ""
-        assert state() == lent
+        assert state() == changed_state
     finally:
         ip("addr", "del", "198.18.7.1/30", "dev", first)
         ip("link", "set", first, *([] if before[0][2] else ["down"]), "mtu", str(before[0][1]))
-        assert second in at_home()
+        assert second in interfaces_here()
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "route"])
-def test_what_others_need_is_not_taken(kind: str) -> None:
-    first = names()[0]
+def test_an_interface_in_use_is_refused(kind: str) -> None:
+    first = interface_names()[0]
     was_up = state()[0][2]
-    load("macvlan")
+    load_module("macvlan")
     try:
         ip("link", "set", first, "up")
         if kind == "route":
             ip("route", "add", "default", "dev", first, "metric", "4000")
-            words = "the default route goes through it"
+            words = "the default route uses this interface"
         else:
             ip("link", "add", "link", first, "name", "above0", "type", "macvlan")
-            words = "above0 is built on it"
+            words = "above0 uses this interface"
         done = profile(*OPTIONS, check=1)
     finally:
-        undo = ["route", "del", "default", "dev", first] if kind == "route" else ["link", "del", "above0"]
-        subprocess.run(["ip", *undo], check=False)
+        undo_words = (
+            ["route", "del", "default", "dev", first] if kind == "route" else ["link", "del", "above0"]
+        )
+        subprocess.run(["ip", *undo_words], check=False)
         ip("link", "set", first, "up" if was_up else "down")
-    assert done.stderr.startswith(f"copyscope: topology: nics: {first}: {words}")
+    assert done.stderr.startswith(f"copyscope run: --topology nics: {first}: {words}")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""What a kernel does not have, hidden: without BTF the sampler works, and all else says why it does not."""
+"""Hide BTF or kprobes: without BTF the sampler works, and everything else gives a reason."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from profiling import RUN, SLOW, WATCH, broken_identities, is_root
 
 pytestmark = [
@@ -19,12 +19,12 @@ DOCTOR = [str(paths.ROOT / "bin" / "copyscope"), "doctor"]
 BTF = Path("/sys/kernel/btf")
 KPROBES = Path("/sys/bus/event_source/devices/kprobe")
 NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
-# What only a hook could have counted.
+# Identities that only hooks can check.
 HOOKED = ("sent_bytes", "referenced_bytes", "received_bytes", "received_split", "sent_calls", "timed_calls")
 
 
 def without(hidden: Path, *argv: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run it where this directory is empty."""
+    """Run a command in a mount namespace in which the directory `hidden` is empty."""
     mount = 'mount -t tmpfs hidden "$0" && exec "$@"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", mount, str(hidden.resolve()), *argv],
@@ -39,7 +39,7 @@ def without(hidden: Path, *argv: str, status: int = 0) -> subprocess.CompletedPr
 
 
 def sampled(*options: str) -> dict[str, Any]:
-    """The record of a run without BTF; it is valid, and each row of a copy has its time and its bytes."""
+    """Run copyscope without BTF. The run is valid, and hooks are missing for this reason."""
     record: dict[str, Any] = json.loads(without(BTF, *RUN, "--quiet", "--json", "-", *options).stdout)
     assert record["verdict"]["valid"] and broken_identities(record) == []
     assert {hook["state"] for hook in record["hooks"]} <= {"missing", "unused"}
@@ -48,10 +48,10 @@ def sampled(*options: str) -> dict[str, Any]:
 
 
 def refused(verb: list[str], *options: str) -> str:
-    """What a run without BTF that cannot be says, in one line."""
-    said = without(BTF, *verb, "--quiet", *options, status=1).stderr
-    assert said.count("\n") == 1 and NO_BTF in said
-    return said
+    """Return the one line with which copyscope refuses a run that needs BTF."""
+    error = without(BTF, *verb, "--quiet", *options, status=1).stderr
+    assert error.count("\n") == 1 and NO_BTF in error
+    return error
 
 
 @pytest.mark.parametrize(("impl", "instruments"), [("one_copy", "sampler"), ("zero_copy", "auto")])
@@ -67,7 +67,7 @@ def test_without_btf_the_ledger_is_sampled(impl: str, instruments: str) -> None:
     identities = {row["name"]: row for row in record["identities"]}
     for name in HOOKED:
         assert identities[name]["holds"] is None and NO_BTF in identities[name]["reason"]
-    # Nobody of ours counted these.
+    # These counts do not come from BPF programs.
     assert identities["acked_bytes"]["holds"] and identities["delivered"]["holds"]
 
 
@@ -77,20 +77,20 @@ def test_without_btf_a_fixed_count_is_sampled() -> None:
 
 
 @pytest.mark.parametrize("options", [["--instruments", "functions"], ["--instruments", "calls"]])
-def test_without_btf_hooks_that_were_asked_for_are_refused(options: list[str]) -> None:
+def test_without_btf_requested_hooks_are_refused(options: list[str]) -> None:
     assert "--instruments auto" in refused(RUN, "--impl", "one_copy", *options)
 
 
 @pytest.mark.parametrize("options", [["--pid", "1", "--duration", "1"], ["--", "sleep", "1"]])
-def test_without_btf_nobody_else_can_be_watched(options: list[str]) -> None:
+def test_without_btf_no_program_can_be_watched(options: list[str]) -> None:
     assert "cannot be watched on this kernel" in refused(WATCH, *options)
 
 
 def test_without_btf_doctor_says_what_still_works() -> None:
-    found = json.loads(without(BTF, *DOCTOR, "--json", "-").stdout)
-    assert found["works"], found["sentence"]
-    rows = {row["name"]: row for row in found["findings"]}
-    assert rows["BTF"]["status"] == "limited" and "samples work" in rows["BTF"]["fact"]
+    report = json.loads(without(BTF, *DOCTOR, "--json", "-").stdout)
+    assert report["works"], report["sentence"]
+    rows = {row["name"]: row for row in report["findings"]}
+    assert rows["BTF"]["status"] == "limited" and "sampling works" in rows["BTF"]["fact"]
     assert rows["syscall_enter (sys_enter)"]["status"] == "limited"
     assert NO_BTF in rows["functions"]["fact"] and rows["cpu-clock"]["status"] == "ok"
 
@@ -99,7 +99,7 @@ def test_without_kprobes_functions_are_hooked_by_fentry_or_not_at_all() -> None:
     if not KPROBES.exists():
         pytest.skip("this kernel has no kprobes to hide")
     argv = [*RUN, "--quiet", "--impl", "one_copy", "--duration", f"{SLOW:g}"]
-    said = without(KPROBES, *argv, "--instruments", "functions", "--attach", "kprobe", status=1).stderr
-    assert said.count("\n") == 1 and "this kernel has no kprobes" in said and "--instruments auto" in said
+    error = without(KPROBES, *argv, "--instruments", "functions", "--attach", "kprobe", status=1).stderr
+    assert error.count("\n") == 1 and "this kernel has no kprobes" in error and "--instruments auto" in error
     record = json.loads(without(KPROBES, *argv, "--json", "-").stdout)
     assert {hook["how"] for hook in record["hooks"]} <= {"tp_btf", "fentry", None}

@@ -1,4 +1,4 @@
-"""A second opinion on the sampler: perf record of the same run, put through the same taxonomy."""
+"""perf record samples the same run, and its stacks give the same shares by the same taxonomy."""
 
 import json
 import math
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copyscope.crosscheck.tools import kernel_stacks
 from copyscope.taxonomy.taxonomy import Taxonomy
+from peers import kernel_stacks
 from profiling import RUN, SLOW, child_named, is_root
 
 pytestmark = [
@@ -20,19 +20,19 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-# Standard errors.
+# Tolerance in standard errors.
 SIGMAS = 3.5
-# perf samples the segments without instruments, too, and each has its own work.
-OTHERWISE = 0.05
-# A guest takes few of the samples that it was asked for.
+# Further tolerance, because perf also samples segments without instruments, which do different work.
+EXTRA_TOLERANCE = 0.05
+# A guest takes fewer samples than requested.
 STRETCH = max(1.0, SLOW / 2)
-# What the kernel needs to take a sample of perf's, and ours: not the same code, so not compared. Nor is
-# waking: perf has that of the pauses between segments, too.
+# Categories that are not compared: the code that takes samples differs between perf and copyscope, and perf
+# also samples wake-ups in the pauses between segments.
 NOT_COMPARED = {"instruments", "wakeup_sched"}
 
 
 def perf_stacks(data: Path, pid: int) -> list[list[str]]:
-    """The kernel frames of each sample of a process, leaf first; empty for a sample in user mode."""
+    """Return the kernel frames of each sample of a process, leaf first (empty for a sample in user mode)."""
     argv = ["perf", "script", "-i", str(data), "--pid", str(pid), "-F", "ip,sym", "--no-inline"]
     return kernel_stacks(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
@@ -42,12 +42,12 @@ def shares(counts: Counter[str]) -> dict[str, float]:
     return {name: n / sum(compared.values()) for name, n in compared.items()}
 
 
-def ours(record: dict[str, Any]) -> Counter[str]:
-    found: Counter[str] = Counter()
+def our_samples(record: dict[str, Any]) -> Counter[str]:
+    samples: Counter[str] = Counter()
     for row in record["samples"]:
         if row["side"] == "sender":
-            found[row["category"]] += row["samples"]
-    return found
+            samples[row["category"]] += row["samples"]
+    return samples
 
 
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
@@ -61,7 +61,7 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
         time.sleep(0.02)
     time.sleep(1.0)
     data = tmp_path / "perf.data"
-    # On each CPU, as ours: timers of a task are set anew at every switch, and perf finds itself there.
+    # Sample each CPU, as copyscope does: perf would sample itself setting the timer of a task at each switch.
     perf = ["perf", "record", "-q", "-g", "-a", "-e", "cpu-clock", "-c", "1003009", "-o", str(data)]
     perf += ["--", "sleep", str(3.5 * STRETCH)]
     recorded = subprocess.run(perf, check=False, capture_output=True, text=True)
@@ -70,13 +70,17 @@ def test_shares_agree_with_perf_record(impl: str, tmp_path: Path) -> None:
     record = json.loads(out.read_text())
 
     taxonomy = Taxonomy.load()
-    theirs = Counter(taxonomy.classify(stack).category for stack in perf_stacks(data, sender))
-    mine = ours(record)
-    # Beside other programs a sender has a part of its CPU.
-    assert sum(theirs.values()) > 300 and sum(mine.values()) > 300
-    left, right = shares(mine), shares(theirs)
-    for category in set(left) | set(right):
-        a, b = left.get(category, 0.0), right.get(category, 0.0)
-        pooled = (a + b) / 2
-        error = math.sqrt(pooled * (1 - pooled) * (1 / sum(mine.values()) + 1 / sum(theirs.values())))
-        assert abs(a - b) <= SIGMAS * error + OTHERWISE, f"{category}: {a:.3f} here, {b:.3f} by perf record"
+    perf_counts = Counter(taxonomy.classify(stack).category for stack in perf_stacks(data, sender))
+    our_counts = our_samples(record)
+    # Other programs may take a part of the sender's CPU.
+    assert sum(perf_counts.values()) > 300 and sum(our_counts.values()) > 300
+    our_shares, perf_shares = shares(our_counts), shares(perf_counts)
+    for category in set(our_shares) | set(perf_shares):
+        our_share, perf_share = our_shares.get(category, 0.0), perf_shares.get(category, 0.0)
+        pooled = (our_share + perf_share) / 2
+        error = math.sqrt(
+            pooled * (1 - pooled) * (1 / sum(our_counts.values()) + 1 / sum(perf_counts.values()))
+        )
+        assert abs(our_share - perf_share) <= SIGMAS * error + EXTRA_TOLERANCE, (
+            f"{category}: {our_share:.3f} here, {perf_share:.3f} by perf record"
+        )

@@ -1,4 +1,4 @@
-"""perf stat beside real processes: only the enabled time is counted, and failures are reasons."""
+"""perf stat counts real processes only while it is enabled, and failures become reasons."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope.run.counters import EVENTS, SENDER_EVENTS, Event
+from copyscope.run.counters import EVENTS, SENDER_EVENTS, CounterEvent
 from copyscope.run.perf_stat import PerfStat, why_no_tracepoint
-from profiling import SLOW
+from profiling import SLOW, in_all
 
 pytestmark = [
     pytest.mark.live,
@@ -30,10 +30,10 @@ def busy() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def run_for(process: subprocess.Popen[bytes], seconds: float) -> int:
-    """Let a stopped process run for a while and stop it again; how long it was on a CPU, exactly.
+    """Let a stopped process run for a while and stop it again. Return its CPU time (ns), exactly.
 
-    The clock of another process is brought up to date only when it is switched out (up to 10 ms late), so it
-    is read while the process is stopped.
+    The kernel updates the clock of another process when that process is switched out, up to 10 ms late.
+        Therefore the clock is read while the process is stopped.
     """
     clock = ~process.pid << 3 | 2  # clock_getcpuclockid(3): CPUCLOCK_SCHED of the whole process
     before = time.clock_gettime_ns(clock)
@@ -70,8 +70,8 @@ def test_only_enabled_time_is_counted(busy: subprocess.Popen[bytes]) -> None:
         assert cycles.value > 0
 
 
-def test_perf_has_no_capabilities_but_those_of_counting() -> None:
-    """Beside a process of somebody else, which is none of ours to trace."""
+def test_perf_keeps_only_the_capabilities_that_counting_needs() -> None:
+    """The counted process belongs to another user, whom perf may not trace without capabilities."""
     argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", BUSY]
     with subprocess.Popen(argv) as busy:
         try:
@@ -89,9 +89,9 @@ def test_perf_has_no_capabilities_but_those_of_counting() -> None:
                 clock = counting.finish()["task-clock"]
         finally:
             busy.kill()
-    kept = {bit for bit in range(64) if int(status["CapPrm"], 16) >> bit & 1}
-    # CAP_SYS_ADMIN where a distribution wants it.
-    assert kept - {21} <= {38, 24} and 38 in kept
+    kept_capabilities = {bit for bit in range(64) if int(status["CapPrm"], 16) >> bit & 1}
+    # Some distributions require CAP_SYS_ADMIN (21).
+    assert kept_capabilities - {21} <= {38, 24} and 38 in kept_capabilities
     assert status["NoNewPrivs"] == "1" and status["CapBnd"] == status["CapPrm"]
     assert (clock.value or 0) > 1_000_000, clock.reason
 
@@ -106,7 +106,7 @@ def test_never_enabled_counts_nothing(busy: subprocess.Popen[bytes]) -> None:
 
 
 def test_thousands_of_switches_do_not_block(busy: subprocess.Popen[bytes]) -> None:
-    """perf says a line per switch; a pipe of 64 KiB would be full after about 4000."""
+    """perf prints a line for each switch, so a pipe of 64 KiB would be full after about 4,000."""
     with PerfStat(busy.pid) as counting:
         counting.start()
         counting.wait_ready()
@@ -117,9 +117,11 @@ def test_thousands_of_switches_do_not_block(busy: subprocess.Popen[bytes]) -> No
         assert counting.finish()["task-clock"].status == "measured"
 
 
-@pytest.mark.parametrize("later_s", [0.0, 2.0])
-def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes], later_s: float) -> None:
-    """perf sees it within a second, ends, and takes no word any more: what it has counted is whole."""
+@pytest.mark.parametrize("later_s", [0.0, in_all(2.0)])
+def test_counts_are_complete_if_the_process_exits_while_counting(
+    busy: subprocess.Popen[bytes], later_s: float
+) -> None:
+    """perf exits within a second and reads no more commands. Its counts are complete."""
     with PerfStat(busy.pid) as counting:
         counting.start()
         counting.wait_ready()
@@ -134,7 +136,7 @@ def test_process_that_ends_while_counting(busy: subprocess.Popen[bytes], later_s
     assert clock.value is not None and clock.value > 1_000_000
 
 
-def test_process_that_is_gone() -> None:
+def test_counting_an_exited_process_gives_a_reason() -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     with PerfStat(gone.pid) as counting:
@@ -147,7 +149,7 @@ def test_process_that_is_gone() -> None:
     }
 
 
-def test_perf_dies_with_us(busy: subprocess.Popen[bytes]) -> None:
+def test_perf_exits_when_its_parent_is_killed(busy: subprocess.Popen[bytes]) -> None:
     owner_code = (
         "import sys, time\n"
         "from copyscope.run.perf_stat import PerfStat\n"
@@ -173,8 +175,8 @@ def _alive(process: Path) -> bool:
         return False
 
 
-def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen[bytes]) -> None:
-    absent = Event("absent", "events", software=True, tracepoint="nosuch:tracepoint")
+def test_a_missing_tracepoint_does_not_affect_other_counters(busy: subprocess.Popen[bytes]) -> None:
+    absent = CounterEvent("absent", "events", software=True, tracepoint="nosuch:tracepoint")
     with PerfStat(busy.pid, events=(*EVENTS, absent)) as counting:
         counting.start()
         counting.wait_ready()
@@ -189,7 +191,7 @@ def test_a_tracepoint_that_is_not_there_costs_only_itself(busy: subprocess.Popen
 
 @pytest.mark.skipif((MISSING := why_no_tracepoint("tlb:tlb_flush")) is not None, reason=str(MISSING))
 def test_tlb_flushes_are_those_of_the_process() -> None:
-    """A mapping that is written and given back costs a flush; a loop that touches nothing costs none."""
+    """Each written and unmapped mapping costs a flush. A loop without memory accesses costs none."""
     unmap = (
         "import mmap\nfor i in range(500):\n m = mmap.mmap(-1, 1 << 16); m.write(b'x' * 65536); m.close()\n"
     )

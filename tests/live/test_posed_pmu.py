@@ -1,4 +1,4 @@
-"""The collector where perf_event_open(2) is posed (posed_pmu.c): what is sampled, by the real programs."""
+"""The collector with a fake perf_event_open(2) (posed_pmu.c): it samples only events that work."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 
 pytestmark = [
     pytest.mark.all,
@@ -19,15 +19,15 @@ DEAD = "it opens, but this PMU did not interrupt in 10 ms of work"
 
 @pytest.fixture(scope="module")
 def preload(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made: Path = tmp_path_factory.mktemp("posed") / "posed_pmu.so"
+    library: Path = tmp_path_factory.mktemp("posed") / "posed_pmu.so"
     source = Path(__file__).with_name("posed_pmu.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True, timeout=60)
-    return made
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=60)
+    return library
 
 
 def probed(preload: Path, posed: str) -> dict[str, tuple[str, str | None]]:
-    """Event -> status, reason."""
-    said = subprocess.run(
+    """Probe the events under a fake PMU. Return (status, reason) of each event."""
+    probe = subprocess.run(
         [paths.COLLECTOR, "--probe"],
         env={**os.environ, "LD_PRELOAD": str(preload), "POSED": posed},
         capture_output=True,
@@ -35,7 +35,7 @@ def probed(preload: Path, posed: str) -> dict[str, tuple[str, str | None]]:
         check=True,
         timeout=60,
     )
-    events = json.loads(said.stdout)["sampler"]["events"]
+    events = json.loads(probe.stdout)["sampler"]["events"]
     return {event["name"]: (event["status"], event["reason"]) for event in events}
 
 
@@ -47,13 +47,15 @@ def probed(preload: Path, posed: str) -> dict[str, tuple[str, str | None]]:
         ("first", EVENTS[:1], "only on CPU 0: "),
     ],
 )
-def test_what_shows_time_is_on_all_cpus_and_interrupts(
+def test_only_events_that_interrupt_on_all_cpus_are_sampled(
     preload: Path, posed: str, sampled: tuple[str, ...], reason: str
 ) -> None:
     if (os.cpu_count() or 1) < 2:
-        pytest.skip("one CPU: no event is on some of them only")
+        pytest.skip("one CPU: no event can exist on only some CPUs")
     events = probed(preload, posed)
-    found = {name for name, (status, _) in events.items() if status == "sampled"}
-    # Where the kernel says how long a ref-cycle is, these divide the cycles, too.
-    assert found == set(sampled) or ("ref-cycles" in found and found == set(sampled) - {"cycles"})
+    sampled_names = {name for name, (status, _) in events.items() if status == "sampled"}
+    # If the kernel reports the length of a ref-cycle, ref-cycles are sampled in place of cycles.
+    assert sampled_names == set(sampled) or (
+        "ref-cycles" in sampled_names and sampled_names == set(sampled) - {"cycles"}
+    )
     assert all(str(why).startswith(reason) for name, (_, why) in events.items() if name not in sampled)

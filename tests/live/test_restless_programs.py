@@ -1,4 +1,4 @@
-"""Programs that are switched often, or work for moments only."""
+"""Programs that are switched often or work in short bursts are counted correctly."""
 
 import contextlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from crowds import CROWD, crowd
 from profiling import SLOW, broken_identities, is_root, record_of
 
@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-# One byte there and back, as often as it goes, by two processes: the first answers, and is watched.
-# On one CPU: where an idle one wakes up, the CPU clock bills that, too, in some machines a quarter of all.
+# Two processes exchange one byte as fast as they can. The first answers, and is watched. Both run on one CPU,
+# because the CPU clock also counts the wake-up of an idle CPU, on some machines a quarter of the time.
 EXCHANGE = """
 import os, socket
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -33,7 +33,7 @@ else:
         near.send(b"x")
         near.recv(1)
 """
-# The one sends and never sleeps; whom it wakes up takes its CPU each time.
+# The watched process sends and never sleeps. Each send wakes the other process, which takes its CPU.
 DISPLACED = """
 import os, socket
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -52,24 +52,24 @@ BUSY = "while True: pass"
 
 @contextlib.contextmanager
 def running(program: str) -> Iterator[int]:
-    """Its process."""
+    """Run a Python program, and yield its pid."""
     argv = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-c", program]
     with subprocess.Popen(argv) as child:
         try:
             yield child.pid
         finally:
-            # The one that asks ends when nobody answers.
+            # The other process exits by itself when its connection breaks.
             child.kill()
 
 
 @pytest.mark.parametrize("program", [EXCHANGE, DISPLACED], ids=["sleeps", "is displaced"])
-def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(program: str) -> None:
+def test_counters_of_an_often_switched_program_are_scaled_correctly(program: str) -> None:
     with running(program) as pid:
         record = record_of("--pid", str(pid), "--duration", "3", verb="watch")
     assert broken_identities(record) == []
     counted = record["counters"]["target"]["context-switches"]
     assert counted["status"] == "scaled" and 0.02 < counted["running"] < 0.9
-    # /proc counts the same in all ledger segments.
+    # /proc counts the same switches in all ledger segments.
     ledger = [row["sides"]["target"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
     slept, displaced = (
         sum(row[f"{kind}_switches"] for row in ledger) for kind in ("voluntary", "involuntary")
@@ -82,25 +82,28 @@ def test_a_program_that_is_switched_often_is_counted_for_a_part_and_scaled(progr
     assert clock["value"] == pytest.approx(sum(row["process_cpu_ns"] for row in ledger), rel=0.2)
 
 
-@pytest.mark.skipif(SLOW > 1, reason="an emulated processor is never idle for long")
+@pytest.mark.skipif(SLOW > 1, reason="an emulated CPU is never idle for long")
 @pytest.mark.skipif(not CROWD.exists(), reason=f"needs {CROWD.name}: make {CROWD.relative_to(paths.ROOT)}")
-def test_of_a_program_that_works_for_less_than_a_period_all_is_seen() -> None:
-    """300 us in 8 ms, by each of twelve: a timer that comes 10 us late costs 60 us a sixth of its samples."""
-    with crowd("sleepers", 12) as made:
-        made.begin()
-        made.wait()
-        pids = ",".join(map(str, made.children(12)))
+def test_bursts_shorter_than_the_sampling_period_are_all_sampled() -> None:
+    """Twelve processes work for 300 us of every 8 ms.
+
+    A sample 10 us too late each would cost 3 % of the time.
+    """
+    with crowd("sleepers", 12) as program:
+        program.begin()
+        program.wait()
+        pids = ",".join(map(str, program.children(12)))
         options = ("--duration", "8", "--frequency", "1000")
         record = record_of("--pid", pids, *options, verb="watch", check=None)
     if "cycles" in {row["event"] for row in record["samples"]}:
-        pytest.skip("cycles are sampled, which are no time")
+        pytest.skip("cycles are sampled, which do not measure time")
     ledger = [row["sides"]["target"] for row in record["run"]["segments"] if row["phase"] == "ledger"]
     clock_ns = sum(row["process_cpu_ns"] for row in ledger)
     sampled_ns = sum(row["weight"] for row in record["samples"] if row["side"] == "target")
     assert 0.75 < sampled_ns / clock_ns < 1.25
 
 
-def test_half_a_second_is_counted_of_any_program() -> None:
+def test_counters_run_for_a_part_of_the_time_and_are_scaled() -> None:
     with running(BUSY) as pid:
         record = record_of("--pid", str(pid), "--duration", "2", verb="watch", check=None)
     clock = record["counters"]["target"]["task-clock"]

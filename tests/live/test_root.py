@@ -1,14 +1,14 @@
-"""What a caller's environment does to the programs that run as root: nothing."""
+"""The caller's environment does not affect the programs that run as root."""
 
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from profiling import SLOW
 
-# Says in a file which program it was loaded into.
+# A library that appends the path of the program that loaded it to a file.
 SPY = r"""
 #include <fcntl.h>
 #include <string.h>
@@ -28,8 +28,8 @@ __attribute__((constructor)) static void spy(void) {
 
 
 @pytest.mark.live
-def test_the_callers_environment_stays_outside_and_comes_back(tmp_path: Path) -> None:
-    """Libraries, Python modules and programs of the caller's: only the command that is watched gets them."""
+def test_only_the_watched_command_gets_the_callers_environment(tmp_path: Path) -> None:
+    """Only the watched command gets the caller's libraries, Python modules and programs."""
     tmp_path.chmod(0o755)
     log, library = tmp_path / "log", tmp_path / "spy.so"
     log.write_text("")
@@ -48,18 +48,18 @@ def test_the_callers_environment_stays_outside_and_comes_back(tmp_path: Path) ->
         "PYTHONUSERBASE": str(tmp_path),
         "LD_PRELOAD": str(library),
     }
-    heard = tmp_path / "heard"
-    command = ["/bin/sh", "-c", f'echo "$LD_PRELOAD $PYTHONPATH $PATH" > {heard}']
+    environment_seen = tmp_path / "heard"
+    command = ["/bin/sh", "-c", f'echo "$LD_PRELOAD $PYTHONPATH $PATH" > {environment_seen}']
     done = subprocess.run(
         [str(paths.ROOT / "bin" / "copyscope"), "watch", "-q", "--duration=0.5", "--", *command],
         env={**os.environ, **evil}, capture_output=True, text=True, check=False, timeout=60 * SLOW,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
-    assert heard.read_text() == f"{library} {tmp_path} {evil['PATH']}\n", done.stderr
+    assert environment_seen.read_text() == f"{library} {tmp_path} {evil['PATH']}\n", done.stderr
     loaded = log.read_text().splitlines()
     assert not [line for line in loaded if line.startswith("evil-")]
-    # Root who asks for a library gets it in bin/copyscope itself and in what that starts, and in the command.
-    front = ("sh", "dash", "bash", "readlink", "id", "env", "true", "coreutils")
+    # Root's LD_PRELOAD reaches bin/copyscope, the programs that this shell script starts, and the command.
+    shell_programs = ("sh", "dash", "bash", "readlink", "id", "env", "true", "coreutils")
     pythons = [line for line in loaded if "python" in line]
-    assert len(pythons) == 3  # is it new enough, the look at the tree, the command
-    assert not [line for line in loaded if line not in pythons and Path(line).name not in front]
+    assert len(pythons) == 3  # check of the version, check of the tree, the command
+    assert not [line for line in loaded if line not in pythons and Path(line).name not in shell_programs]

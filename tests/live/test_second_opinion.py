@@ -1,14 +1,15 @@
-"""The second opinion on this kernel: exact quantities are equal, whoever counts them."""
+"""The crosscheck on this kernel: other tools count the same exact quantities as copyscope."""
 
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.run import processes
 from profiling import SLOW, is_root
 from programs import missing
@@ -20,32 +21,32 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-CROSSCHECK = [str(paths.ROOT / "bin" / "copyscope"), "crosscheck"]
+CROSSCHECK = [sys.executable, "-P", "-B", str(paths.ROOT / "tests" / "crosscheck" / "crosscheck.py")]
 EXACT = {"send syscalls", "bytes taken by the socket", "bytes copied out", "bytes referenced"}
-# Where functions can be hooked, by us and by kprobes of others.
+# Quantities that are compared if both copyscope and other tools can hook functions.
 EXACT_FUNCTIONS = {"calls of tcp_sendmsg", "bytes taken by tcp_sendmsg", "bytes copied by skb_copy_ubufs"}
 
 
 @pytest.mark.parametrize("impl", ["zero_copy"])
-def test_exact_quantities_are_equal(impl: str) -> None:
+def test_other_tools_count_the_same_exact_quantities(impl: str) -> None:
     argv = [*CROSSCHECK, "--impl", impl, "--duration", "0.5" if SLOW == 1 else "1", "--quiet", "--json", "-"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120 * SLOW)
-    # 1: a time or a share may disagree on a busy machine; that is what the table is for.
+    # Status 1: times or shares may disagree on a busy machine.
     assert done.returncode in (0, 1), done.stderr
-    made = json.loads(done.stdout)
-    exact = [row for row in made["rows"] if row["quantity"] in EXACT]
-    asked = {row["peer"] for row in exact}
-    # A tool that is installed is asked, and answers.
-    assert "bpftrace" in asked, made["absent"]
+    result = json.loads(done.stdout)
+    exact = [row for row in result["rows"] if row["quantity"] in EXACT]
+    peers = {row["peer"] for row in exact}
+    # Every installed tool is run and answers.
+    assert "bpftrace" in peers, result["absent"]
     assert all(row["agrees"] for row in exact), exact
     if why_not() is None and why_not("kprobe") is None:
-        functions = [row for row in made["rows"] if row["quantity"] in EXACT_FUNCTIONS]
-        assert {row["peer"] for row in functions} >= {"bpftrace kprobes", "funclatency"}, made["absent"]
+        functions = [row for row in result["rows"] if row["quantity"] in EXACT_FUNCTIONS]
+        assert {row["peer"] for row in functions} >= {"bpftrace kprobes", "funclatency"}, result["absent"]
         assert {row["quantity"] for row in functions} == EXACT_FUNCTIONS
         assert all(row["agrees"] for row in functions), functions
 
 
-def test_a_fixed_count_is_refused() -> None:
+def test_crosscheck_refuses_a_fixed_number_of_messages() -> None:
     argv = [*CROSSCHECK, "--impl", "one_copy", "--messages", "5"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -53,7 +54,7 @@ def test_a_fixed_count_is_refused() -> None:
 
 @pytest.fixture
 def crosscheck() -> Iterator[subprocess.Popen[bytes]]:
-    """One that has begun; what is left of it after its test is ended."""
+    """A crosscheck that runs; it is killed after the test."""
     if missing("bpftrace") is not None:
         pytest.skip("needs bpftrace: tools/deps.sh test")
     quiet = subprocess.DEVNULL
@@ -64,7 +65,7 @@ def crosscheck() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def bpftrace_of(run: subprocess.Popen[bytes]) -> int:
-    """The pid of its bpftrace, once there is one."""
+    """Wait until a crosscheck has started bpftrace, and return its pid."""
     deadline = time.monotonic() + 60 * SLOW
     while True:
         assert run.poll() is None and time.monotonic() < deadline, "bpftrace was not started"
@@ -75,12 +76,16 @@ def bpftrace_of(run: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "status"),
+    [
+        *((number, 130) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
-def test_no_tool_of_root_outlives_it(
+def test_no_tool_outlives_a_killed_crosscheck(
     number: signal.Signals, status: int, crosscheck: subprocess.Popen[bytes]
 ) -> None:
-    """As on Ctrl-C it ends in order, where it is asked: also by a terminal that goes (SIGHUP)."""
+    """SIGTERM, SIGHUP and SIGQUIT end a crosscheck as Ctrl-C does."""
     tool = bpftrace_of(crosscheck)
     try:
         crosscheck.send_signal(number)

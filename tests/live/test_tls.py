@@ -1,23 +1,23 @@
-"""kTLS in own traffic: every byte passes the cipher, and only parts of records are copied first."""
+"""Kernel TLS in our own traffic: every byte is encrypted, and only parts of TLS records are copied first."""
 
 import json
 import subprocess
 from typing import Any
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from profiling import SLOW, broken_identities, is_root, profile
 
-# 16 KiB of plaintext at most, and 22 bytes besides, in each record of TLS 1.3 (RFC 8446, 5).
+# A record of TLS 1.3 has at most 16 KiB of plaintext, and 22 bytes of overhead (RFC 8446, 5).
 RECORD_BYTES, OVERHEAD_BYTES = 16_384, 22
 BY_WHOLE_RECORDS = ("one_copy", "sendfile", "sendfile --via splice", "vmsplice")
 IN_RING = ("uring_send", "uring_send --issue async")
-# What an emulated guest cannot do in time: its sampler's interrupts.
-TOO_SLOW_FOR = ("sender_time", "receiver_time")
+# Identities that fail in an emulated guest because its timer interrupts come late.
+FAIL_IN_GUESTS = ("sender_time", "receiver_time")
 
 
-def missing() -> str | None:
-    """Why not: the module is not loaded, and a user cannot load it."""
+def why_no_tls() -> str | None:
+    """Return why kernel TLS cannot be used, or None. The module may be absent, and only root can load it."""
     argv = [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--tls", "1.3", "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return done.stderr.strip() if done.returncode else None
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.all,
     pytest.mark.skipif(not is_root(), reason="needs root to make namespaces"),
-    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+    pytest.mark.skipif(why_no_tls() is not None, reason=why_no_tls() or ""),
 ]
 
 
@@ -37,7 +37,9 @@ def record_of(*options: str) -> dict[str, Any]:
     )
     assert done.stdout, done.stderr
     record: dict[str, Any] = json.loads(done.stdout)
-    broken = [line for line in broken_identities(record) if not (SLOW > 1 and line.startswith(TOO_SLOW_FOR))]
+    broken = [
+        line for line in broken_identities(record) if not (SLOW > 1 and line.startswith(FAIL_IN_GUESTS))
+    ]
     assert broken == [] and record["run"]["errors"] == []
     return record
 
@@ -47,10 +49,14 @@ def samples_of(record: dict[str, Any], account: str) -> int:
 
 
 @pytest.mark.parametrize("words", BY_WHOLE_RECORDS)
-def test_whole_records_are_read_in_place(words: str) -> None:
+def test_whole_tls_records_are_encrypted_without_a_copy(words: str) -> None:
     record = record_of("--impl", *words.split(), "--size", "64K")
     rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
-    sent = sum(s["sides"]["sender"]["bytes"] for s in record["run"]["segments"] if s["phase"] == "ledger")
+    sent = sum(
+        segment["sides"]["sender"]["bytes"]
+        for segment in record["run"]["segments"]
+        if segment["phase"] == "ledger"
+    )
     assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
     assert rows["encrypt"]["calls"] == sent / RECORD_BYTES
     assert samples_of(record, "encrypt") > 0 and samples_of(record, "decrypt") > 0
@@ -61,31 +67,38 @@ def test_whole_records_are_read_in_place(words: str) -> None:
     assert (sender["tls"]["software_connections"], sender["tls"]["device_connections"]) == (1, 0)
 
 
-def test_a_ring_sends_every_byte_and_does_not_know_its_records() -> None:
-    """kTLS refuses MSG_WAITALL, without which a request ends short when there is no room."""
+def test_io_uring_sends_every_byte_over_tls_without_known_record_count() -> None:
+    """Kernel TLS refuses MSG_WAITALL. Without it a request ends short if the socket buffer is full."""
     record = record_of("--impl", "uring_send", "--size", "64K")
     rows = {row["account"]: row for row in record["ledger"] if row["bytes"] is not None}
-    sent = sum(s["sides"]["sender"]["bytes"] for s in record["run"]["segments"] if s["phase"] == "ledger")
+    sent = sum(
+        segment["sides"]["sender"]["bytes"]
+        for segment in record["run"]["segments"]
+        if segment["phase"] == "ledger"
+    )
     assert (rows["encrypt"]["bytes"], rows["decrypt"]["bytes"]) == (sent, sent)
     assert samples_of(record, "encrypt") > 0 and samples_of(record, "decrypt") > 0
     if record["traffic"]["sender"]["short_sends"]:
         assert rows["encrypt"]["calls"] is None and rows["encrypt"]["reasons"]["calls"]
 
 
-def test_parts_of_a_record_are_copied_first() -> None:
+def test_parts_of_a_tls_record_are_copied_first() -> None:
     record = record_of("--impl", "per_field", "--push", "more", "--size", "8K")
     assert samples_of(record, "copy_in") > 0
 
 
 @pytest.mark.parametrize("impl", ["zero_copy", "uring_zc"])
-def test_what_such_a_socket_refuses_is_refused_by_name(impl: str) -> None:
+def test_zero_copy_over_tls_is_refused_by_name(impl: str) -> None:
     done = profile("--impl", impl, "--tls", "--duration", "1", check=2)
     assert done.stdout == "" and done.stderr.count("\n") == 1
-    assert f"tls: {impl}: a kTLS socket refuses MSG_ZEROCOPY and SEND_ZC (EOPNOTSUPP)" in done.stderr
+    assert (
+        f"not together with {impl}: a kTLS socket refuses MSG_ZEROCOPY and SEND_ZC (EOPNOTSUPP)"
+        in done.stderr
+    )
 
 
-def moved(words: str, version: str, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both ends say of twenty messages, every byte of which is compared."""
+def send_twenty_messages(words: str, version: str, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Send twenty messages and verify every byte. Return the reports of sender and receiver."""
     options = ["--verify", "--tls", version, "--size", str(size)]
     send = [str(paths.TRAFFIC), "send", "--impl", *words.split(), "--messages", "20", *options]
     with subprocess.Popen(send, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sender:
@@ -93,16 +106,16 @@ def moved(words: str, version: str, size: int) -> tuple[dict[str, Any], dict[str
         port = sender.stderr.readline().rpartition(":")[2].strip()
         receive = [str(paths.TRAFFIC), "recv", "--port", port, *options]
         received = subprocess.run(receive, capture_output=True, text=True, check=False, timeout=30 * SLOW)
-        sent, said = sender.communicate(timeout=30 * SLOW)
-    assert (sender.returncode, received.returncode) == (0, 0), said + received.stderr
+        sent, errors = sender.communicate(timeout=30 * SLOW)
+    assert (sender.returncode, received.returncode) == (0, 0), errors + received.stderr
     return json.loads(sent), json.loads(received.stdout)
 
 
 @pytest.mark.parametrize("words", ["per_field", *BY_WHOLE_RECORDS, *IN_RING])
-def test_every_byte_arrives_as_it_was_sent(words: str) -> None:
-    """Whole records and parts of them, in both versions."""
+def test_every_byte_over_tls_arrives_unchanged(words: str) -> None:
+    """Messages are whole TLS records in version 1.2, and end with a part of a record in 1.3."""
     for version, size, overhead_bytes in (("1.2", 65_536, 29), ("1.3", 40_001, OVERHEAD_BYTES)):
-        sent, received = moved(words, version, size)
+        sent, received = send_twenty_messages(words, version, size)
         verified = {"checked_bytes": 20 * size, "wrong_bytes": 0, "first_wrong_offset": None}
         assert received["verify"] == verified
         acked = sum(thread["tcp_info"]["bytes_acked"] for thread in sent["threads"])

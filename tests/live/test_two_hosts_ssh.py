@@ -1,8 +1,7 @@
-"""Sender and receiver on two hosts by real ssh: each is an sshd in a namespace, spoken to through a pipe.
+"""Sender and receiver on two hosts by real ssh. Each host is an sshd in a network namespace, behind a pipe.
 
-Both are this machine, with one kernel and one clock, and have the same tree: what is tested is what is
-joined and said, and that nothing stays. Figures of two machines come from two guests
-(tests/kernels/two_hosts.py).
+Both hosts are this machine, with one kernel, one clock and one tree. The tests check the joined record, the
+errors, and that nothing remains. tests/kernels/two_hosts.py measures between two guests.
 """
 
 import contextlib
@@ -17,9 +16,9 @@ from pathlib import Path
 
 import far_hosts
 import pytest
-from copyscope import paths
+from copyscope.base import paths
+from copyscope.machine.topology import LinkSettings, Topology, open_topology
 from copyscope.record import store
-from copyscope.topology import LinkSettings, Topology, open_topology
 from far_hosts import SSHD, children, wait_until
 from profiling import SLOW, is_root
 
@@ -32,35 +31,35 @@ pytestmark = [
 HOST = """\
 #!/bin/sh
 exec nsenter --net=$1 unshare --mount --propagation private sh -c '
-mount --bind {place}/passwd /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd &&
-exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {place}/sshd_config'
+mount --bind {directory}/passwd /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd &&
+exec env LD_LIBRARY_PATH={libraries} {sshd} -i -f {directory}/sshd_config'
 """
 SSH_CONFIG = """\
 Host sending
-  ProxyCommand {place}/host.sh {sender}
+  ProxyCommand {directory}/host.sh {sender}
 Host receiving
-  ProxyCommand {place}/host.sh {receiver}
+  ProxyCommand {directory}/host.sh {receiver}
 Host unknown
   UserKnownHostsFile /dev/null
-  ProxyCommand {place}/host.sh {receiver}
+  ProxyCommand {directory}/host.sh {receiver}
 Host *
   User root
   HostKeyAlias far
-  UserKnownHostsFile {place}/known
+  UserKnownHostsFile {directory}/known
   IdentitiesOnly yes
-  IdentityFile {place}/user
+  IdentityFile {directory}/user
 """
 ADDRESS = ("--sender-address", "198.18.0.1")
 
 
 @pytest.fixture
 def path() -> Iterator[Topology]:
-    with open_topology("veth", LinkSettings(), paths.XDP_OBJECT) as made:
-        yield made
+    with open_topology("veth", LinkSettings(), paths.XDP_OBJECT) as topology:
+        yield topology
 
 
 @pytest.fixture
-def place(tmp_path: Path, path: Topology) -> Path:
+def directory(tmp_path: Path, path: Topology) -> Path:
     sides = {side: namespace.path for side, namespace in path.namespaces.items()}
     far_hosts.make(tmp_path, HOST, SSH_CONFIG, **sides)
     return tmp_path
@@ -70,17 +69,17 @@ Run = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def run(place: Path) -> Iterator[Run]:
-    """As copyscope runs it, but that as root has a fixed PATH: without `ssh` of the test's."""
+def run(directory: Path) -> Iterator[Run]:
+    """A function that starts `copyscope run` as a Python module: bin/copyscope would remove our `ssh`."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("SUDO_")}
-    program = (sys.executable, "-Im", "copyscope", "run", "--quiet", *ADDRESS)
+    program = (sys.executable, "-Im", "copyscope.commands", "run", "--quiet", *ADDRESS)
     started = []
 
-    def start(*words: str) -> "subprocess.Popen[str]":
+    def start(*arguments: str) -> "subprocess.Popen[str]":
         started.append(
             subprocess.Popen(
-                [*program, *words],
-                env={**environment, "PATH": f"{place}/bin:{environment['PATH']}", "COLUMNS": "200"},
+                [*program, *arguments],
+                env={**environment, "PATH": f"{directory}/bin:{environment['PATH']}", "COLUMNS": "200"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -89,43 +88,47 @@ def run(place: Path) -> Iterator[Run]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.kill()
-        one.communicate(timeout=20 * SLOW)
+    for process in started:
+        process.kill()
+        process.communicate(timeout=20 * SLOW)
 
 
 BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")
 
 
-def below(pid: int) -> list[int]:
-    """All that a process has started, and what these have."""
-    found = []
+def descendants(pid: int) -> list[int]:
+    """Return the children of a process, and their descendants."""
+    pids = []
     for child in children(pid):
         with contextlib.suppress(OSError):
-            found += [child, *below(child)]
-    return found
+            pids += [child, *descendants(child)]
+    return pids
 
 
 def sshds_of(pid: int, host: str) -> list[int]:
-    """Each sshd of a run's connection to a host: ssh has started them, as its ProxyCommand."""
-    found = []
-    for one in below(pid):
-        words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+    """Return the sshds of a run's connection to a host. ssh starts them as its ProxyCommand."""
+    pids = []
+    for ssh_pid in descendants(pid):
+        words = Path(f"/proc/{ssh_pid}/cmdline").read_bytes().split(b"\0")
         if words[0].endswith(b"ssh") and b"ControlMaster=yes" in words and host.encode() in words:
-            found += [at for at in below(one) if Path(f"/proc/{at}/comm").read_text().startswith("sshd")]
-    assert found
-    return found
+            pids += [
+                sshd_pid
+                for sshd_pid in descendants(ssh_pid)
+                if Path(f"/proc/{sshd_pid}/comm").read_text().startswith("sshd")
+            ]
+    assert pids
+    return pids
 
 
-def far_programs(pid: int) -> dict[int, str]:
-    """The collectors and the traffic of a run over there."""
-    found = {}
-    for one in below(pid):
+def far_programs(run_pid: int) -> dict[int, str]:
+    """Return pid -> program of the collectors and traffic programs that a run has started on its hosts."""
+    programs = {}
+    for pid in descendants(run_pid):
         with contextlib.suppress(OSError):
-            program = str(Path(f"/proc/{one}/exe").readlink())
+            program = str(Path(f"/proc/{pid}/exe").readlink())
             if program in (str(paths.COLLECTOR), str(paths.TRAFFIC)):
-                found[one] = program
-    return found
+                programs[pid] = program
+    return programs
 
 
 def cpu_s(pid: int) -> float:
@@ -135,79 +138,84 @@ def cpu_s(pid: int) -> float:
     return 0.0
 
 
-def measuring(running: "subprocess.Popen[str]") -> dict[int, str]:
-    """Its far programs, once the traffic has run: on a busy machine the first segment comes later."""
+def wait_until_measuring(running: "subprocess.Popen[str]") -> dict[int, str]:
+    """Wait until the traffic has used 3 s of CPU time, so that the first segment has begun.
 
-    def look() -> dict[int, str]:
-        found = far_programs(running.pid)
-        return found if len(found) == 4 and sum(map(cpu_s, found)) > 3 else {}
+    Return its programs.
+    """
 
-    found = wait_until(look)
-    assert sorted(found.values()) == sorted(2 * [str(paths.COLLECTOR)] + 2 * [str(paths.TRAFFIC)])
-    return found
+    def busy_programs() -> dict[int, str]:
+        programs = far_programs(running.pid)
+        return programs if len(programs) == 4 and sum(map(cpu_s, programs)) > 3 else {}
+
+    programs = wait_until(busy_programs)
+    assert sorted(programs.values()) == sorted(2 * [str(paths.COLLECTOR)] + 2 * [str(paths.TRAFFIC)])
+    return programs
 
 
-def are_gone(pids: Iterable[int]) -> bool:
+def have_exited(pids: Iterable[int]) -> bool:
     return not any(Path(f"/proc/{pid}/exe").exists() for pid in pids)
 
 
-def test_both_sides_elsewhere_make_one_record_whose_bytes_agree(run: Run, place: Path) -> None:
-    running = run(*BOTH, "--impl", "zero_copy", "--duration", "2", "--json", str(place / "made.json"))
+def test_a_run_between_two_hosts_is_one_record_whose_bytes_agree(run: Run, directory: Path) -> None:
+    running = run(*BOTH, "--impl", "zero_copy", "--duration", "2", "--json", str(directory / "made.json"))
     table, errors = running.communicate(timeout=60 * SLOW)
-    record = json.loads((place / "made.json").read_text())
-    assert store.validate(record) == [], errors
+    record = json.loads((directory / "made.json").read_text())
+    assert store.as_record(record), errors
     assert [row for row in record["identities"] if row["holds"] is False] == []
-    held = {row["name"]: row for row in record["identities"] if row["holds"]}
-    assert {"delivered", "acked_bytes", "received_of_tcp", "sent_bytes", "received_bytes"} <= set(held)
-    assert held["delivered"]["left"] == record["tx_bytes"] == record["rx_bytes"] > 1_000_000
+    holding = {row["name"]: row for row in record["identities"] if row["holds"]}
+    assert {"delivered", "acked_bytes", "received_of_tcp", "sent_bytes", "received_bytes"} <= set(holding)
+    assert holding["delivered"]["left"] == record["tx_bytes"] == record["rx_bytes"] > 1_000_000
     assert [record["places"][side]["host"] for side in ("sender", "receiver")] == ["sending", "receiving"]
     assert [row["name"] for row in record["topology"]["devices"]] == ["sender0", "receiver0"]
     assert {(row["side"], row["syscall"]) for row in record["calls"]} >= {("sender", "sendmsg")}
     assert {row["side"] for row in record["samples"]} >= {"sender", "receiver"}
-    # One kernel: the path is a local one, and the record says so.
+    # Both hosts share a kernel, so packets are delivered locally, and the record says so.
     assert record["zerocopy"]["cause"]["code"] == "local_delivery"
     assert running.returncode == 0, table
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "error"),
     [
-        (("--receiver-at", "unknown"), "unknown: Host key verification failed: make sure `ssh unknown true`"),
+        (("--receiver-at", "unknown"), "unknown: Host key verification failed; make sure `ssh unknown true`"),
         (("--receiver-at", "receiving", "--tree", "/nowhere"), "install copyscope there, or give its"),
     ],
 )
-def test_a_host_that_cannot_be_had_is_one_line(run: Run, words: tuple[str, ...], said: str) -> None:
-    running = run("--sender-at", "sending", *words, "--duration", "2")
+def test_an_unreachable_host_is_an_error_of_one_line(
+    run: Run, arguments: tuple[str, ...], error: str
+) -> None:
+    running = run("--sender-at", "sending", *arguments, "--duration", "2")
     _, errors = running.communicate(timeout=60 * SLOW)
     (line,) = errors.splitlines()
-    assert running.returncode == 1 and said in line and len(line) <= 200
+    assert running.returncode == 1 and error in line and len(line) <= 200
 
 
-def test_when_we_are_killed_nothing_of_ours_lives_on_there(run: Run) -> None:
-    """Neither there nor here: programs, shells, both ends of each ssh."""
+def test_nothing_survives_on_hosts_when_copyscope_is_killed(run: Run) -> None:
+    """Programs, shells and both ends of each ssh exit, on the hosts and here."""
     running = run(*BOTH, "--duration", "60")
-    measuring(running)
-    pids = below(running.pid)
+    wait_until_measuring(running)
+    pids = descendants(running.pid)
     running.kill()
     began = time.monotonic()
-    wait_until(lambda: are_gone(pids))
+    wait_until(lambda: have_exited(pids))
     assert time.monotonic() - began < 5 * SLOW
 
 
-def test_a_program_that_is_killed_there_ends_the_run(run: Run, place: Path) -> None:
-    running = run(*BOTH, "--duration", "60", "--json", str(place / "made.json"))
-    pids = measuring(running)
+def test_a_traffic_program_killed_on_a_host_ends_the_run(run: Run, directory: Path) -> None:
+    running = run(*BOTH, "--duration", "60", "--json", str(directory / "made.json"))
+    pids = wait_until_measuring(running)
     os.kill(next(pid for pid, program in pids.items() if program == str(paths.TRAFFIC)), signal.SIGKILL)
     running.communicate(timeout=60 * SLOW)
-    assert are_gone(pids)
-    errors = json.loads((place / "made.json").read_text())["run"]["errors"]
-    assert any("was killed there" in error for error in errors)
+    assert have_exited(pids)
+    errors = json.loads((directory / "made.json").read_text())["run"]["errors"]
+    assert any("was killed on that machine" in error for error in errors)
 
 
-def test_a_cut_network_ends_the_run_here_and_the_rest_when_it_is_back(run: Run, place: Path) -> None:
-    """SIGSTOP of the sshd there is a network that is cut: connected, and silent."""
-    running = run(*BOTH, "--duration", "60", "--json", str(place / "made.json"))
-    pids = measuring(running)
+def test_a_cut_network_ends_the_run_and_programs_exit_when_it_is_back(run: Run, directory: Path) -> None:
+    """A stopped sshd (SIGSTOP) acts like a cut network: connected and silent."""
+    running = run(*BOTH, "--duration", "60", "--json", str(directory / "made.json"))
+    pids = wait_until_measuring(running)
     sshds = sshds_of(running.pid, "receiving")
     try:
         for sshd in sshds:
@@ -219,7 +227,7 @@ def test_a_cut_network_ends_the_run_here_and_the_rest_when_it_is_back(run: Run, 
         for sshd in sshds:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(sshd, signal.SIGCONT)
-    wait_until(lambda: are_gone([*pids, *sshds]))
-    record = json.loads((place / "made.json").read_text())
+    wait_until(lambda: have_exited([*pids, *sshds]))
+    record = json.loads((directory / "made.json").read_text())
     assert len(record["run"]["segments"]) > 1
     assert any("receiving: the connection broke" in error for error in record["run"]["errors"])

@@ -1,6 +1,6 @@
-"""kernel.io_uring_disabled: every way through a ring is refused in one line.
+"""kernel.io_uring_disabled: every use of io_uring is refused in one line.
 
-In a guest only: here it would be everybody's.
+The tests run in guests only, because the sysctl would affect all programs of this machine.
 """
 
 import os
@@ -13,8 +13,8 @@ from profiling import is_root, profile
 
 DISABLED = Path("/proc/sys/kernel/io_uring_disabled")
 
-SWITCHED_OFF = "io_uring: it is switched off here: allow it (sysctl kernel.io_uring_disabled=0"
-NEEDS = "receiver: multishot: Operation not permitted: it needs io_uring"
+SWITCHED_OFF = "io_uring: switched off on this machine; allow it (sysctl kernel.io_uring_disabled=0"
+NEEDS = "--receiver multishot: Operation not permitted; it needs io_uring"
 
 pytestmark = [
     pytest.mark.live,
@@ -34,25 +34,25 @@ def disabled() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "error"),
     [
         ("--impl uring_send", SWITCHED_OFF),
         ("--impl uring_zc", SWITCHED_OFF),
         ("--impl one_copy --receiver multishot", NEEDS),
     ],
 )
-def test_a_ring_is_refused_in_one_line(words: str, says: str) -> None:
+def test_disabled_io_uring_is_refused_in_one_line(words: str, error: str) -> None:
     done = profile(*words.split(), "--duration", "1", check=None)
     assert (done.returncode in (1, 2), done.stdout, done.stderr.count("\n")) == (True, "", 1)
-    assert says in done.stderr
+    assert error in done.stderr
 
 
-def test_what_needs_no_ring_goes_on() -> None:
+def test_strategies_without_io_uring_still_work() -> None:
     assert "one_copy" in profile("--impl", "one_copy", "--messages", "23").stdout
 
 
-def test_doctor_says_it() -> None:
-    said = subprocess.run(
+def test_doctor_reports_disabled_io_uring() -> None:
+    doctor = subprocess.run(
         ["bin/copyscope", "doctor"], capture_output=True, text=True, check=False, timeout=300
     )
-    assert any("io_uring" in line and "io_uring_disabled" in line for line in said.stdout.splitlines())
+    assert any("io_uring" in line and "io_uring_disabled" in line for line in doctor.stdout.splitlines())

@@ -1,4 +1,4 @@
-"""A command that copyscope starts: its signals, its end and its status are its own."""
+"""A command that copyscope starts keeps its signals, its end and its exit status."""
 
 import contextlib
 import itertools
@@ -26,8 +26,7 @@ pytestmark = [
 
 Launch = Callable[..., "subprocess.Popen[str]"]
 
-# Writes each signal that it gets into a file, and takes its time over the one that ends it: until another
-# file is there.
+# Writes each signal that it gets to a file. After SIGINT or SIGTERM it exits once a second file exists.
 UNHURRIED = """
 import os, signal, sys, time
 got = []
@@ -44,55 +43,60 @@ sys.exit(5)
 
 @pytest.fixture(name="launch")
 def _launch() -> Iterator[Launch]:
-    """Begins a run; what a test that failed leaves behind is ended with its command."""
-    begun: list[subprocess.Popen[str]] = []
+    """A function that starts copyscope.
+
+    Runs that a failed test leaves, and their commands, are killed at the end.
+    """
+    runs: list[subprocess.Popen[str]] = []
 
     def launch(*options: str) -> subprocess.Popen[str]:
         argv = [*WATCH, *SAMPLED, *options]
-        begun.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        return begun[-1]
+        runs.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return runs[-1]
 
     yield launch
-    for pid in with_descendants(run.pid for run in begun if run.poll() is None):
+    for pid in with_descendants(run.pid for run in runs if run.poll() is None):
         os.kill(pid, signal.SIGKILL)
-    for run in begun:
+    for run in runs:
         run.communicate()
 
 
-def wait_until(true: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20 * SLOW
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
+    while not condition():
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
-def says(file: Path) -> str:
+def text_of(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, in_all(signal.SIGTERM)])
-def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
+def test_a_command_that_exits_late_gets_a_signal_once(
     number: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:
-    """SIGHUP is passed on and no end; the report is there while the command still takes its time."""
+    """SIGHUP is passed on and does not end the run. The report is written while the command still runs."""
     before = traces()
-    heard, kept, over = tmp_path / "heard", tmp_path / "record.json", tmp_path / "over"
-    run = launch("--json", str(kept), "--", sys.executable, "-c", UNHURRIED, str(heard), str(over))
-    wait_until(lambda: says(heard) == "ready\n")
+    signal_log, record_path, exit_file = tmp_path / "heard", tmp_path / "record.json", tmp_path / "over"
+    run = launch(
+        "--json", str(record_path), "--", sys.executable, "-c", UNHURRIED, str(signal_log), str(exit_file)
+    )
+    wait_until(lambda: text_of(signal_log) == "ready\n")
     run.send_signal(signal.SIGHUP)
     time.sleep(0.5 * SLOW)
-    assert run.poll() is None and not kept.exists()
+    assert run.poll() is None and not record_path.exists()
     run.send_signal(number)
-    wait_until(kept.exists)
+    wait_until(record_path.exists)
     assert run.stderr is not None
-    said = next(line for line in run.stderr if "is still running" in line)
-    assert run.poll() is None and says(heard) == "ready\n"
-    over.touch()
+    message = next(line for line in run.stderr if "is still running" in line)
+    assert run.poll() is None and text_of(signal_log) == "ready\n"
+    exit_file.touch()
     run.communicate(timeout=30 * SLOW)
-    assert says(heard) == f"ready\nSIGHUP {number.name}\n"
-    assert run.returncode == 5, said
-    assert "is still running: waiting for it to end (Ctrl-C is passed on)" in said
-    target = json.loads(kept.read_text())["target"]
+    assert text_of(signal_log) == f"ready\nSIGHUP {number.name}\n"
+    assert run.returncode == 5, message
+    assert "is still running: waiting for the command to end (Ctrl-C is passed on)" in message
+    target = json.loads(record_path.read_text())["target"]
     assert target["status"] is None
     assert target["ended"] == ("interrupted" if number == signal.SIGINT else "stopped by SIGTERM")
     assert left_after_a_second(before) == []
@@ -101,59 +105,61 @@ def test_a_command_that_takes_its_time_over_a_signal_gets_it_once(
 @pytest.mark.parametrize(
     ("ignored", "ended_by"), [("INT", signal.SIGTERM), in_all("INT TERM", signal.SIGKILL)]
 )
-def test_who_asks_again_ends_a_command_that_ignores_it(
+def test_further_signals_end_a_command_that_ignores_the_first(
     ignored: str, ended_by: signal.Signals, tmp_path: Path, launch: Launch
 ) -> None:
     before = traces()
-    ready, kept = tmp_path / "ready", tmp_path / "record.json"
+    ready, record_path = tmp_path / "ready", tmp_path / "record.json"
     stubborn = f"trap '' {ignored}; echo >{shlex.quote(str(ready))}; sleep {60 * SLOW}"
-    run = launch("-v", "--quiet", "--json", str(kept), "--", "sh", "-c", stubborn)
+    run = launch("-v", "--quiet", "--json", str(record_path), "--", "sh", "-c", stubborn)
     wait_until(ready.exists)
     run.send_signal(signal.SIGINT)
-    wait_until(kept.exists)
+    wait_until(record_path.exists)
     time.sleep(0.5)
     for _ in ignored.split():
         assert run.poll() is None
         run.send_signal(signal.SIGINT)
         time.sleep(0.3)
-    shown, said = run.communicate(timeout=20 * SLOW)
-    assert run.returncode == 128 + ended_by, said
-    assert "nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by sh" in shown
+    output, errors = run.communicate(timeout=20 * SLOW)
+    assert run.returncode == 128 + ended_by, errors
+    assert "nothing was sent or received over TCP, MPTCP, UDP or UNIX sockets by sh" in output
     assert left_after_a_second(before) == []
 
 
 def test_the_report_does_not_wait_for_the_end_of_the_command(tmp_path: Path, launch: Launch) -> None:
-    kept, over = tmp_path / "record.json", tmp_path / "over"
-    waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done; exit 3"
-    run = launch("-v", "--duration", "1", "--json", str(kept), "--", "sh", "-c", waits)
+    record_path, exit_file = tmp_path / "record.json", tmp_path / "over"
+    waits = f"until [ -e {shlex.quote(str(exit_file))} ]; do sleep 0.1; done; exit 3"
+    run = launch("-v", "--duration", "1", "--json", str(record_path), "--", "sh", "-c", waits)
     assert run.stdout is not None
-    # The last line of the report; without it the output ends with the run, in whatever it failed.
-    shown = list(itertools.takewhile(lambda line: not line.startswith("instruments"), run.stdout))
-    assert run.poll() is None and kept.exists(), f"{''.join(shown)}{run.communicate()[1]}"
-    over.touch()
-    _, said = run.communicate(timeout=30 * SLOW)
+    # "instruments" begins the last line of the report. If a run fails, its output ends before that line.
+    lines = list(itertools.takewhile(lambda line: not line.startswith("instruments"), run.stdout))
+    assert run.poll() is None and record_path.exists(), f"{''.join(lines)}{run.communicate()[1]}"
+    exit_file.touch()
+    _, errors = run.communicate(timeout=30 * SLOW)
     assert run.returncode == 3
     assert re.search(
-        r"^copyscope: measured; sh is still running: waiting for it to end", said, re.MULTILINE
-    ), said
+        r"^copyscope watch: measured; sh is still running: waiting for the command to end",
+        errors,
+        re.MULTILINE,
+    ), errors
 
 
-def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
-    over = tmp_path / "over"
-    ours, theirs = pty.openpty()
+def test_the_output_of_a_command_is_shown_after_the_live_screen(tmp_path: Path) -> None:
+    exit_file = tmp_path / "over"
+    terminal, command_end = pty.openpty()
     argv = [*WATCH, *SAMPLED, "--live", "--duration", "1", "--"]
-    waits = f"until [ -e {shlex.quote(str(over))} ]; do sleep 0.1; done"
+    waits = f"until [ -e {shlex.quote(str(exit_file))} ]; do sleep 0.1; done"
     argv += ["sh", "-c", f"echo early; echo errors >&2; {waits}; echo late"]
-    run = subprocess.Popen(argv, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
-    os.close(theirs)
-    shown = b""
-    # A terminal whose last writer has gone gives EIO (pty(7)).
+    run = subprocess.Popen(argv, stdout=command_end, stderr=command_end, env={**os.environ, "TERM": "xterm"})
+    os.close(command_end)
+    output = b""
+    # Reading a terminal without writers fails with EIO (pty(7)).
     with contextlib.suppress(OSError):
-        while chunk := os.read(ours, 1 << 16):
-            shown += chunk
-            if b"is still running" in shown:
-                over.touch()
-    os.close(ours)
+        while chunk := os.read(terminal, 1 << 16):
+            output += chunk
+            if b"is still running" in output:
+                exit_file.touch()
+    os.close(terminal)
     assert run.wait(10 * SLOW) == 1
     in_order = [
         b"\x1b[?1049h",
@@ -164,16 +170,16 @@ def test_what_a_command_prints_comes_after_the_screen(tmp_path: Path) -> None:
         b"is still running",
         b"\r\nlate\r\n",
     ]
-    places = [shown.find(text) for text in in_order]
-    assert places == sorted(places) and -1 not in places
+    positions = [output.find(text) for text in in_order]
+    assert positions == sorted(positions) and -1 not in positions
 
 
-def test_a_command_that_ends_at_once_has_its_own_name() -> None:
+def test_a_command_that_exits_at_once_has_its_own_name() -> None:
     record = watch("--", "false", check=1)
     assert [row["comm"] for row in record["target"]["pids"]] == ["false"]
 
 
-# A server of known bytes and a client that gets them over one connection, then ends.
+# A server sends 64 MiB to a client over one connection, and both end.
 FETCH = """
 import socket, threading
 listening = socket.create_server(("127.0.0.1", 0))
@@ -187,18 +193,20 @@ with socket.create_connection(listening.getsockname()) as mine:
 """
 
 
-def test_all_bytes_of_a_short_command_are_shown_and_whole_is_named() -> None:
-    """64 MiB take a fraction of a second: most of it between two segments."""
-    said = subprocess.run(
+def test_a_short_command_shows_all_bytes_and_suggests_whole() -> None:
+    """64 MiB take a fraction of a second, most of it between two segments."""
+    done = subprocess.run(
         [*WATCH, "--", sys.executable, "-c", FETCH], capture_output=True, text=True, timeout=60, check=False
     )
-    shown = " ".join(said.stdout.split())
-    assert "64 MiB sent, 64 MiB received" in shown and "--whole" in shown + said.stderr, shown + said.stderr
+    screen = " ".join(done.stdout.split())
+    assert "64 MiB sent, 64 MiB received" in screen and "--whole" in screen + done.stderr, (
+        screen + done.stderr
+    )
 
 
 @pytest.mark.all
-def test_who_it_talks_to_here_is_its_peer_and_not_others() -> None:
-    """A receiver in a process of its own, from before the measurement to its end: it uses CPU time, too."""
+def test_cpu_time_of_a_local_peer_does_not_count_as_other_programs() -> None:
+    """The peer is a process of its own that receives before, during and after the measurement."""
     receiving = """
 import socket, sys
 listening = socket.create_server(("127.0.0.1", 0))
@@ -231,5 +239,5 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as one:
             program.kill()
             peer.kill()
     state = record["machine_state"]
-    # It was measured for two seconds of those three or so in which it ran.
+    # The measurement took two of the three seconds or so in which the peer ran.
     assert used_ns / 4 < state["peers_ns"] <= used_ns, (used_ns, state)

@@ -1,4 +1,4 @@
-"""What can go wrong with somebody else's program: one line each, and what was measured is kept."""
+"""Errors with watched programs: each is one line, and finished measurements are kept."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from profiling import RUN, SLOW, WATCH, in_all, is_root, left_after_a_second, profile, traces
+from profiling import RUN, SLOW, WATCH, await_line, in_all, is_root, left_after_a_second, profile, traces
 from programs import SAMPLED, STRETCH, bytes_of, iperf3_server, missing, running, stretched, watch, wrong
 
 pytestmark = [
@@ -26,79 +26,76 @@ def client(port: int, seconds: float, *more: str) -> list[str]:
     return ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(round(seconds)), *more]
 
 
-# One that is there before copyscope is must last until it has begun.
-
-
 @pytest.mark.parametrize(
-    ("options", "status", "said"),
+    ("options", "status", "error"),
     [
-        (["--pid", "4194301"], 1, "--pid: 4194301: no such process"),
+        (["--pid", "4194301"], 1, "--pid 4194301: no such process"),
         (["--pid", "2"], 1, "is a kernel thread"),
-        (["--pid", "x"], 2, "--pid: x: not a process id"),
-        (["--cgroup", "no/such"], 1, "--cgroup: no/such: no such directory"),
-        (["--cgroup", "/tmp"], 1, "not a cgroup of version 2"),
-        (["--netns", "no-such", "--pid", "1"], 1, "--netns: no-such: no such namespace"),
-        (["--netns", "/etc/passwd", "--pid", "1"], 1, "--netns: /etc/passwd: not a network namespace"),
-        (["--netns", "4194301", "--pid", "1"], 1, "--netns: 4194301: no such process"),
-        (["--pid", "1", "--json", "/no/such/x.json"], 1, "--json: /no/such/x.json: no such directory"),
-        (["--netns", "1"], 2, "nothing to watch: give a name, a pid, --unit"),
-        (["--", "/no/such/program"], 127, "/no/such/program: No such file or directory"),
-        (["--", "/etc/passwd"], 126, "/etc/passwd: Permission denied"),
+        (["--pid", "x"], 2, "--pid x: not a process id"),
+        (["--cgroup", "no/such"], 1, "--cgroup no/such: no such directory"),
+        (["--cgroup", "/tmp"], 1, "not a cgroup v2"),
+        (["--netns", "no-such", "--pid", "1"], 1, "--netns no-such: no such namespace"),
+        (["--netns", "/etc/passwd", "--pid", "1"], 1, "--netns /etc/passwd: not a network namespace"),
+        (["--netns", "4194301", "--pid", "1"], 1, "--netns 4194301: no such process"),
+        (["--pid", "1", "--json", "/no/such/x.json"], 1, "--json /no/such/x.json: no such directory"),
+        (["--netns", "1"], 2, "nothing to watch; give a name, a pid, --unit"),
+        (["--", "/no/such/program"], 127, "/no/such/program: could not be started (No such file"),
+        in_all(["--", "/etc/passwd"], 126, "/etc/passwd: could not be started (Permission denied)"),
     ],
 )
-def test_one_line_says_it(options: list[str], status: int, said: str) -> None:
+def test_each_error_of_watch_is_one_line(options: list[str], status: int, error: str) -> None:
     before = traces()
     done = profile(*options, verb="watch", check=status)
-    assert done.stderr.count("\n") == 1 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.stderr.count("\n") == 1 and error in done.stderr and "Traceback" not in done.stderr
     assert left_after_a_second(before) == []
 
 
 NOBODY = ["setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_read_search"]
-# Root as in a container: it may not load BPF.
+# Root without the capabilities to load BPF programs, as in a container.
 BOUNDED = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bpf,-perfmon,-sys_admin"]
 
 
 @pytest.mark.parametrize(
-    ("prefix", "said"),
+    ("prefix", "error"),
     [
-        ([*NOBODY, "--ambient-caps=+dac_read_search"], "needs root to load BPF: sudo copyscope watch"),
+        ([*NOBODY, "--ambient-caps=+dac_read_search"], "needs root to load BPF; run sudo copyscope watch"),
         (BOUNDED, "Operation not permitted: needs root, or CAP_BPF and CAP_PERFMON"),
         (["unshare", "--pid", "--fork", "--mount-proc"], "copyscope runs inside a container"),
     ],
     ids=["nobody", "without capabilities", "inside a container"],
 )
-def test_no_permission_is_one_line(prefix: list[str], said: str) -> None:
+def test_missing_permission_is_an_error_of_one_line(prefix: list[str], error: str) -> None:
     argv = [*prefix, *WATCH, "--quiet", "--pid", "1", "--duration", "1"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1, done.stderr
-    assert done.stderr.count("\n") == 1 and said in done.stderr
+    assert done.stderr.count("\n") == 1 and error in done.stderr
 
 
 def test_our_own_traffic_is_refused_in_a_container_before_anything_is_set_up() -> None:
-    """Its two sides would have pids that the kernel does not know: all counts were zero, without a cause."""
+    """In a pid namespace the kernel knows sender and receiver by other pids, so all counts would be 0."""
     argv = ["unshare", "--pid", "--fork", "--mount-proc", *RUN, "--quiet", "--impl", "one_copy"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("copyscope: pid namespace: copyscope runs inside a container")
+    assert done.stderr.startswith("copyscope run: pid namespace: copyscope runs inside a container")
     assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.all
-def test_a_thread_names_its_process() -> None:
+def test_the_id_of_a_thread_is_refused_with_its_process() -> None:
     seconds = round(9 * SLOW)
     thread = f"threading.Thread(target=time.sleep, args=({seconds},)).start()"
     threads = f"import threading, time; {thread}; time.sleep({seconds})"
     with running(["python3", "-c", threads]) as process:
         tasks = Path(f"/proc/{process.pid}/task")
-        while len(found := [int(entry.name) for entry in tasks.iterdir()]) < 2:
+        while len(thread_ids := [int(entry.name) for entry in tasks.iterdir()]) < 2:
             time.sleep(0.05)
-        youngest = max(found)
+        youngest = max(thread_ids)
         done = profile("--pid", str(youngest), verb="watch", check=1)
     assert f"use --pid {process.pid}" in done.stderr
 
 
-def test_a_pid_of_a_container_is_found_here() -> None:
-    """The first process of a pid namespace of its own is pid 1 there, which is somebody else here."""
+def test_a_process_in_a_pid_namespace_is_watched_by_its_outer_pid() -> None:
+    """The first process of a pid namespace is pid 1 there. It is watched by its pid outside."""
     with running(["unshare", "--pid", "--fork", "--kill-child", "sleep", str(20 * SLOW)]) as outer:
         time.sleep(0.3 * SLOW)
         inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
@@ -107,7 +104,8 @@ def test_a_pid_of_a_container_is_found_here() -> None:
     assert record["target"]["pids"] == [{"pid": int(inner), "comm": "sleep"}]
 
 
-def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
+@pytest.mark.all
+def test_the_exit_status_is_passed_on_and_a_run_without_bytes_is_invalid() -> None:
     record = watch("--", "sh", "-c", "sleep 0.3; exit 7", check=7)
     assert record["target"]["status"] == 7
     assert record["verdict"]["reasons"][0].startswith(
@@ -115,26 +113,27 @@ def test_the_exit_status_is_passed_on_and_silence_is_said() -> None:
     )
 
 
-def test_a_program_that_ends_in_the_middle_keeps_its_ledger(tmp_path: Path) -> None:
-    kept = tmp_path / "record.json"
+@pytest.mark.all
+def test_a_program_that_exits_during_the_run_has_a_ledger(tmp_path: Path) -> None:
+    record_path = tmp_path / "record.json"
     with iperf3_server() as port, running(client(port, 60 * SLOW)) as process:
         time.sleep(0.3 * SLOW)
-        argv = [*WATCH, *SAMPLED, "--pid", str(process.pid), "--json", str(kept)]
+        argv = [*WATCH, *SAMPLED, "--pid", str(process.pid), "--json", str(record_path)]
         run = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        assert run.stderr is not None and "attaching" in run.stderr.readline()
-        assert "watching iperf3" in run.stderr.readline()
+        await_line(run.stderr, "watching iperf3")
         time.sleep(1.5 * SLOW)
         process.terminate()
         process.wait()
-        _, said = run.communicate(timeout=30 * SLOW)
-    record = json.loads(kept.read_text())
-    assert run.returncode == 0 or wrong(record) == [], said
+        _, errors = run.communicate(timeout=30 * SLOW)
+    record = json.loads(record_path.read_text())
+    assert run.returncode == 0 or wrong(record) == [], errors
     assert record["target"]["ended"] == "the program ended"
     assert record["run"]["measured_s"] < 10 * SLOW and record["tx_bytes"] > 1 << 26
 
 
-@pytest.mark.parametrize("follow", [True, in_all(False)])
-def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
+@pytest.mark.all
+@pytest.mark.parametrize("follow", [True, False])
+def test_children_are_followed_unless_no_follow(follow: bool) -> None:
     with iperf3_server() as port:
         shell = f"{shlex.join(client(port, 1 if SLOW == 1 else 2 * SLOW))} & wait"
         record = watch(*["--no-follow"] * (not follow), "--", "sh", "-c", shell, check=None)
@@ -144,23 +143,22 @@ def test_children_are_followed_unless_not_wanted(follow: bool) -> None:
 
 
 @pytest.mark.all
-def test_a_command_that_leaves_its_work_to_a_child_is_watched_on() -> None:
+def test_a_child_is_watched_after_its_command_exited() -> None:
     with iperf3_server() as port:
         record = watch("--", "sh", "-c", f"{shlex.join(client(port, 3 * SLOW))} &")
-    # On a busy machine half of the time is between segments.
+    # On a busy machine half of the time passes between segments.
     assert record["run"]["measured_s"] > 1 and bytes_of(record, "copy_in") > 1 << 24
 
 
 @pytest.mark.all
-def test_a_name_includes_those_that_come_later() -> None:
+def test_comm_includes_processes_that_start_later() -> None:
     with iperf3_server() as port:
         argv = [*WATCH, *SAMPLED, "--comm", "iperf3", "--duration", stretched(2), "--json", "-"]
         run = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert run.stderr is not None and "s in all" in run.stderr.readline()
-        assert "watching comm iperf3 for " in run.stderr.readline()
-        with running(client(port, 10 * SLOW)) as late:
-            shown, _ = run.communicate(timeout=30 * SLOW)
-        assert f'"pid": {late.pid}' in shown
+        await_line(run.stderr, "waiting for its first bytes")
+        with running(client(port, 10 * SLOW)) as late_client:
+            output, _ = run.communicate(timeout=30 * SLOW)
+        assert f'"pid": {late_client.pid}' in output
 
 
 @pytest.fixture
@@ -182,19 +180,19 @@ def cgroup() -> Iterator[Path]:
     raise AssertionError(f"{path}: still in use")
 
 
-def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
-    """Nor copyscope, which runs in it, too, as in the session of whoever started both."""
-    # The kernel paces, which never makes up for lost time, as iperf3 does that was kept waiting (-b).
-    into = ["sh", "-c", f'echo $$ >{cgroup}/cgroup.procs; exec "$@"', "sh"]
+def test_only_processes_of_the_cgroup_are_counted(cgroup: Path) -> None:
+    """copyscope itself runs in this cgroup and is not counted, as if both were started in one session."""
+    # The kernel paces (--fq-rate). iperf3 (-b) would send faster after a delay to catch up.
+    enter_cgroup = ["sh", "-c", f'echo $$ >{cgroup}/cgroup.procs; exec "$@"', "sh"]
     with (
         iperf3_server() as port,
         iperf3_server() as other_port,
-        running([*into, *client(port, 20 * SLOW, "--fq-rate", f"{800 / SLOW:.0f}M")]) as inside,
+        running([*enter_cgroup, *client(port, 20 * SLOW, "--fq-rate", f"{800 / SLOW:.0f}M")]) as inside,
         running(client(other_port, 20 * SLOW, "-Z")),
     ):
         time.sleep(0.7 * STRETCH)
-        us = [*into, *WATCH, "--quiet", *SAMPLED, "--cgroup", str(cgroup)]
-        argv = [*us, "--duration", stretched(2), "--json", "-"]
+        watch_words = [*enter_cgroup, *WATCH, "--quiet", *SAMPLED, "--cgroup", str(cgroup)]
+        argv = [*watch_words, "--duration", stretched(2), "--json", "-"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60 * SLOW)
     record = json.loads(done.stdout)
     assert wrong(record) == [], done.stderr
@@ -206,7 +204,7 @@ def test_a_cgroup_is_counted_and_nobody_beside_it(cgroup: Path) -> None:
     assert record["throughput_gbps"]["unprobed"] == pytest.approx(0.8 / SLOW, rel=0.25)
 
 
-# Sends to itself until it is told to end; then says what was sent, and what arrived.
+# Sends to itself until it reads a line. Then prints the bytes sent and received.
 BUSY = """
 import socket, sys, threading
 server = socket.create_server(("127.0.0.1", 0))
@@ -225,24 +223,24 @@ client.shutdown(socket.SHUT_WR)
 reader.join()
 print(sent, *arrived)
 """
-TURNS = 3
+WATCHED_TIMES = 3
 
 
 @pytest.mark.all
-def test_attaching_and_detaching_breaks_nothing() -> None:
-    """On and off a busy sender, again and again: it goes on, and its bytes arrive.
+def test_attaching_and_detaching_does_not_disturb_a_program() -> None:
+    """A busy sender continues and loses no byte while copyscope attaches and detaches repeatedly.
 
-    How much slower it goes meanwhile: make bench BENCH=watch.
+    `make bench BENCH=watch` measures how much it slows down.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(["python3", "-c", BUSY], stdin=pipe, stdout=pipe, text=True) as busy:
         time.sleep(0.5 * SLOW)
-        for _ in range(TURNS):
+        for _ in range(WATCHED_TIMES):
             done = profile(
                 "-v", *SAMPLED, "--pid", str(busy.pid), "--duration", "0.5", verb="watch", check=None
             )
             assert "goodput" in done.stdout, done.stderr
-        said, _ = busy.communicate("enough\n", timeout=60 * SLOW)
+        output, _ = busy.communicate("enough\n", timeout=60 * SLOW)
     assert busy.returncode == 0
-    sent, arrived = map(int, said.split())
+    sent, arrived = map(int, output.split())
     assert sent == arrived > (1 << 28) / SLOW

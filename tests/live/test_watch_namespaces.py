@@ -1,4 +1,4 @@
-"""Programs beside others in network namespaces: what is counted is of the one that was named, and once."""
+"""Bytes and packets are counted for the named network namespace only, and once."""
 
 import contextlib
 import subprocess
@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 
-# Says where it is, waits for a line, receives 50 times 1000 bytes in each of two namespaces, says so.
+# Prints its namespace, waits for a line, receives 50 times 1000 bytes in each of two namespaces, prints
+# "done".
 TWO_NAMESPACES = """
 import ctypes, os, socket, subprocess, sys
 def pair():
@@ -35,14 +36,14 @@ sys.stdin.readline()
 for near, far in pairs:
     for _ in range(50):
         near.sendall(bytes(1000))
-        left = 1000
-        while left:
-            left -= len(far.recv(left))
+        remaining = 1000
+        while remaining:
+            remaining -= len(far.recv(remaining))
 print("done", flush=True)
 sys.stdin.readline()
 """
 
-# Sends 200 messages of 10 bytes and waits for the answer to each.
+# Sends 200 messages of 10 bytes, and waits for an answer to each.
 ASKER = """
 import socket, sys
 peer = socket.create_connection(("10.9.0.2", 7000))
@@ -79,25 +80,25 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def go(process: subprocess.Popen[str]) -> None:
+def let_work(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
     assert line_of(process) == "done"
 
 
-def moved(collector: Child, process: subprocess.Popen[str], instrument: str) -> dict[str, Any]:
-    """What was counted while the process did its work."""
+def volume_of_work(collector: Child, process: subprocess.Popen[str], instrument: str) -> dict[str, Any]:
+    """Return the collector's counts of a process while it does its work."""
     collector.ask(f"open {instrument}", "opened", 30 * SLOW)
-    go(process)
-    return collector.ask("volume", "volume")
+    let_work(process)
+    return dict(collector.ask("volume", "volume"))
 
 
-def test_another_namespace_is_not_counted() -> None:
+def test_bytes_in_another_namespace_are_not_counted() -> None:
     with talking(sys.executable, "-c", TWO_NAMESPACES) as process:
         inode = line_of(process)
         with watching(process.pid, "--netns", inode) as collector:
-            volume = moved(collector, process, "copies,packets")
+            volume = volume_of_work(collector, process, "copies,packets")
     counted = {row["direction"]: (row["calls"], row["bytes"]) for row in volume["volume"]}
     assert counted["send"] == counted["receive"] == (50, 50_000)
     assert counted["copy_out"][1] == 50_000
@@ -106,7 +107,7 @@ def test_another_namespace_is_not_counted() -> None:
 
 @pytest.fixture
 def two_hosts() -> Iterator[tuple[int, int]]:
-    """Two namespaces with a cable between them, and a device on top of the first end."""
+    """Pids of two namespaces that a veth pair joins. A macvlan device is on top of the near end."""
     held = ["unshare", "--net", "sleep", str(60 * SLOW)]
     with running(held) as first, running(held) as second:
         own = Path("/proc/self/ns/net").stat().st_ino
@@ -134,7 +135,7 @@ def two_hosts() -> Iterator[tuple[int, int]]:
         yield first.pid, second.pid
 
 
-def test_a_small_packet_over_two_devices_is_one(two_hosts: tuple[int, int]) -> None:
+def test_a_packet_that_passes_two_devices_is_counted_once(two_hosts: tuple[int, int]) -> None:
     near, far = (["nsenter", f"--net=/proc/{pid}/ns/net", sys.executable, "-c"] for pid in two_hosts)
     with running([*far, ANSWERER]):
         deadline = time.monotonic() + 10 * SLOW
@@ -145,13 +146,14 @@ def test_a_small_packet_over_two_devices_is_one(two_hosts: tuple[int, int]) -> N
         with talking(*near, ASKER) as asker:
             assert line_of(asker) == "ready"
             with watching(asker.pid) as collector:
-                packets = moved(collector, asker, "packets")["packets"]
-    # One message is one packet of 10 bytes and 52 or more of headers; the acknowledgements alone are none.
+                packets = volume_of_work(collector, asker, "packets")["packets"]
+    # One message is a packet of 10 bytes and at least 52 bytes of headers. Pure acknowledgements do not
+    # count.
     assert packets["packets"] == packets["segments"] == 200
     assert packets["bytes"] == 200 * (10 + 14 + 20 + 32)
 
 
-def test_the_path_of_a_command_that_is_gone_before_anybody_looks() -> None:
+def test_the_path_of_a_short_command_is_known() -> None:
     with known_sender("copied", 20, 1000) as argv:
         record = watch("--", *argv, check=None)
     assert record["target"]["sent_bytes"] == 20_000 and record["run"]["wall_s"] < 10 * SLOW

@@ -1,16 +1,16 @@
-"""Programs that we did not write: a ledger for each, whose identities hold and which differs as it must."""
+"""Real programs: each has a ledger, all identities hold, and the accounts differ as the programs do."""
 
 import sys
 from pathlib import Path
 
 import pytest
-from profiling import SLOW, in_all, is_root
+from profiling import SLOW, is_root
 from programs import (
     SAMPLED,
     Record,
     bytes_of,
     fetching,
-    held,
+    holding_identities,
     http_server,
     iperf3_server,
     missing,
@@ -35,29 +35,29 @@ SECONDS = "1.5" if SLOW == 1 else "3"
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("how", ["write", "sendfile"])
-def test_iperf3_as_a_command(how: str) -> None:
-    # Its connection must be looked at twice, between blocks of segments.
+@pytest.mark.parametrize("sending_call", ["write", "sendfile"])
+def test_iperf3_has_its_bytes_in_the_account_of_its_call(sending_call: str) -> None:
+    # The connection must be read twice, between blocks of segments.
     seconds = str(3 if SLOW == 1 else round(4 * SLOW))
     with iperf3_server() as port:
         argv = ["iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", seconds]
-        argv += ["-Z"] * (how == "sendfile")
+        argv += ["-Z"] * (sending_call == "sendfile")
         record = watch("--", *argv)
-    assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
+    assert {"connection_sent_bytes", "call_sent_bytes"} <= holding_identities(record)
     assert record["target"]["status"] == 0 and record["target"]["ended"] == "the command ended"
     calls = {
         row["syscall"] for row in record["volume"] if row["direction"] == "send" and row["bytes"] > 1 << 20
     }
-    assert calls == {how}
-    whole, none = ("copy_in", "pin") if how == "write" else ("pin", "copy_in")
-    assert bytes_of(record, whole) > 1 << 26 > 1 << 16 > bytes_of(record, none)
+    assert calls == {sending_call}
+    used_account, unused_account = ("copy_in", "pin") if sending_call == "write" else ("pin", "copy_in")
+    assert bytes_of(record, used_account) > 1 << 26 > 1 << 16 > bytes_of(record, unused_account)
     # References to pages cost so little that some runs have no sample there.
-    assert how == "sendfile" or share_of(record, whole) > 0.01
+    assert sending_call == "sendfile" or share_of(record, used_account) > 0.01
 
 
 @pytest.fixture(scope="module")
 def with_sendfile(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """nginx that is asked, and what it goes like before and after."""
+    """Record of an nginx with sendfile that serves a file, watched with advice."""
     with nginx(tmp_path_factory.mktemp("nginx"), "on") as (pid, port), fetching(port):
         return watch("--pid", str(pid), "--duration", SECONDS, "--advise", *SAMPLED[:2])
 
@@ -67,7 +67,7 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
         copies = watch("--pid", str(pid), "--duration", SECONDS, "--advise", "--frequency", "1997")
     pages = with_sendfile
     for record in (pages, copies):
-        assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
+        assert {"connection_sent_bytes", "call_sent_bytes"} <= holding_identities(record)
     watching = pages["overhead"]["watching"]
     assert watching["pairs"] >= 3 and 0.5 < watching["ratio"] < 1.5
     # Headers are written, the file is not.
@@ -79,38 +79,39 @@ def test_nginx_copies_less_with_sendfile(with_sendfile: Record, tmp_path: Path) 
     assert bytes_of(pages, "file_read") == 0
     assert "the copy from the page cache takes" in copies["verdict"]["sentence"]
     assert "by reference to pages" in pages["verdict"]["sentence"]
-    # The advice to one is what the other does.
-    assert copies["advice"]["answer"].startswith("nginx: `sendfile on;` may save both copies: ")
-    (found,) = (one for one in pages["advice"]["remedies"] if one["name"] == "sendfile")
-    assert (found["answer"], found["why"]) == ("yes", "in use: 100 % of its bytes go by reference")
+    # The advice for nginx without sendfile is what the other nginx does.
+    assert copies["advice"]["answer"].startswith("nginx: `sendfile on;` may save ")
+    (remedy,) = (remedy for remedy in pages["advice"]["remedies"] if remedy["name"] == "sendfile")
+    assert (remedy["answer"], remedy["why"]) == ("yes", "in use: 100 % of its bytes are sent by reference")
     assert pages["portrait"]["local_share"] == 1 and pages["topology"]["kind"] == "lo"
 
 
 @pytest.mark.all
-def test_python_http_server_is_followed_through_its_threads(tmp_path: Path) -> None:
+def test_threads_of_a_python_http_server_are_followed(tmp_path: Path) -> None:
     with http_server(tmp_path) as (pid, port), fetching(port):
         record = watch("--pid", str(pid), "--duration", SECONDS)
-    assert "call_sent_bytes" in held(record)
+    assert "call_sent_bytes" in holding_identities(record)
     assert bytes_of(record, "copy_in") > 1 << 24
     assert record["portrait"]["send"]["median_low_bytes"] >= 1 << 15
 
 
-def test_a_portrait_of_a_server_that_is_asked(with_sendfile: Record) -> None:
+def test_the_portrait_of_nginx_describes_its_sends(with_sendfile: Record) -> None:
     record = with_sendfile
     send = record["portrait"]["send"]
     assert send["page_share"] > 0.99 and record["portrait"]["receive"]["calls"] > 0
     assert [peer["address"] for peer in record["topology"]["peers"]] == ["127.0.0.1"]
     text = record["advice"]["text"]
     assert "by reference to pages already" in text
-    assert "address of the message before" not in text  # the headers' buffer is nobody's concern
+    assert "address of the message before" not in text  # reuse of the headers' buffer needs no advice
 
 
-def test_a_splice_pipeline_never_copies() -> None:
+@pytest.mark.all
+def test_a_splice_pipeline_copies_nothing() -> None:
     with splice_pipeline() as pid:
         record = watch("--pid", str(pid), "--duration", SECONDS)
-    assert {"connection_sent_bytes", "call_sent_bytes"} <= held(record)
+    assert {"connection_sent_bytes", "call_sent_bytes"} <= holding_identities(record)
     calls = {(row["direction"], row["syscall"]) for row in record["volume"]}
-    # Before 6.5 the pages are gone from the pipe before anybody sees the send.
+    # Before 6.5 the pages have left the pipe before a hook sees the send.
     sends = {call for direction, call in calls if direction == "send"}
     assert sends in ({"splice between sockets"}, {"splice"}) and len(calls) == 2
     assert ("receive", "splice from a socket") in calls
@@ -119,13 +120,15 @@ def test_a_splice_pipeline_never_copies() -> None:
         assert "it spliced from socket to socket, by reference" in record["verdict"]["sentence"]
     assert bytes_of(record, "pin") > 1 << 24
     assert bytes_of(record, "copy_in") == bytes_of(record, "copy_out") == 0
-    there = [row for row in record["volume"] if (row["direction"], row["phase"]) == ("receive", "ledger")]
-    spliced = sum(row["bytes"] for row in there)
-    # What goes in comes out, but for what is in the pipe when hooks come and go.
+    received_rows = [
+        row for row in record["volume"] if (row["direction"], row["phase"]) == ("receive", "ledger")
+    ]
+    spliced = sum(row["bytes"] for row in received_rows)
+    # Equal amounts enter and leave, except for bytes in the pipe while hooks are attached or detached.
     assert spliced == pytest.approx(bytes_of(record, "pin"), rel=0.05)
 
 
-# Writes into a pipe, and splices from there to somebody who throws it away.
+# Writes into a pipe, and splices from there to a peer that discards the bytes.
 WRITES_AND_SPLICES = """
 import os, socket, sys, threading, time
 server = socket.create_server(("127.0.0.1", 0))
@@ -133,32 +136,33 @@ client = socket.create_connection(server.getsockname())
 peer, _ = server.accept()
 drain = lambda: [None for _ in iter(lambda: peer.recv(1 << 17, socket.MSG_TRUNC), b"")]
 threading.Thread(target=drain, daemon=True).start()
-out, into = os.pipe()
+reader, writer = os.pipe()
 until = time.monotonic() + float(sys.argv[1])
 while time.monotonic() < until:
-    left = os.write(into, bytes(1 << 14))
+    left = os.write(writer, bytes(1 << 14))
     while left:
-        left -= os.splice(out, client.fileno(), left)
+        left -= os.splice(reader, client.fileno(), left)
 """
 
 
 @pytest.mark.all
-def test_what_was_written_into_a_pipe_was_copied_there() -> None:
+def test_bytes_written_into_a_pipe_and_spliced_count_as_one_copy() -> None:
     command = ("--", sys.executable, "-c", WRITES_AND_SPLICES, stretched(2))
     record = watch(*command)
     sent = {row["syscall"] for row in record["volume"] if row["direction"] == "send"}
-    # Before 6.5 the pages are gone from the pipe before anybody sees the send.
+    # Before 6.5 the pages have left the pipe before a hook sees the send.
     assert sent in ({"splice after write"}, {"splice"})
     if sent == {"splice"}:
         pytest.skip("this kernel does not show what is in a pipe")
     assert "% of its bytes it wrote into a pipe, which copied them once" in record["verdict"]["sentence"]
 
 
+@pytest.mark.all
 @pytest.mark.skipif(missing("redis-server") is not None, reason="needs redis-server, redis-benchmark")
-@pytest.mark.parametrize("value_bytes", [in_all(4096), 1 << 20])
-def test_redis_copies_both_ways(value_bytes: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("value_bytes", [4096, 1 << 20])
+def test_redis_copies_in_both_directions(value_bytes: int, tmp_path: Path) -> None:
     with redis(tmp_path, value_bytes) as pid:
         record = watch("--pid", str(pid), "--duration", SECONDS)
-    assert {"received_split", "call_sent_bytes", "call_received_bytes"} <= held(record)
+    assert {"received_split", "call_sent_bytes", "call_received_bytes"} <= holding_identities(record)
     assert bytes_of(record, "copy_in") > 1 << 20 and bytes_of(record, "pin") == 0
     assert bytes_of(record, "copy_out") > 1 << 20

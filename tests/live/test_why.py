@@ -1,4 +1,4 @@
-"""A program with one fault is told of that fault first."""
+"""copyscope why names the fault of a program that has one (faults.c, moves.c)."""
 
 import contextlib
 import subprocess
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 from namespaces import SINK, TAP, Hosts, veth, wait_until
 from profiling import KERNEL, SLOW, in_all, is_root, record_of
 from programs import Record, running, stretched
@@ -17,60 +17,61 @@ pytestmark = [
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
 ]
 MOVES, FAULTS, ACKS = (paths.OUTPUT / "tests" / name for name in ("moves", "faults", "acks"))
-CANNOT = 77
-OF_RINGS = ("unregistered", "registered", "ring_waits")
+UNSUPPORTED_STATUS = 77
+USES_IO_URING = ("unregistered", "registered", "ring_waits")
 OPTMEM = "net.core.optmem_max"
-# How often a peer acknowledges, in microseconds.
-OFTEN = 50
+# Interval in which a peer acknowledges, in microseconds.
+OFTEN_US = 50
 
 
 def why(how: str, directory: Path) -> Record:
-    """What `why` says of such a program, over loopback, where all zero-copy sends are copied."""
+    """Run `why` on `moves HOW` over loopback, where all zero-copy sends are copied late."""
     words = ("--duration", "3", "--", str(MOVES), how, "4s", str(directory / how))
     record = record_of(*words, verb="why", check=None)
-    if record["target"]["status"] == CANNOT:
+    if record["target"]["status"] == UNSUPPORTED_STATUS:
         pytest.skip(f"this kernel cannot do {how}")
-    return known(record)
+    return section_why(record)
 
 
-def known(record: Record) -> Record:
+def section_why(record: Record) -> Record:
+    """Return the section `why` of a record. Skip the test if the kernel hides notifications."""
     if record.get("buffers") and record["buffers"][0]["given_back_sends"] is None:
-        pytest.skip("before 5.14 nobody sees notices")
-    found: Record = record["why"]
-    return found
+        pytest.skip("before 5.14 no hook sees notifications")
+    section: Record = record["why"]
+    return section
 
 
 @pytest.mark.all
-def test_waiting_for_each_notice_is_named_with_the_time_that_it_takes(tmp_path: Path) -> None:
-    found = {one["code"]: one for one in why("wait_each", tmp_path)["problems"]}
-    # which of the two comes first depends on how busy the machine is
-    assert 0.5 < found["waits"]["wall_share"] <= 1
-    assert "copied" in found
+def test_why_names_waiting_for_notifications_with_its_time(tmp_path: Path) -> None:
+    problems_by_code = {problem["code"]: problem for problem in why("wait_each", tmp_path)["problems"]}
+    # The order of the two problems depends on how busy the machine is.
+    assert 0.5 < problems_by_code["waits"]["wall_share"] <= 1
+    assert "copied" in problems_by_code
 
 
 @pytest.mark.all
-def test_the_flag_without_the_option_is_named(tmp_path: Path) -> None:
+def test_why_names_a_missing_so_zerocopy(tmp_path: Path) -> None:
     (only,) = why("flag_alone", tmp_path)["problems"]
     assert only["code"] == "no_option" and "SO_ZEROCOPY" in only["change"]
 
 
 @pytest.mark.all
-def test_a_copy_on_this_machine_and_a_peer_that_reads_slowly_are_named(tmp_path: Path) -> None:
+def test_why_names_late_copies_and_a_slow_peer(tmp_path: Path) -> None:
     first, *others = why("wait_never", tmp_path)["problems"]
-    assert first["code"] == "copied" and "local delivery" in first["evidence"]
-    assert [one["code"] for one in others] == ["slow_peer"]
+    assert first["code"] == "copied" and "on the same machine" in first["evidence"]
+    assert [problem["code"] for problem in others] == ["slow_peer"]
 
 
 @pytest.mark.all
-def test_a_protocol_without_zero_copy_is_named(tmp_path: Path) -> None:
-    """And not the option, which it refuses."""
+def test_why_names_a_protocol_without_zero_copy(tmp_path: Path) -> None:
+    """The missing option is not named, because MPTCP refuses it."""
     (only,) = why("mptcp", tmp_path)["problems"]
     assert only["code"] == "protocol" and "MPTCP" in only["what"]
 
 
 @contextlib.contextmanager
 def acknowledging(hosts: Hosts, address: str, microseconds: int) -> Iterator[None]:
-    """A peer in `far` that takes nothing: on the way to it no zero-copy send is copied."""
+    """Run a peer in `far` that acknowledges and reads nothing, so that zero-copy sends are never copied."""
     argv = [*hosts.inside("far"), str(ACKS), address, "vb", str(microseconds)]
     with running(argv) as peer:
         time.sleep(0.3 * SLOW)
@@ -80,7 +81,10 @@ def acknowledging(hosts: Hosts, address: str, microseconds: int) -> Iterator[Non
 
 @contextlib.contextmanager
 def reading(hosts: Hosts, address: str) -> Iterator[None]:
-    """A peer in `far` whose driver copies each packet for an XDP program, and no notice says so."""
+    """Run a peer in `far` whose driver copies each packet for an XDP program.
+
+    No notification reports that copy.
+    """
     hosts.ip("far", f"link set dev vb xdpdrv obj {paths.OUTPUT / 'xdp_pass.bpf.o'} sec xdp")
     hosts.start("far", SINK, address)
     listening = [*hosts.inside("far"), "ss", "-Hltn"]
@@ -89,9 +93,9 @@ def reading(hosts: Hosts, address: str) -> Iterator[None]:
 
 
 def listening(hosts: Hosts, address: str) -> contextlib.AbstractContextManager[None]:
-    """As tcpdump does, to all that the sender sends."""
+    """Listen to all packets of the sender, as tcpdump does."""
     hosts.start("near", TAP)
-    return acknowledging(hosts, address, OFTEN)
+    return acknowledging(hosts, address, OFTEN_US)
 
 
 def seldom(hosts: Hosts, address: str) -> contextlib.AbstractContextManager[None]:
@@ -99,26 +103,29 @@ def seldom(hosts: Hosts, address: str) -> contextlib.AbstractContextManager[None
 
 
 def often(hosts: Hosts, address: str) -> contextlib.AbstractContextManager[None]:
-    return acknowledging(hosts, address, OFTEN)
+    return acknowledging(hosts, address, OFTEN_US)
 
 
 Peer = Callable[[Hosts, str], contextlib.AbstractContextManager[None]]
 
 
 def set_optmem(hosts: Hosts, optmem_bytes: int) -> None:
-    """Of `near`; before 6.8 of the whole machine, which is changed where that is a guest."""
+    """Set the limit of option memory in `near`.
+
+    Before 6.8 it is set for the whole machine, in guests only.
+    """
     limit = ["sysctl", "-qw", f"{OPTMEM}={optmem_bytes}"]
     if not subprocess.run([*hosts.inside("near"), *limit], capture_output=True, check=False).returncode:
         return
     if SLOW == 1:
-        pytest.skip(f"{OPTMEM} is not of a network namespace here")
+        pytest.skip(f"{OPTMEM} is not a setting of a network namespace here")
     subprocess.run(limit, check=True)
 
 
 def problems(how: str, report: Path, peer: Peer = often, optmem_bytes: int = 1 << 24) -> list[Record]:
-    """What `why` finds in a sender of `near`, over veth."""
-    if how in OF_RINGS and KERNEL < (6, 3):
-        pytest.skip("before 6.3 nobody sees what io_uring sends")
+    """Run `why` on `faults HOW`, which sends from `near` over veth. Return its problems."""
+    if how in USES_IO_URING and KERNEL < (6, 3):
+        pytest.skip("before 6.3 no hook sees what io_uring sends")
     with contextlib.ExitStack() as held:
         hosts = Hosts(held)
         address = veth(hosts)
@@ -127,46 +134,46 @@ def problems(how: str, report: Path, peer: Peer = often, optmem_bytes: int = 1 <
         argv = [*hosts.inside("near"), str(FAULTS), how, str(60 * SLOW), str(report), address]
         sender = held.enter_context(running(argv))
         time.sleep(0.3 * SLOW)
-        if sender.poll() == CANNOT:
+        if sender.poll() == UNSUPPORTED_STATUS:
             pytest.skip(f"this kernel cannot do {how}")
         record = record_of(str(sender.pid), "--duration", stretched(3), verb="why", check=None)
-    found: list[Record] = known(record)["problems"]
-    return found
+    rows: list[Record] = section_why(record)["problems"]
+    return rows
 
 
 @pytest.mark.parametrize(
-    ("how", "peer", "codes", "said"),
+    ("how", "peer", "codes", "message"),
     [
-        in_all("never_read", often, ["never_read"], "never read the notices of 100 % of its sends"),
+        in_all("never_read", often, ["never_read"], "never read the notifications of 100 % of its sends"),
         in_all("header_body", often, ["header_body"], "have a small buffer beside a large one"),
         ("none", listening, ["copied"], "the kernel copied 100 % of its zero-copy sends after all"),
-        in_all("none", reading, ["silent"], "copied on the way, and notices do not say so"),
-        in_all("rare", seldom, ["late_ack"], "buffers come back late"),
-        in_all("memlock", often, ["enobufs"], "of its sends with the flag were refused"),
-        in_all("small", often, ["small"], "half of its bytes go in calls of 1 KiB or less"),
+        in_all("none", reading, ["silent"], "copied on the way, and notifications do not report it"),
+        in_all("rare", seldom, ["late_ack"], "the kernel releases buffers late"),
+        in_all("memlock", often, ["enobufs"], "of its sends with the flag ("),
+        in_all("small", often, ["small"], "half of its bytes are sent in calls of 1 KiB or less"),
         in_all("fields", often, ["fields"], "each send has 100.0 buffers of 200 B"),
         in_all("small_fields", often, ["small", "fields"], "its sends are small"),
         in_all("unregistered", often, ["unregistered"], "100 % of its SEND_ZC requests use memory that"),
-        in_all("ring_waits", often, ["waits"], "of the wall time"),
+        in_all("ring_waits", often, ["waits"], "of the elapsed time"),
     ],
 )
-def test_a_program_with_one_fault_is_told_of_it(
-    how: str, peer: Peer, codes: list[str], said: str, tmp_path: Path
+def test_why_names_the_fault_of_a_program(
+    how: str, peer: Peer, codes: list[str], message: str, tmp_path: Path
 ) -> None:
-    found = problems(how, tmp_path / how, peer)
-    assert [one["code"] for one in found] == codes, found
-    assert said in found[0]["what"]
-    assert peer is not listening or "a packet socket on any (" in found[0]["evidence"]
+    rows = problems(how, tmp_path / how, peer)
+    assert [row["code"] for row in rows] == codes, rows
+    assert message in rows[0]["what"]
+    assert peer is not listening or "a packet socket on any (" in rows[0]["evidence"]
 
 
 @pytest.mark.all
-def test_a_program_that_is_refused_for_want_of_option_memory_is_told_the_limit(tmp_path: Path) -> None:
+def test_why_names_the_limit_of_option_memory(tmp_path: Path) -> None:
     (only,) = problems("optmem", tmp_path / "optmem", optmem_bytes=4096)
     assert only["code"] == "enobufs" and f"{OPTMEM} is 4 KiB" in only["evidence"]
 
 
 @pytest.mark.all
 @pytest.mark.parametrize("how", ["none", "paced", "header_apart", "plain_between", "registered"])
-def test_a_program_without_a_fault_has_none(how: str, tmp_path: Path) -> None:
-    """Among these are one that rests by a clock of its own, and what cures a fault of above."""
+def test_why_finds_no_problem_in_a_correct_program(how: str, tmp_path: Path) -> None:
+    """One of these programs pauses by its own clock, and others have the cure of a fault above."""
     assert problems(how, tmp_path / how) == []

@@ -1,4 +1,4 @@
-"""Programs that read a file and send it: asyncio over TLS, io.Copy() in Go. Why is it not sendfile?"""
+"""Advice for programs that read a file and send it (asyncio over TLS, io.Copy() in Go) without sendfile."""
 
 import errno
 import shutil
@@ -31,37 +31,38 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def advised(argv: list[str], port: int, *, tls: bool) -> tuple[Record, dict[str, Record]]:
-    """The record of a server at work, and its remedies."""
+    """Watch a server that sends a file. Return the record and the remedies of its advice, by name."""
     with running(argv) as server:
         wait_for_port(port)
         with receiving(port, tls=tls):
-            for_s = str(3 if SLOW == 1 else 3 * SLOW)
-            options = ("--duration", for_s, "--frequency", "997", "--advise")
+            duration_s = str(3 if SLOW == 1 else 3 * SLOW)
+            options = ("--duration", duration_s, "--frequency", "997", "--advise")
             record = watch(*SAMPLED, *options, "--pid", str(server.pid))
     assert broken_identities(record) == []
-    return record, {one["name"]: one for one in record["advice"]["remedies"]}
+    return record, {remedy["name"]: remedy for remedy in record["advice"]["remedies"]}
 
 
-def test_asyncio_over_tls(files: Path) -> None:
+def test_advice_for_asyncio_over_tls_names_tls_in_the_program(files: Path) -> None:
     port = free_port()
     program = [sys.executable, str(HERE / "files_over_tls.py"), str(port), str(files / "big")]
-    record, found = advised([*program, str(files / "both.pem")], port, tls=True)
+    record, remedies = advised([*program, str(files / "both.pem")], port, tls=True)
     ciphers = {row["symbol"] for row in record["samples"] if row["category"] == "user_encrypt"}
     assert any("libcrypto" in name or "aes" in name.lower() for name in ciphers), ciphers
-    assert found["sendfile"]["why"].startswith("TLS in the program: its cipher takes ")
-    assert found["kTLS"]["why"] == "Python cannot do this"
+    assert remedies["sendfile"]["why"].startswith("TLS in the program: its cipher takes ")
+    assert remedies["kTLS"]["why"].startswith("Python has no such setting")
     assert "`loop.sendfile()` and `SSLSocket.sendfile()` fall back" in record["advice"]["text"]
 
 
 def test_asyncio_without_tls_uses_sendfile(files: Path) -> None:
     port = free_port()
     program = [sys.executable, str(HERE / "files_over_tls.py"), str(port), str(files / "big"), "-"]
-    record, found = advised(program, port, tls=False)
-    assert found["sendfile"]["answer"] == "yes" and "not in use" not in record["advice"]["text"]
+    record, remedies = advised(program, port, tls=False)
+    assert remedies["sendfile"]["answer"] == "yes" and "not in use" not in record["advice"]["text"]
     assert not any(row["category"] == "user_encrypt" for row in record["samples"])
 
 
-# It asks sendfile(2) for a file of procfs, which has no pages to pass on, and sends what it reads of another.
+# Calls sendfile(2) for a file of procfs, which has no pages and fails, and then sends another file by read
+# and send.
 REFUSED = """
 import os, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
@@ -79,17 +80,19 @@ while True:
 """
 
 
-def test_the_error_of_sendfile_is_said(files: Path) -> None:
+def test_advice_names_the_error_of_sendfile(files: Path) -> None:
     port = free_port()
-    record, found = advised([sys.executable, "-c", REFUSED, str(port), str(files / "big")], port, tls=False)
+    record, remedies = advised(
+        [sys.executable, "-c", REFUSED, str(port), str(files / "big")], port, tls=False
+    )
     (row,) = (row for row in record["calls"] if row["syscall"] == "sendfile")
     assert row["failed_calls"] == row["calls"] > 0 == row["bytes"] and row["last_errno"] == errno.EINVAL
-    assert found["sendfile"]["why"].endswith("calls of sendfile moved nothing: EINVAL")
+    assert remedies["sendfile"]["why"].endswith("calls of sendfile moved nothing: EINVAL")
     assert not any(row["failed_calls"] for row in record["calls"] if row["syscall"] != "sendfile")
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="needs go")
-def test_go_over_tls_and_behind_a_wrapper(files: Path) -> None:
+def test_advice_for_go_names_tls_and_a_wrapped_connection(files: Path) -> None:
     program = files / "files-go"
     subprocess.run(
         ["go", "build", "-o", program, HERE / "files.go"], cwd=files, check=True, timeout=90 * SLOW
@@ -102,6 +105,6 @@ def test_go_over_tls_and_behind_a_wrapper(files: Path) -> None:
         ways["tls" if tls else how] = advised(argv, port, tls=tls)
     assert ways["plain"][1]["sendfile"]["answer"] == "yes"
     assert ways["wrapped"][1]["sendfile"]["answer"] == "maybe"
-    assert "may hide it from `io.Copy()`" in ways["wrapped"][0]["advice"]["text"]
+    assert "may hide the file or the connection from `io.Copy()`" in ways["wrapped"][0]["advice"]["text"]
     assert ways["tls"][1]["sendfile"]["why"].startswith("TLS in the program: its cipher takes ")
     assert "`io.Copy()` to a `tls.Conn` reads and writes" in ways["tls"][0]["advice"]["text"]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * threads.c - three threads with names of their own, each with work of its own, and how long each of them ran.
+ * threads.c - runs three threads with different names and work, and reports the CPU time of each.
  *
  * threads SECONDS REPORT
  *
- * `calculates` calculates all the time, `copies` copies in memory for a half of it and sleeps, `sends` sends datagrams, which
- * nobody reads. Writes the CPU time of each, {"calculates": ..., ...}, to the file REPORT.
+ * `calculates` calculates all the time, `copies` copies memory for half of the time and sleeps, `sends` sends datagrams that no
+ * process reads. The CPU times are written to the file REPORT: {"calculates": ..., ...}.
  */
 #include "turns.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * turns.h - works for half of its time, calculates for the other half, and says for how long: the truth that a ledger is compared with.
+ * turns.h - spends half of the time on some work, calculates in the other half, and reports the times, to check a ledger.
  *
- * It sends a datagram now and then, which nobody reads. Writes to a file, as JSON, CPU time of its thread: copy_ns, seldom_ns (that
- * part of copy_ns in which it did the second kind of work, a third as long as the first), other_ns.
+ * The program also sends datagrams that no process reads. It writes CPU times of its thread as JSON to a file: copy_ns, seldom_ns
+ * (the part of copy_ns spent on the second kind of work, a third as long as the first), other_ns.
  */
 #ifndef COPYSCOPE_TESTS_TURNS_H
 #define COPYSCOPE_TESTS_TURNS_H
@@ -20,7 +20,7 @@
 
 #define TURN_NS_MOST 1000000
 #define DATAGRAM_BYTES 1200
-/* Of a program that cannot do what it is asked for here. */
+/* Exit status if this machine does not support the requested work. */
 #define CANNOT 77
 
 static volatile uint64_t sum;
@@ -42,13 +42,13 @@ static void calculate(void)
 	sum = x;
 }
 
-/* Until a turn is over; returns the CPU time that it took. Turns of one length would keep step with whoever samples them. */
+/* Work for a turn, and return its CPU time. Turns vary in length, because equal ones could coincide with a sampling period. */
 static long long take_turn(void (*work)(void), long long turn_ns)
 {
 	long long began = ns(CLOCK_THREAD_CPUTIME_ID), now;
 
 	do {
-		/* Seldom: the clock is a system call, and what that takes is neither copying nor calculating. */
+		/* Read the clock rarely: that is a system call, and its time counts neither as copying nor as calculating. */
 		for (int i = 0; i < 16; i++)
 			work();
 		now = ns(CLOCK_THREAD_CPUTIME_ID);
@@ -56,7 +56,7 @@ static long long take_turn(void (*work)(void), long long turn_ns)
 	return now - began;
 }
 
-/* A socket for datagrams that nobody reads. */
+/* Return a socket whose datagrams are never read. */
 static inline int connected_to_nobody(void)
 {
 	struct sockaddr_in there = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };

@@ -1,7 +1,7 @@
-"""Outputs that pages show, made of the records beside them: what follows `<!-- output: NAME -->` is one.
+"""Write outputs in pages from records in docs/: the block after each `<!-- output: NAME -->`.
 
-Another record makes other outputs: `copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
-docs/path.json.gz, then `make pages`.
+To change them, write a new record (`copyscope run zero_copy --duration 1.5 --frequency 499 --json` for
+docs/path.json.gz) and run `make pages`.
 """
 
 import contextlib
@@ -13,84 +13,91 @@ from pathlib import Path
 
 from copyscope.commands import crossover
 from copyscope.record import store
-from copyscope.record.check import typed_whole
-from copyscope.show import first_screen, terminal
+from copyscope.record.run import Run
+from copyscope.show import first_screen, terminal, watch
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SCREENS = DOCS / "reference" / "screens"
-PAGES = (ROOT / "README.md", DOCS / "1-tutorial.md", SCREENS.with_suffix(".md"))
+PAGES = (
+    *(ROOT / "README.md", DOCS / "1-tutorial.md", DOCS / "2-ledger.md", DOCS / "examples" / "crossover.md"),
+    SCREENS.with_suffix(".md"),
+)
 BLOCK = re.compile(r"(<!-- output: (\S+) -->\n(?:    \$ .*\n)?)((?:    .*\n|\n(?=    ))*)")
-# What README leaves out of a screen.
+# Beginnings of the lines that README leaves out of a screen.
 SHORT = re.compile(
     r"THE PATH|cycles|valid|sends:|more:|why:|To find|larger|fewer|and \d+ more|- "
     r"|sender CPU|completion notices +receiver|packet buffers|bottleneck"
 )
-PAIRS = ("one_copy zero_copy 1 ", "per_field one_copy 1 ")
 
 
-def written(page: Path, but: str = "") -> str:
-    """A page with its outputs as they are now; `but` names one that stays as it is."""
+def run_in(path: Path) -> Run:
+    """Return the run in a file."""
+    run = store.read(path)
+    assert isinstance(run, Run)
+    return run
+
+
+def page_with_outputs(page: Path, unchanged: str = "") -> str:
+    """Return a page with its outputs as they are now, except the output named `unchanged`."""
     return BLOCK.sub(
-        lambda found: found[0] if found[2] == but else found[1] + OUTPUTS[found[2]](),
+        lambda match: match[0] if match[2] == unchanged else match[1] + OUTPUTS[match[2]](),
         page.read_text(encoding="utf-8"),
     )
 
 
 def screen(name: str, folder: Path = DOCS) -> list[str]:
-    """The first screen of a record, 80 columns wide."""
+    """Return the first screen of a record, 80 columns wide."""
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    first_screen.render(typed_whole(store.read(folder / f"{name}.json.gz")), console)
-    return printed(console)
+    first_screen.render(run_in(folder / f"{name}.json.gz"), console)
+    return console_text(console)
 
 
-def report() -> list[str]:
-    """What `-v` prints of the run that is drawn."""
+def report(name: str = "path") -> list[str]:
+    """Return what `copyscope show -v` prints for a record in docs/."""
     console = Console(file=io.StringIO(), width=100, color_system=None)
-    run = typed_whole(store.read(DOCS / "path.json.gz"))
-    terminal.render(run, verbose=False, explain=False, console=console)
-    return printed(console)
+    run = run_in(DOCS / f"{name}.json.gz")
+    render = watch.render if run.raw.target else terminal.render
+    render(run, verbose=False, explain=False, console=console)
+    return console_text(console)
 
 
-def printed(console: Console) -> list[str]:
+def console_text(console: Console) -> list[str]:
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def short(name: str) -> list[str]:
-    """A screen without what README leaves out; the lines that go on are with the line before."""
-    kept, leave = [], False
+    """Return a screen without the lines that README leaves out, and without the lines that continue them."""
+    lines, is_left_out = [], False
     for line in screen(name):
-        leave = bool(SHORT.match(line)) or (leave and line.startswith("  "))
-        kept += [line] if line and not leave else []
-    return kept
+        is_left_out = bool(SHORT.match(line)) or (is_left_out and line.startswith("  "))
+        lines += [line] if line and not is_left_out else []
+    return lines
 
 
-def block(begins: str) -> list[str]:
-    """The lines of the report from the one that begins so to the next empty one."""
-    lines = report()
+def block(begins: str, name: str = "path") -> list[str]:
+    """Return the lines of a report from the line that begins with `begins` to the next empty line."""
+    lines = report(name)
     first = next(number for number, line in enumerate(lines) if line.startswith(begins))
     return lines[first : lines.index("", first)]
 
 
-def those(begins: Iterable[str]) -> list[str]:
-    """Lines of the report, by their first words, with those that go on."""
-    kept, take = [], False
+def lines_beginning(begins: Iterable[str]) -> list[str]:
+    """Return the lines of the report that begin with these words, and the lines that continue them."""
+    lines, is_selected = [], False
     for line in report():
-        take = line.startswith(tuple(begins)) or (take and line.startswith("  "))
-        kept += [line] if take else []
-    return kept
+        is_selected = line.startswith(tuple(begins)) or (is_selected and line.startswith("  "))
+        lines += [line] if is_selected else []
+    return lines
 
 
 def crossovers() -> list[str]:
-    """A few of those that the committed sweep has."""
+    """Return the screen of `crossover` for the sweep of all strategies."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()):
-        crossover.main([str(ROOT / "results" / "vm" / "published")])
-    lines = out.getvalue().splitlines()
-    return [
-        line.rstrip() for line in lines if " ".join(line.split()).startswith(("CROSSOVERS", "first ", *PAIRS))
-    ]
+        crossover.main([str(ROOT / "results" / "vm" / "ways")])
+    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def indented(lines: Iterable[str]) -> str:
@@ -102,8 +109,9 @@ OUTPUTS: dict[str, Callable[[], str]] = {
     "path-short": lambda: indented(short("path")),
     "report": lambda: indented(report()[: report().index("")]),
     "ledger": lambda: indented(block("copy  ")),
-    "stages": lambda: indented(those(("copies ", "waking, scheduling ", "TCP/IP "))),
-    "trust": lambda: indented(those(("bottleneck ", "overhead ", "losses ", "checks "))),
+    "trust": lambda: indented(lines_beginning(("bottleneck ", "overhead ", "losses ", "checks "))),
+    "nginx-ledger": lambda: indented(block("copy  ", "advise")),
+    "nginx-stages": lambda: indented(block("stage  ", "advise")[:7]),
     "crossovers": lambda: indented(crossovers()),
     **{
         name: partial(lambda name: indented(screen(name, SCREENS)), name)

@@ -1,4 +1,4 @@
-"""What runs beside the commands of pages: real servers on loopback with a load, each by its name."""
+"""Real servers with a load on loopback, which run beside the commands of pages."""
 
 import contextlib
 import subprocess
@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import programs
-from copyscope import paths
+from copyscope.base import paths
 
 HERE = Path(__file__).resolve().parent
 LIVE = HERE.parent / "live"
-# Until a server has its load.
+# Time until the load of a server is steady.
 SETTLED_S = 1.0
 HAPROXY = """\
 defaults
@@ -58,7 +58,7 @@ def iperf3(_: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sender(directory: Path) -> Iterator[None]:
-    """`myserver`: it sends to this machine with zero-copy, and waits for each notice."""
+    """Run `myserver`, which sends to this machine with zero-copy and waits for each notification."""
     program = directory / "myserver"
     program.symlink_to(paths.OUTPUT / "tests" / "moves")
     with programs.running([str(program), "wait_each", "600s", str(directory / "said")]):
@@ -67,7 +67,7 @@ def sender(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def haproxy(options: str, directory: Path) -> Iterator[None]:
-    """Before nginx with `sendfile on`."""
+    """Run haproxy in front of nginx with `sendfile on`."""
     with programs.nginx(directory, "on") as (_, files):
         port = programs.free_port()
         config = directory / "haproxy.cfg"
@@ -80,7 +80,7 @@ def haproxy(options: str, directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def go_relay(directory: Path) -> Iterator[None]:
-    """The same place, by io.Copy()."""
+    """Run a relay in Go that forwards by io.Copy(), in front of nginx with `sendfile on`."""
     program = directory / "relay"
     subprocess.run(["go", "build", "-o", program, HERE / "relay.go"], cwd=directory, check=True)
     with programs.nginx(directory, "on") as (_, files):
@@ -93,7 +93,7 @@ def go_relay(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def asyncio_tls(directory: Path) -> Iterator[None]:
-    """`loop.sendfile()` over TLS, by a program called `pyserver`."""
+    """Run `pyserver`, which sends a file by `loop.sendfile()` over TLS."""
     both = programs.certificate(directory)
     (directory / "big").write_bytes(bytes(16 << 20))
     port = programs.free_port()
@@ -122,7 +122,7 @@ BESIDE: dict[str | None, Callable[[Path], AbstractContextManager[None]]] = {
 
 @contextlib.contextmanager
 def started(name: str | None, directory: Path) -> Iterator[None]:
-    """At work, until the block ends."""
+    """Run a server with its load until the block ends."""
     with BESIDE[name](directory):
         if name:
             time.sleep(SETTLED_S)

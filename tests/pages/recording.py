@@ -1,7 +1,7 @@
-"""docs/recording.cast, of real commands on this machine, and docs/recording.svg, which plays it: as root.
+"""Record real commands in docs/recording.cast, as root, and draw docs/recording.svg, which plays it.
 
-`recording.py` records both anew; `recording.py --draw` makes the drawing of the recording that is there.
-The recording is asciicast v2 (docs.asciinema.org/manual/asciicast/v2): `asciinema play` knows it, too.
+`recording.py` makes both; `recording.py --draw` draws the existing recording.
+The recording is asciicast v2 (docs.asciinema.org/manual/asciicast/v2): `asciinema play` plays it.
 """
 
 import json
@@ -26,7 +26,7 @@ import real_servers
 ROOT = Path(__file__).resolve().parents[2]
 CAST = ROOT / "docs" / "recording.cast"
 COLUMNS, LINES = 80, 24
-# What is typed, beside which program.
+# Server that runs meanwhile, and the typed command.
 SCENES = (
     ("nginx", "copyscope watch nginx --duration 4"),
     ("nginx", "copyscope advise nginx --duration 4"),
@@ -42,8 +42,8 @@ PAPER, INK = "#1e2127", "#d7dae0"
 Event = tuple[float, str]
 
 
-def printed(command: str) -> Iterator[Event]:
-    """What a command writes to a terminal, each with the seconds since the one before."""
+def output_of(command: str) -> Iterator[Event]:
+    """Yield the output of a command in a terminal: seconds since the previous output, and text."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (LINES, COLUMNS))
     words = [str(ROOT / "bin" / "copyscope"), *command.split()[1:]]
@@ -56,7 +56,7 @@ def printed(command: str) -> Iterator[Event]:
                 continue
             try:
                 text = os.read(ours, 1 << 16).decode(errors="replace")
-            except OSError:  # the other end is closed
+            except OSError:  # the other end of the terminal is closed
                 break
             now = time.monotonic()
             yield min(now - before, LONGEST_S), text
@@ -67,12 +67,12 @@ def printed(command: str) -> Iterator[Event]:
 
 
 def scene(server: str, command: str) -> Iterator[Event]:
-    """The command is typed, prints, and is read."""
-    with tempfile.TemporaryDirectory() as place, real_servers.started(server, Path(place)):
+    """Yield the events of a scene: a command is typed, prints its output, and stays on screen."""
+    with tempfile.TemporaryDirectory() as directory, real_servers.started(server, Path(directory)):
         yield 0.0, CLEAR + PROMPT
         yield from ((KEY_S, key) for key in "sudo " + command)
         yield 0.4, "\r\n"
-        yield from printed(command)
+        yield from output_of(command)
         yield READ_S, ""
 
 
@@ -93,28 +93,28 @@ class Frame:
 
 
 def frames() -> tuple[list[Frame], float]:
-    """What the terminal shows whenever it changes, and when the recording ends."""
+    """Return the different contents of the terminal, and the end of the recording in seconds."""
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.Stream(screen)
-    found: list[Frame] = []
+    shown: list[Frame] = []
     at_s = 0.0
     for line in CAST.read_text(encoding="utf-8").splitlines()[1:]:
         at_s, _, text = json.loads(line)
         stream.feed(text)
         drawn = "".join(row_of(screen, number) for number in range(LINES))
-        if not found or drawn != found[-1].drawn:
-            found.append(Frame(at_s, drawn))
-    return found, at_s
+        if not shown or drawn != shown[-1].drawn:
+            shown.append(Frame(at_s, drawn))
+    return shown, at_s
 
 
 def row_of(screen: pyte.Screen, number: int) -> str:
-    """A line of the screen as SVG text, with a part for each run of one colour."""
+    """Return a line of the screen as SVG text, with one element for each run of equal colour."""
     cells = [screen.buffer[number][column] for column in range(COLUMNS)]
     while cells and cells[-1].data == " ":
         cells.pop()
     parts = []
     for (colour, bold), run in groupby(cells, lambda cell: (cell.fg, cell.bold)):
-        # by name, or one of 256 in hexadecimal
+        # pyte names a colour, or gives it in hexadecimal.
         named = COLOURS.get(colour, f"#{colour}" if HEXADECIMAL.fullmatch(colour) else "")
         fill = f' fill="{named}"' if named else ""
         weight = ' font-weight="bold"' if bold else ""
@@ -125,14 +125,17 @@ def row_of(screen: pyte.Screen, number: int) -> str:
 
 
 def draw() -> str:
-    """All frames beside each other, of which one is seen. Who wants no motion sees the last."""
-    found, end_s = frames()
+    """Return an SVG with all frames side by side, of which one is visible.
+
+    Readers who prefer reduced motion see the last frame.
+    """
+    shown, end_s = frames()
     width, height = COLUMNS * CHARACTER_PX + 2 * MARGIN_PX, LINES * LINE_PX + 2 * MARGIN_PX
     steps = "".join(
         f"{100 * frame.at_s / end_s:.3f}%{{transform:translateX({-width * number:g}px)}}"
-        for number, frame in enumerate(found)
+        for number, frame in enumerate(shown)
     )
-    last = f"translateX({-width * (len(found) - 1):g}px)"
+    last = f"translateX({-width * (len(shown) - 1):g}px)"
     style = (
         f"text{{font:14px ui-monospace,Menlo,Consolas,monospace;fill:{INK};white-space:pre}}"
         f"@keyframes play{{{steps}100%{{transform:{last}}}}}"
@@ -141,7 +144,7 @@ def draw() -> str:
     )
     film = "".join(
         f'<g transform="translate({width * number:g} 0)">{frame.drawn}</g>'
-        for number, frame in enumerate(found)
+        for number, frame in enumerate(shown)
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">'

@@ -1,4 +1,4 @@
-"""What the collector says of each copy, beside what the machine counted meanwhile. Pure but for `read`."""
+"""Counts of each copy by the collector and by the machine. Pure except `read`."""
 
 import json
 import math
@@ -7,33 +7,33 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from copyscope.simulate import output
+from copyscope.run.simulate import counted_stacks
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
 from machine_sums import Truth, truth
 
-# Column of the exact rows -> the event, and what the machine calls it.
+# Column of the exact rows -> (event, its name in the machine's counts).
 EVENTS = {
     "l1d_misses": ("L1-dcache-load-misses", "l1d_load_misses"),
     "llc_misses": ("LLC-load-misses", "llc_load_misses"),
     "cycles": ("cycles", "cycles"),
     "instructions": ("instructions", "instructions"),
 }
-# The copies of each strategy; what two_copy gathers is all that its sender does in user mode.
+# Copies of each strategy. `gather` is all work of the sender of two_copy in user mode.
 COPIES = {
     "one_copy": ("copy_in", "copy_out"),
     "two_copy": ("gather", "copy_in", "copy_out"),
     "zero_copy": ("pin", "deferred", "copy_out"),
 }
-# Copy -> category and side, where they are not those of the ledger's account on both sides.
-ELSEWHERE = {"gather": ("user", "sender")}
-# How far a copy may be off (exact tier), in all of these; what is further is named.
+# Copy -> (category, process), if these are not the ledger's account and both processes.
+SPECIAL_ROWS = {"gather": ("user", "sender")}
+# Maximum relative error of a copy in the exact tier; larger errors are reported.
 GOAL = 0.05
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the collector reported, as rows of a record; what the machine counted while its events were on."""
+    """Results of one guest: the collector's report, as rows of a record, and the counts of the machine."""
 
     impl: str
     kib: float
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Figure:
-    """One event of one copy, per KiB delivered; deviation: one standard deviation of the samples."""
+    """Counts of an event in one copy, per KiB delivered. `deviation`: a standard deviation of the samples."""
 
     impl: str
     copy: str
@@ -58,12 +58,12 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """The part by which it is too large; None where nothing is there."""
+        """Return the relative error, or None if one of the counts is missing."""
         return None if self.found is None or not self.truth else self.found / self.truth - 1
 
     @property
     def missed(self) -> bool:
-        """Further off than the goal allows."""
+        """Return True if the error exceeds the goal or is unknown."""
         return self.error is None or abs(self.error) > GOAL
 
     @property
@@ -71,40 +71,42 @@ class Figure:
         return f"{self.impl} {self.copy} {self.column}"
 
 
-def read(kept: Path, impl: str) -> Run:
-    """What a guest left. Raises OSError, RunError, ValueError or KeyError for what is not whole."""
-    report, arrived = (json.loads((kept / f"{name}.json").read_text()) for name in ("report", "receiver"))
-    # None where no event of a whole CPU was on: then nothing was counted, nor modelled.
-    measured = output.parse((kept / "counted").read_text())
+def read(directory: Path, impl: str) -> Run:
+    """Read the files of a guest. Raises OSError, RunError, ValueError or KeyError if they are incomplete."""
+    report, receiver_report = (
+        json.loads((directory / f"{name}.json").read_text()) for name in ("report", "receiver")
+    )
+    # Empty if no event of a whole CPU was on: then the machine counted nothing.
+    measured = counted_stacks.parse((directory / "counted").read_text())
     stacks = measured[-1].stacks if measured else ()
     taxonomy = Taxonomy.load()
     return Run(
-        *(impl, arrived["bytes"] / 1024, (report.get("functions") or {}).get("cells", [])),
-        to_record(report["samples"], taxonomy),
+        *(impl, receiver_report["bytes"] / 1024, (report.get("functions") or {}).get("cells", [])),
+        list(map(dict, to_record(report["samples"], taxonomy))),
         report,
-        truth(stacks, (kept / "symbols").read_text(), taxonomy),
+        truth(stacks, (directory / "symbols").read_text(), taxonomy),
     )
 
 
 def exact(run: Run) -> Iterator[Figure]:
-    """What the function hooks counted in each copy, with their own looks."""
+    """Yield the counts of each copy by function hooks, which include the hooks' own reads."""
     for copy in COPIES[run.impl]:
-        category, side = ELSEWHERE.get(copy, (copy, None))
+        category, side = SPECIAL_ROWS.get(copy, (copy, None))
         cells = [cell for cell in run.cells if cell["category"] in (copy, f"{copy}_pages")]
         cells = [cell for cell in cells if cell["side"] != "other"]
-        for column, (event, counted) in EVENTS.items():
+        for column, (event, machine_column) in EVENTS.items():
             values = [cell["counters"].get(event) for cell in cells]
-            known = bool(values) and None not in values
+            all_known = bool(values) and None not in values
             yield Figure(
                 *(run.impl, copy, column, "exact"),
-                truth=run.truth.hooked(counted, category, side=side) / run.kib,
-                found=sum(values) / run.kib if known else None,
-                reason=None if known else "not counted" if values else "no function of it is hooked",
+                truth=run.truth.hooked(machine_column, category, side=side) / run.kib,
+                found=sum(values) / run.kib if all_known else None,
+                reason=None if all_known else "not counted" if values else "no function of it is hooked",
             )
 
 
 def exact_side(run: Run, side: str, column: str) -> tuple[float, float] | None:
-    """All that the hooks counted on a side, and what there was to count; None where a cell has no number."""
+    """Return (counts of all hooks of a process, counts of the machine), or None if a row has no number."""
     values = [cell["counters"].get(EVENTS[column][0]) for cell in run.cells if cell["side"] == side]
     if not values or None in values:
         return None
@@ -112,7 +114,7 @@ def exact_side(run: Run, side: str, column: str) -> tuple[float, float] | None:
 
 
 def sampled(run: Run) -> Iterator[Figure]:
-    """What the samples say of each copy."""
+    """Yield the counts of each copy by samples."""
     for copy in COPIES[run.impl]:
         for column in EVENTS:
             figure = sampled_copy(run, copy, column)
@@ -121,27 +123,27 @@ def sampled(run: Run) -> Iterator[Figure]:
 
 
 def sampled_copy(run: Run, copy: str, column: str) -> Figure | None:
-    """The same of one; None where this event was not sampled on any side."""
-    event, counted = EVENTS[column]
+    """Return the counts of one copy by samples, or None if the event was not sampled."""
+    event, machine_column = EVENTS[column]
     rows = [row for row in run.samples if row["event"] == event and row["side"] != "other"]
     if not rows:
         return None
-    category, side = ELSEWHERE.get(copy, (copy, None))
-    mine = [row for row in rows if row["category"] == category and row["side"] == (side or row["side"])]
-    true = run.truth.of(counted, category, side=side)
+    category, side = SPECIAL_ROWS.get(copy, (copy, None))
+    copy_rows = [row for row in rows if row["category"] == category and row["side"] == (side or row["side"])]
+    machine_count = run.truth.of(machine_column, category, side=side)
     return Figure(
         *(run.impl, copy, column, "sampled"),
-        truth=true / run.kib,
-        found=sum(row["weight"] for row in mine) / run.kib,
-        deviation=_deviation(rows, mine, true) / run.kib,
+        truth=machine_count / run.kib,
+        found=sum(row["weight"] for row in copy_rows) / run.kib,
+        deviation=_deviation(rows, copy_rows, machine_count) / run.kib,
     )
 
 
-def _deviation(rows: list[dict[str, Any]], mine: list[dict[str, Any]], true: float) -> float:
-    """Of a sum of weights: the root of the sum of their squares, or of those that the truth would have."""
+def _deviation(rows: list[dict[str, Any]], copy_rows: list[dict[str, Any]], expected_sum: float) -> float:
+    """Return the standard deviation of a sum of weights, at least that of the expected sum."""
     weight = sum(row["weight"] for row in rows)
-    expected = true * _squared(rows) / weight if weight else 0.0
-    return math.sqrt(max(_squared(mine), expected))
+    expected = expected_sum * _squared(rows) / weight if weight else 0.0
+    return math.sqrt(max(_squared(copy_rows), expected))
 
 
 def _squared(rows: list[dict[str, Any]]) -> float:
@@ -149,13 +151,13 @@ def _squared(rows: list[dict[str, Any]]) -> float:
 
 
 def sampled_side(run: Run, side: str, column: str) -> tuple[float, float, float]:
-    """The weights of a side's samples, their standard deviation, and what there was to sample."""
-    event, counted = EVENTS[column]
+    """Return (sum of the weights of a process's samples, its standard deviation, the machine's count)."""
+    event, machine_column = EVENTS[column]
     rows = [row for row in run.samples if row["event"] == event and row["side"] == side]
     weight = sum(row["weight"] for row in rows)
-    return weight, math.sqrt(_squared(rows)), run.truth.with_instruments(counted, side)
+    return weight, math.sqrt(_squared(rows)), run.truth.with_instruments(machine_column, side)
 
 
 def to_rows(figures: list[Figure]) -> list[dict[str, Any]]:
-    """As they are kept."""
+    """Return the figures as rows of results/pmu.json."""
     return [asdict(figure) for figure in figures]

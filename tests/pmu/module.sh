@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# module.sh SUITE DIRECTORY: builds simpmu.ko there, for the kernel that tests/kernels/fetch.sh has of a Debian suite.
+# module.sh SUITE DIRECTORY: build simpmu.ko in DIRECTORY, for the kernel of a Debian suite (tests/kernels/fetch.sh).
 #
-# The headers are those of the archive, unpacked and not installed. They name directories of an installed system, their programs
-# may need a newer C library than is here, and a newer gcc may have built the kernel: all three are bent in the unpacked copy.
+# The kernel's headers are unpacked and not installed. Their paths are those of an installed system, their programs may need a
+# newer C library, and a newer gcc may have built the kernel: the script adapts all three in the unpacked copy.
 set -euo pipefail
 
 mkdir -p "$2"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reads memory line by line, 16 lines a KiB, and says as JSON what its own counters say of it.
+ * Reads memory line by line, 16 lines per KiB, and prints the counts of its own perf events as JSON.
  *
  * reads count KIB TIMES: {"kib": ..., "EVENT": count, ...}
  * reads sample KIB PERIOD: {"EVENT": [samples in a function, samples in one that reads three times as much], ...}
@@ -19,13 +19,13 @@
 #define PAGE_BYTES 4096
 #define RING_PAGES 1024
 
-/* The cache and PERF_COUNT_HW_CACHE_RESULT_MISS << 16. */
+/* config: the cache, and PERF_COUNT_HW_CACHE_RESULT_MISS << 16. */
 static const struct { const char *name; uint64_t config; } events[] = {
 	{ "L1-dcache-load-misses", 0x10000 }, { "LLC-load-misses", 0x10002 },
 };
 #define EVENTS (sizeof(events) / sizeof(*events))
 
-/* Sections of their own: the linker names where they begin and end. */
+/* Each function has its own section, because the linker defines symbols for the start and end of a section. */
 __attribute__((noinline, section("once"))) static void read_once(volatile char *memory, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += LINE_BYTES)

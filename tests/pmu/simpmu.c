@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A PMU for a guest that has none (GPL: it uses what the kernel offers to such modules only, and the counts of perf itself).
+ * Driver of a simulated PMU for a guest that has none. It is under the GPL, because it uses symbols exported to GPL modules only.
  *
- * Its counts are made by the machine: the simulator's plugin adds what its model of the caches sees to words in the memory of an
- * ivshmem device (src/simulator/simpmu.h). A count that comes to its limit is an NMI, as on real processors: an MSI-X vector of
- * ivshmem-doorbell, sent as one. Without such a device all events are functions of the TSC, and there is no interrupt.
- * Modes (exclude_user and the like) are not told apart.
+ * The simulator's plugin makes the counts: it adds the events of its cache model to words in the memory of an
+ * ivshmem device (src/simulator/simpmu.h). A count that reaches its limit causes an NMI, as on real processors: an MSI-X vector of
+ * ivshmem-doorbell, delivered as NMI. Without such a device all counts are derived from the TSC, and there are no interrupts.
+ * exclude_user and similar attributes are ignored.
  *
- * hybrid=1: cpu_core on all CPUs but the second and cpu_atom on that one, which has no L1D misses; neither on a CPU that is
- * offline now. counters=N: so many events count at a time on a CPU. always=1: the machine models its caches at all times, and not
- * only, which is faster, while events of whole CPUs or sampling events are on.
+ * hybrid=1: the second CPU has cpu_atom, without L1D misses, and all other CPUs have cpu_core; a CPU that is offline at load time
+ * has neither. counters=N: at most N events count at a time on a CPU. always=1: the machine always models its caches. By default
+ * it does so only while CPU-wide or sampling events are enabled, which is faster.
  */
 #include <linux/cpumask.h>
 #include <linux/io.h>
@@ -31,7 +31,7 @@
 #define DEVICE_IVSHMEM 0x1110
 #define MSI_ADDRESS 0xfee00000
 #define MSI_APIC_ID_SHIFT 12
-#define MSI_DATA_NMI 0x400	/* its delivery mode */
+#define MSI_DATA_NMI 0x400	/* delivery mode NMI of an MSI */
 
 static int always;
 module_param(always, int, 0444);
@@ -53,10 +53,10 @@ static struct simpmu_memory *memory;
 static void __iomem *vectors;
 static DEFINE_PER_CPU(struct perf_event *[SLOTS], slots);
 static DEFINE_PER_CPU(u64, by_clock);
-/* perf_event_overflow(), which the kernel exports to no module. */
+/* perf_event_overflow(), found by its address, because the kernel does not export it. */
 static int (*overflow)(struct perf_event *event, struct perf_sample_data *data, struct pt_regs *regs);
 
-/* What the machine does not model yet goes by the clock: who tries a counter finds that it counts. */
+/* While the machine does not model its caches, derive counts from the clock, so that a trial of a counter finds that it counts. */
 static u64 count_by_clock(unsigned int column)
 {
 	static const unsigned char shift[SIMPMU_COLUMNS] = { 0, 1, 6, 7, 8, 9, 10, 11 };
@@ -73,7 +73,7 @@ static u64 count_of(unsigned int column)
 
 static int column_of(const struct perf_event_attr *attr)
 {
-	/* Above are the types of hybrid PMUs (PERF_PMU_CAP_EXTENDED_HW_TYPE). */
+	/* The upper half holds the type of a hybrid PMU (PERF_PMU_CAP_EXTENDED_HW_TYPE). */
 	u64 config = attr->config & U32_MAX;
 
 	if (attr->type == PERF_TYPE_HARDWARE)
@@ -82,7 +82,7 @@ static int column_of(const struct perf_event_attr *attr)
 		       config == PERF_COUNT_HW_CACHE_MISSES ? SIMPMU_L2_LOAD_MISSES : -ENOENT;
 	if (attr->type != PERF_TYPE_HW_CACHE)
 		return config < SIMPMU_COLUMNS ? config : -ENOENT;
-	/* The cache, the operation << 8, the result << 16 (perf_event_open(2)). */
+	/* config: the cache, the operation << 8, the result << 16 (perf_event_open(2)). */
 	switch (config) {
 	case 0x10000: return SIMPMU_L1D_LOAD_MISSES;
 	case 0x10100: return SIMPMU_L1D_STORE_MISSES;
@@ -112,7 +112,7 @@ static void renew_period(struct perf_event *event)
 	event->hw.last_period = period;
 }
 
-/* The plugin watches the nearest end of a period of each column. */
+/* Tell the plugin, for each column, the count at which the next sampling period ends. */
 static void set_limits(void)
 {
 	struct simpmu_cpu *cpu = &memory->cpus[smp_processor_id()];
@@ -140,7 +140,7 @@ static void set_limits(void)
 static void take_samples(struct pt_regs *regs);
 static DEFINE_PER_CPU(struct irq_work, clock_sample);
 
-/* What the machine does not model yet samples by the clock, once: who tries whether the PMU interrupts finds that it does. */
+/* While the machine does not model its caches, make one sample by the clock, so that a trial finds that the PMU interrupts. */
 static void sample_by_clock(struct irq_work *work)
 {
 	struct pt_regs regs = {};
@@ -202,7 +202,7 @@ static int simpmu_init(struct perf_event *event)
 
 	if (attr->type != PERF_TYPE_HARDWARE && attr->type != PERF_TYPE_HW_CACHE && attr->type != event->pmu->type)
 		return -ENOENT;
-	/* As x86_pmu_event_init() does (arch/x86/events/core.c). */
+	/* Check like x86_pmu_event_init() (arch/x86/events/core.c). */
 	if (hybrid && event->cpu != -1 && !cpumask_test_cpu(event->cpu, &simpmu->cpus))
 		return -ENOENT;
 	column = column_of(attr);
@@ -239,7 +239,7 @@ static int simpmu_nmi(unsigned int type, struct pt_regs *regs)
 
 	if (!READ_ONCE(cpu->rung))
 		return NMI_DONE;
-	/* Counters stand still meanwhile, as those of Intel and AMD do. */
+	/* Freeze the counters meanwhile, as on Intel and AMD processors. */
 	WRITE_ONCE(cpu->frozen, 1);
 	WRITE_ONCE(cpu->rung, 0);
 	take_samples(regs);
@@ -275,7 +275,7 @@ static int add_pmu(struct simpmu *simpmu, int type)
 	return perf_pmu_register(&simpmu->pmu, simpmu->name, type);
 }
 
-/* Vector i is an NMI of CPU i. The kernel's own MSI layer knows no NMIs: the table is written by hand. */
+/* Make vector i an NMI of CPU i. Write the MSI-X table directly, because the kernel's MSI layer does not support NMIs. */
 static int open_vectors(void)
 {
 	u32 table;
@@ -357,7 +357,7 @@ static int __init simpmu_module(void)
 	return err;
 }
 
-/* It stays until the machine ends: there is no exit. */
+/* The module has no exit function: it stays loaded until the machine is turned off. */
 module_init(simpmu_module);
 MODULE_DESCRIPTION("A PMU whose counts are known");
 MODULE_LICENSE("GPL");

@@ -1,4 +1,4 @@
-"""Odd command lines: one line of at most 200 characters, the documented status, no traceback."""
+"""Odd command lines get one line of at most 200 characters, the documented status and no traceback."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from typing import NoReturn
 import builders
 import pytest
 from builders.sweep import small, store
-from copyscope import paths
-from copyscope.arguments import UsageParser, number, whole_number
+from copyscope.base import paths
+from copyscope.base.arguments import UsageParser, number, whole_number
+from copyscope.base.errors import MachineError, RunError, UsageError
 from copyscope.commands import (
     compare,
-    crosscheck,
     crossover,
     diff,
     doctor,
@@ -27,18 +27,17 @@ from copyscope.commands import (
 )
 from copyscope.commands import run as run_command
 from copyscope.commands.verbs import VERBS, Verb
-from copyscope.errors import RunError, UsageError
+from copyscope.plan import options as plan_options
 from copyscope.plan.arguments import parser as profile_parser
-from copyscope.plan.instruments import parse_cpus, parse_time_s
 from copyscope.plan.options import check_usage
+from copyscope.plan.schedule import parse_cpus, parse_time_s
 from copyscope.run.target import find_cgroup, find_netns, parse_pids
-from copyscope.sweep.experiment_file import strategies
 
 LONG = "9" * 5000
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line on stderr."""
+def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the only line on stderr, and check that stdout is empty."""
     out, err = capsys.readouterr()
     assert out == ""
     assert err.endswith("\n")
@@ -50,17 +49,17 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-def test_two_dashes_are_no_value(verb: Verb) -> None:
+def test_two_dashes_are_not_a_value(verb: Verb) -> None:
     parser = verb.parser()
     names = [name for action in parser._actions if action.nargs != 0 for name in action.option_strings]
     options = [name for name in names if name.startswith("--")]
-    assert options
+    assert options or not names
     for option in options:
-        with pytest.raises(UsageError, match=f"argument {option}: --: not a value"):
+        with pytest.raises(UsageError, match=f"^{option} --: not a value; "):
             parser.parse_args([f"{option}=--"])
 
 
-def test_numbers_have_an_end() -> None:
+def test_numbers_are_bounded() -> None:
     assert whole_number(" 42 ") == 42
     assert whole_number("-7") == -7
     assert number("1e3") == 1000
@@ -74,7 +73,7 @@ def test_numbers_have_an_end() -> None:
             watch_arguments.parser().parse_args(["x", f"--duration={word}", "-i", word]).interval == seconds
         )
     for word in ("nan", "inf", "1e999", "abc", "m", "nanm", "5d"):
-        with pytest.raises(UsageError, match="not a time such as 5, 90s or 10m"):
+        with pytest.raises(UsageError, match="not a time; write a time such as 5, 90s or 10m"):
             profile_parser().parse_args([f"--duration={word}"])
 
 
@@ -101,47 +100,46 @@ def test_numbers_of_processes_and_times() -> None:
 
 
 @pytest.mark.parametrize("find", [find_netns, find_cgroup])
-def test_names_that_are_too_long(find: object) -> None:
+def test_too_long_names_are_refused(find: object) -> None:
     for name in ("n" * 300, f"/tmp/{'n' * 300}", "n/" * 3000):
         with pytest.raises(RunError, match=r"too long|no such"):
             find(name)  # type: ignore[operator]
 
 
-def test_a_fifo_is_no_namespace(tmp_path: Path) -> None:
+def test_a_fifo_is_not_a_namespace(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(RunError, match="not a network namespace"):
         find_netns(str(tmp_path / "fifo"))
 
 
-def test_a_namespace_that_may_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_namespace_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, **_: object) -> os.stat_result:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", refuse)
-    with pytest.raises(RunError, match=r"--netns: .*: Permission denied"):
+    with pytest.raises(RunError, match=r"--netns .*: Permission denied"):
         find_netns(str(os.getpid()))
 
 
-def test_words_that_no_name_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_bytes_and_empty_commands_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert watch.main(["--comm", "\udcff"]) == 2
-    assert "--comm" in said(capsys)
+    assert "--comm" in error_line(capsys)
     assert watch.main(["--", ""]) == 2
-    assert "empty" in said(capsys)
+    assert "empty" in error_line(capsys)
     assert run_command.main(["--size=1\0"]) == 2
-    assert "NUL" in said(capsys)
+    assert "NUL" in error_line(capsys)
     assert sweep.main([LONG]) == 2
-    assert "no such experiment" in said(capsys)
+    assert "no such experiment" in error_line(capsys)
 
 
 def measures(*_: object, **__: object) -> NoReturn:
-    pytest.fail("it measured before it looked at the name of its file")
+    pytest.fail("it measured before it checked the output file")
 
 
 MAINS = {
     "run": run_command.main,
     "simulate": simulate.main,
     "watch": watch.main,
-    "crosscheck": crosscheck.main,
     "compare": compare.main,
     "sweep": sweep.main,
 }
@@ -153,32 +151,31 @@ MAINS = {
     [
         ("run --impl one_copy --json", "commands.run.Session"),
         ("watch --pid {pid} --json", "commands.watch.Session"),
-        ("simulate --impl one_copy --json", "simulate.simulation.simulate"),
-        ("crosscheck --impl one_copy --json", "commands.crosscheck.PeerSession"),
-        ("compare one_copy zero_copy --json", "commands.compare.Turns"),
-        ("compare one_copy zero_copy --markdown", "commands.compare.Turns"),
+        ("simulate --impl one_copy --json", "run.simulate.simulation.simulate"),
+        ("compare one_copy zero_copy --json", "commands.compare.Blocks"),
+        ("compare one_copy zero_copy --markdown", "commands.compare.Blocks"),
         ("sweep quick --out", "sweep.runner.Runner.__call__"),
     ],
 )
-def test_a_file_of_too_long_a_name_is_refused_before_anything_is_measured(
+def test_an_unusable_output_file_is_refused_before_the_measurement(
     words: str, measuring: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if os.geteuid() != 0:
-        pytest.skip("who is not root is told that before")
+        pytest.skip("a user without root gets another message first")
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(f"copyscope.{measuring}", measures)
     tool, *options = words.format(pid=os.getpid()).split()
     assert MAINS[tool]([*options, name]) == 1
-    line = said(capsys)
-    assert line.startswith("copyscope: ") and "nnn" in line
-    assert f"{name[-8:]}: File name too long: " in line
+    line = error_line(capsys)
+    assert line.startswith(f"copyscope {tool}: ") and "nnn" in line
+    assert f"{name[-8:]}: File name too long; " in line
 
 
 READERS = {"crossover": (crossover.main, 1), "diff": (diff.main, 2)}
 
 
 @pytest.mark.parametrize(("main", "status"), READERS.values(), ids=READERS)
-def test_a_file_of_too_long_a_name_costs_no_table(
+def test_an_unusable_output_file_does_not_cost_the_table(
     main: Callable[[list[str]], int], status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = str(store(small(), tmp_path / "demo"))
@@ -186,13 +183,13 @@ def test_a_file_of_too_long_a_name_costs_no_table(
     assert main([*directories, "--json", "n" * 300]) == status
     out, err = capsys.readouterr()
     assert out and err.count("\n") == 1 and len(err) <= 201
-    assert "n: File name too long: " in err
+    assert "n: File name too long; " in err
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     for main in (run_command.main, sweep.main, report.main, crossover.main, doctor.main):
         assert main([f"--no-such-{'x' * 5000}\nforged:\x1b[31m"]) == 2
-        assert "\x1b" not in said(capsys)
+        assert "\x1b" not in error_line(capsys)
 
 
 def test_usage_errors_name_the_tool() -> None:
@@ -204,7 +201,7 @@ def test_usage_errors_name_the_tool() -> None:
 def run(
     tool: str, words: str, *, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """One command line in a shell, as people do."""
+    """Run a command line in a shell, as a user does."""
     return subprocess.run(
         ["sh", "-c", f"exec {paths.ROOT}/bin/copyscope {tool} {words}"],
         capture_output=True,
@@ -216,23 +213,28 @@ def run(
     )
 
 
-FULL = "copyscope: standard output: No space left on device: what was printed is not complete there\n"
+FULL = "copyscope: standard output: No space left on device; the output is incomplete\n"
 
 
-# What prints help, a table or a drawing; of diff 1 is a regression.
+# Commands that print help, a table or a drawing. Status 1 of diff means a regression.
 @pytest.mark.parametrize(
     ("tool", "words", "status"),
-    [("run", "--help", 1), ("crossover", "{sweep}", 1), ("diff", "{sweep} {sweep}", 2), ("draw", "{run}", 1)],
+    [
+        ("run", "--help", 1),
+        ("crossover", "{sweep}", 1),
+        ("diff", "{sweep} {sweep}", 2),
+        ("show", "{run} --export drawing", 1),
+    ],
 )
 def test_standard_output_may_be_full(tool: str, words: str, status: int, tmp_path: Path) -> None:
-    directory, one = store(small(), tmp_path / "demo"), tmp_path / "run.json"
-    builders.write(small()[0], one)
-    done = run(tool, f"{words.format(sweep=directory, run=one)} >/dev/full")
+    directory, record_file = store(small(), tmp_path / "demo"), tmp_path / "run.json"
+    builders.write(small()[0], record_file)
+    done = run(tool, f"{words.format(sweep=directory, run=record_file)} >/dev/full")
     assert (done.returncode, done.stderr) == (status, FULL)
 
 
 def test_standard_output_may_be_closed_or_gone(tmp_path: Path) -> None:
-    """Nor does a file take the number of what was closed: what is printed would get into it."""
+    """Output to a closed descriptor is lost, and does not get into a file that reuses its number."""
     directory, file = store(small(), tmp_path / "demo"), tmp_path / "answer.json"
     words = f"{directory} --json {file}"
     shown = run("crossover", words)
@@ -245,8 +247,8 @@ def test_standard_output_may_be_closed_or_gone(tmp_path: Path) -> None:
         assert run(tool, f"{words} | true; true").stderr == ""
 
 
-def test_a_reader_that_went_away_is_no_failure() -> None:
-    """The read end is closed before the first byte: every write meets EPIPE."""
+def test_a_closed_pipe_is_not_a_failure() -> None:
+    """The read end is closed before the first byte, so that every write fails with EPIPE."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as stream:
@@ -260,18 +262,19 @@ def test_a_reader_that_went_away_is_no_failure() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_terminal_of_another_encoding() -> None:
-    """Its alphabet lacks letters of ours: they are written out, and JSON stays JSON."""
+def test_an_ascii_terminal() -> None:
+    """Letters that the encoding lacks become escapes, and JSON stays valid."""
     code = (
-        "import json, sys; from copyscope import streams\n"
-        "from copyscope.commands import doctor, documents\n"
-        "from copyscope.doctor.findings import Diagnosis, Finding\n"
-        "from copyscope.show.doctor import render; from copyscope.show.console import make_console\n"
-        "streams.open_standard()\n"
-        "found = Diagnosis([Finding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
-        "render(found, verbose=True, console=make_console()) if sys.argv[1] == 'text' else None\n"
-        "documents.give_json(found.as_json(), '-') if sys.argv[1] == 'json' else None\n"
-        "sys.exit(streams.end(0))\n"
+        "import json, sys; from copyscope.base import process\n"
+        "from copyscope.commands import output_files\n"
+        "from copyscope.doctor.findings import Diagnosis, DoctorFinding\n"
+        "from copyscope.commands.doctor import print_diagnosis\n"
+        "from copyscope.show.layout import make_console\n"
+        "process.open_standard()\n"
+        "found = Diagnosis([DoctorFinding('tools', 'größe', 'missing', 'a → b', 'do é', True)])\n"
+        "print_diagnosis(found, verbose=True, console=make_console()) if sys.argv[1] == 'text' else None\n"
+        "output_files.write_json_option(found.as_json(), '-') if sys.argv[1] == 'json' else None\n"
+        "sys.exit(process.exit_status(0))\n"
     )
     for form in ("text", "json"):
         done = subprocess.run(
@@ -287,11 +290,25 @@ def test_a_terminal_of_another_encoding() -> None:
             assert "größe" in json.dumps(json.loads(done.stdout), ensure_ascii=False)
 
 
-def test_columns_of_the_terminal_are_a_number() -> None:
+def test_an_invalid_width_of_the_terminal_is_ignored() -> None:
     done = run("crossover", f"{paths.ROOT}/results/vm/quick --json -", environment={"COLUMNS": LONG})
     assert "Traceback" not in done.stderr
 
 
 def test_the_help_names_every_strategy() -> None:
-    said = profile_parser().format_help()
-    assert [name for name in strategies() if name not in said] == []
+    help_text = profile_parser().format_help()
+    sources = sorted((paths.ROOT / "src" / "traffic" / "strategies").glob("*.c"))
+    assert sources and [path.stem for path in sources if path.stem not in help_text] == []
+
+
+def test_a_frequency_above_the_limit_of_the_kernel_names_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "perf_event_max_sample_rate"
+    limit.write_text("2000\n")
+    monkeypatch.setattr(plan_options, "MAX_SAMPLE_RATE", limit)
+    arguments = profile_parser().parse_args(["--frequency", "4999"])
+    with pytest.raises(MachineError, match=r"^--frequency 4999: above .* \(2000 Hz\); choose at most 2000"):
+        plan_options.check_instruments(arguments)
+    limit.write_text("4999\n")
+    assert plan_options.check_instruments(arguments)

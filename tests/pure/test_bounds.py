@@ -1,4 +1,4 @@
-"""What has no end, or cannot be, is refused before anything is set up; and git runs for the tree's owner."""
+"""Impossible options are refused before anything is set up. Reading the git revision runs no hook."""
 
 import os
 import pwd
@@ -9,75 +9,77 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope import paths
-from copyscope.asking import LimitError
+from copyscope.base import paths
+from copyscope.base.errors import UsageError
+from copyscope.base.programs import LimitError
 from copyscope.commands import run as run_command
-from copyscope.errors import UsageError
 from copyscope.plan.arguments import parser
 from copyscope.plan.options import check_usage
 from copyscope.run.build import git_revision
 
-# A file whose name is no UTF-8.
+# A file name that is not valid UTF-8.
 ODD = os.fsdecode(b"odd\xff")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        (["--repeat", "1000000000"], "--repeat: 1000000000: not between 1 and 1000"),
-        (["--repeat", "0"], "--repeat: 0: not between 1 and 1000"),
-        (["--mtu", "1"], "--mtu: 1: not between 68 and 65535"),
-        (["--mtu", "65536"], "--mtu: 65536: not between 68 and 65535"),
-        (["--topology", "loopback", "--mtu", "65537"], "--mtu: 65537: not between 68 and 65536"),
+        (["--repeat", "1000000000"], "--repeat 1000000000: out of range; choose 1 to 1000"),
+        (["--repeat", "0"], "--repeat 0: out of range; choose 1 to 1000"),
+        (["--mtu", "1"], "--mtu 1: out of range; choose 68 to 65535"),
+        (["--mtu", "65536"], "--mtu 65536: out of range; choose 68 to 65535"),
+        (["--topology", "loopback", "--mtu", "65537"], "--mtu 65537: out of range; choose 68 to 65536"),
     ],
 )
-def test_an_option_has_an_end(options: list[str], said: str) -> None:
+def test_options_out_of_range_are_refused(options: list[str], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         check_usage(parser().parse_args(options))
-    assert str(refused.value).startswith(said)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("role", "options", "said"),
+    ("role", "options", "message"),
     [
         (
             "recv",
             ["--buffer", "1G", "--threads", "1024"],
-            "buffer: 1024 MiB in each of 1024 threads: 1048576",
+            "--buffer: 1024 MiB in each of 1024 threads: needs 1048576 MiB",
         ),
-        ("recv", ["--rcvbuf", "1"], "rcvbuf: 1: out of range: use 4096 to"),
-        ("send", ["--sndbuf", "4095"], "sndbuf: 4095: out of range: use 4096 to"),
+        ("recv", ["--rcvbuf", "1"], "--rcvbuf 1: out of range; choose 4096 to"),
+        ("send", ["--sndbuf", "4095"], "--sndbuf 4095: out of range; choose 4096 to"),
     ],
 )
-def test_the_traffic_says_at_once_what_it_cannot_do(role: str, options: list[str], said: str) -> None:
+def test_traffic_program_refuses_impossible_options_at_once(
+    role: str, options: list[str], message: str
+) -> None:
     began = time.monotonic()
     argv = [str(paths.TRAFFIC), role, "--port", "1", *options, "--check"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
-    assert done.returncode != 0 and said in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode != 0 and message in done.stderr and done.stderr.count("\n") == 1
     assert time.monotonic() - began < 5
 
 
-def test_a_machine_too_busy_to_check_is_one_line(
+def test_timeout_of_the_option_check_is_an_error_of_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def late(_argv: list[str]) -> None:
         raise LimitError("late")
 
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
-    monkeypatch.setattr("copyscope.plan.options.ask", late)
+    monkeypatch.setattr("copyscope.plan.options.run_program", late)
     assert run_command.main(["--impl", "one_copy"]) == 1
     assert capsys.readouterr().err.endswith(
-        ": no answer in 10 s: the machine is too busy: repeat when idle\n"
+        ": no answer in 10 s; the machine is too busy: repeat when idle\n"
     )
 
 
 @pytest.fixture
 def tree() -> Iterator[Path]:
-    """A repository whose owner has git run a program at each look; under root it is somebody else's."""
+    """Yield a repository whose configuration makes git run a hook. As root, the owner is another user."""
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name)
-        hook, told = tree / "hook", tree / "told"
-        hook.write_text(f"#!/bin/sh\nid -u >>{told}\n")
+        hook, hook_output = tree / "hook", tree / "told"
+        hook.write_text(f"#!/bin/sh\nid -u >>{hook_output}\n")
         hook.chmod(0o755)
         (tree / "file").write_text("1")
         (tree / ODD).write_text("1")
@@ -97,8 +99,8 @@ def tree() -> Iterator[Path]:
         yield tree
 
 
-def test_git_runs_no_program_and_writes_nothing(tree: Path) -> None:
-    # The index is stale now: to look at it is to write it, for whoever takes locks.
+def test_git_revision_runs_no_hook_and_writes_nothing(tree: Path) -> None:
+    # A stale index: `git status` would rewrite it, unless optional locks are off.
     os.utime(tree / "file", (1, 1))
     index = tree / ".git" / "index"
     before = index.stat()
@@ -115,5 +117,5 @@ def test_git_runs_no_program_and_writes_nothing(tree: Path) -> None:
     assert git_revision(tree)[1] is True
 
 
-def test_outside_a_repository_nothing_is_known(tmp_path: Path) -> None:
+def test_outside_a_repository_the_revision_is_unknown(tmp_path: Path) -> None:
     assert git_revision(tmp_path) == (None, None)

@@ -1,4 +1,4 @@
-"""Each claim's check, in every verdict that it can return, on records made for it."""
+"""The check of each published claim returns every verdict that it can return, on invented records."""
 
 import copy
 import math
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from builders import quantiles
+from builders.documents import typed_runs
 from builders.priced import Prices, priced
-from copyscope.judge.metrics import typed_runs
-from copyscope.study.claims import table
-from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, Judgement, judge_all, judge_one
+from copyscope.report.claim_judge import HOLDS, REFUTED, UNDETERMINED, Judgement, judge_all, judge_one
+from copyscope.report.claim_table import CLAIMS as EVERY_CLAIM
 
 Record = dict[str, Any]
 Change = Callable[[Record], None]
@@ -27,7 +27,7 @@ WIDE = (1024, 4096, 16_384, 65_536, 1_048_576)
 COUNTER = {"unit": "1", "status": "measured", "reason": None, "running": 1.0, "parts": None}
 NO_PMU = COUNTER | {"value": None, "status": "unsupported", "reason": "not supported: no PMU"}
 DEVICE = {"side": "sender", "name": "eth0", "features": {}}
-CLAIMS = {claim.id: claim for claim in table.CLAIMS}
+CLAIMS = {claim.id: claim for claim in EVERY_CLAIM}
 
 
 def runs(
@@ -37,30 +37,33 @@ def runs(
     threads: tuple[int, ...] = (1,),
     repeats: int = 3,
 ) -> list[Record]:
-    """Three steady runs of each; `changes` are made to every record."""
+    """Return invented records of each strategy, size and thread count, with little noise.
+
+    changes: functions that change each record
+    """
     generator = random.Random(1)
-    made = []
+    records = []
     for repeat in range(repeats):
         for count in threads:
             for size in sizes:
                 for impl, price in prices.items():
                     slower = math.exp(generator.gauss(0, 0.002))
-                    made.append(priced(impl, size, price, threads=count, repeat=repeat, slower=slower))
-    for record in made:
+                    records.append(priced(impl, size, price, threads=count, repeat=repeat, slower=slower))
+    for record in records:
         record["workload"] |= {"pages": "4k", "working_set_messages": 16, "touch": False}
         record["workload"] |= {"placement": "split", "nodelay": True}
         record["topology"] |= {"mtu_bytes": 1500, "offloads": {"tso": True}}
         for change in changes:
             change(record)
-    return made
+    return records
 
 
 def judge(name: str, records: list[Record]) -> Judgement:
     return judge_one(CLAIMS[name], typed_runs(records))
 
 
-def of(impl: str, change: Change) -> Change:
-    """The change, to records of one strategy only."""
+def only_for(impl: str, change: Change) -> Change:
+    """Return a change that applies only to records of one strategy."""
     return lambda record: change(record) if record["workload"]["impl"] == impl else None
 
 
@@ -75,7 +78,7 @@ SAMPLE = {
 
 
 def sampled(*rows: tuple[str, str, int]) -> Change:
-    """(category, symbol, samples) of the sender."""
+    """Return a change that gives the sender these samples: tuples of category, symbol and count."""
 
     def change(record: Record) -> None:
         record["samples"] = [{**SAMPLE, "category": c, "symbol": s, "samples": n} for c, s, n in rows]
@@ -84,7 +87,10 @@ def sampled(*rows: tuple[str, str, int]) -> Change:
 
 
 def counted(event: str, per_message: dict[str, float], side: str = "sender") -> Change:
-    """A counter that ran: so many per message, by strategy."""
+    """Return a change that adds a measured counter.
+
+    per_message: strategy -> events per message
+    """
 
     def change(record: Record) -> None:
         value = round(per_message[record["workload"]["impl"]] * 20_000 + record["run"]["repeat"])
@@ -127,15 +133,15 @@ def rr(per_thread_us: Callable[[int], float]) -> Change:
     return change
 
 
-COPIED_LATE = of("zero_copy", sampled(("deferred", "skb_copy_ubufs", 40)))
-COPIED_AT_ONCE = of("zero_copy", sampled(("copy_in", "_copy_from_iter", 40)))
+COPIED_LATE = only_for("zero_copy", sampled(("deferred", "skb_copy_ubufs", 40)))
+COPIED_AT_ONCE = only_for("zero_copy", sampled(("copy_in", "_copy_from_iter", 40)))
 IN_COPY = sampled(("copy_in", "_copy_from_iter", 30))
 STACK = sampled(
     *((("tcp_ip"), f, 4) for f in ("tcp_v4_rcv", "ip_rcv", "tcp_ack", "ip_output", "tcp_write_xmit"))
 )
 ORDER = {"one_copy": CHEAP, "zero_copy": MIDDLE, "per_field": DEAR}
 TWO_WINS = {"two_copy": CHEAP, "zero_copy": DEAR}
-# 400 ns per call against 0.02 ns per byte: at 20 KB
+# 400 ns more per call equal 0.02 ns less per byte at 20 KB.
 CROSSING: dict[str, Prices] = {
     "two_copy": {"gather": {"call": 10.0, "byte": 0.02}, "copies": {"call": 1000.0, "byte": 0.1}},
     "one_copy": {"copies": {"call": 1410.0, "byte": 0.1}},
@@ -197,7 +203,10 @@ def no_tracepoint(record: Record) -> None:
 
 
 def case(name: str, verdict: str, words: str, *of_runs: Any, **options: Any) -> Case:
-    """What a claim comes to, for the records that runs() makes of the rest."""
+    """Return a case: claim, expected verdict, words of the evidence, and a function that makes the records.
+
+    of_runs, options: arguments of runs()
+    """
     return name, verdict, words, lambda: runs(*of_runs, **options)
 
 
@@ -211,11 +220,11 @@ CASES = [
     case("C1", UNDETERMINED, "no interval", ORDER, SMALL, repeats=1),
     case("C2", HOLDS, "one_copy is better above 20", CROSSING, WIDE),
     case("C2", REFUTED, "two_copy is better above", SWAPPED, WIDE),
-    case("C2", REFUTED, "never overtakes", {"two_copy": CHEAP, "one_copy": DEAR}, WIDE),
+    case("C2", REFUTED, "two_copy is better at every size", {"two_copy": CHEAP, "one_copy": DEAR}, WIDE),
     case(
         "C2",
         REFUTED,
-        "one_copy is better than two_copy at every",
+        "one_copy is better at every size",
         {"two_copy": DEAR, "one_copy": CHEAP},
         WIDE,
     ),
@@ -241,7 +250,7 @@ CASES = [
     case("C8", UNDETERMINED, "zero_copy, 6,003 of 60,000", ORDER, ONE, flushes(0.1, 0.0)),
     case("C8", UNDETERMINED, "one_copy, 54,003 of 60,000", ORDER, ONE, flushes(1.0, 0.9)),
     case("C8", UNDETERMINED, "no tracepoint", ORDER, ONE, no_tracepoint),
-    case("C8", UNDETERMINED, "was not counted", ORDER, ONE),
+    case("C8", UNDETERMINED, "not counted in these runs", ORDER, ONE),
     case("C9", HOLDS, "zero_copy / two_copy at 1 KiB", TWO_WINS, KIB, sleeping(0.1, 0.2)),
     case("C9", REFUTED, "reads of the error queue per switch", TWO_WINS, KIB, sleeping(0.1, 9.0)),
     case("C9", UNDETERMINED, "reads of the error queue", TWO_WINS, KIB, sleeping(0.1, 1.1)),
@@ -278,7 +287,9 @@ CASES = [
     case("C17", HOLDS, "1 of 3", PLAIN, ONE, counted(LLC, {"one_copy": 0.0})),
     case("C17", UNDETERMINED, "readings of zero: none", PLAIN, ONE),
     case("C18", HOLDS, "at every size", {"one_copy": DEAR, "zero_copy": CHEAP}, WIDE, NIC),
-    case("C18", REFUTED, "never overtakes", {"one_copy": CHEAP, "zero_copy": DEAR}, WIDE, NIC),
+    case(
+        "C18", REFUTED, "one_copy is better at every size", {"one_copy": CHEAP, "zero_copy": DEAR}, WIDE, NIC
+    ),
     case("C18", UNDETERMINED, "no difference", {"one_copy": CHEAP, "zero_copy": CHEAP}, WIDE, NIC),
     case("C18", UNDETERMINED, "no NIC was measured", ORDER, WIDE),
 ]
@@ -290,38 +301,38 @@ CASES = [
     ids=[f"{c[0]}-{c[1].split()[0]}-{n}" for n, c in enumerate(CASES)],
 )
 def test_verdict(name: str, verdict: str, words: str, make: Callable[[], list[Record]]) -> None:
-    found = judge(name, make())
-    assert (found.verdict, found.claim.id) == (verdict, name), found.evidence
-    assert words in found.evidence
+    judgement = judge(name, make())
+    assert (judgement.verdict, judgement.claim.id) == (verdict, name), judgement.evidence
+    assert words in judgement.evidence
 
 
-def test_every_claim_has_been_seen_undetermined_and_decided() -> None:
-    """No check may be one that cannot fail: each returns at least two of the three verdicts above."""
-    seen = {name: {verdict for other, verdict, _, _ in CASES if other == name} for name in CLAIMS}
-    assert set(seen) == {f"C{n}" for n in range(1, 19)}
-    assert all(UNDETERMINED in verdicts and len(verdicts) >= 2 for verdicts in seen.values())
+def test_cases_decide_every_claim_and_leave_it_undetermined() -> None:
+    """A check that cannot fail proves nothing: the cases of each claim have at least two verdicts."""
+    verdicts_of = {name: {verdict for other, verdict, _, _ in CASES if other == name} for name in CLAIMS}
+    assert set(verdicts_of) == {f"C{n}" for n in range(1, 19)}
+    assert all(UNDETERMINED in verdicts and len(verdicts) >= 2 for verdicts in verdicts_of.values())
 
 
-def test_settings_are_judged_apart_and_one_of_them_refutes() -> None:
+def test_each_setting_is_judged_separately_and_one_refutation_decides() -> None:
     good, bad = runs(TWO_WINS, WIDE), runs({"two_copy": DEAR, "zero_copy": CHEAP}, WIDE)
     for record in bad:
         record["run"]["experiment"] = "other"
         record["topology"]["offloads"] = {"tso": False}
-    found = judge("C3", good + bad)
-    assert found.verdict == REFUTED
-    assert "other: refuted" in found.evidence
-    assert "priced: holds" in found.evidence
+    judgement = judge("C3", good + bad)
+    assert judgement.verdict == REFUTED
+    assert "other: refuted" in judgement.evidence
+    assert "priced: holds" in judgement.evidence
 
 
 def test_one_stray_interval_does_not_refute() -> None:
-    """Of five comparisons one on the wrong side happens by chance in one of eight cases."""
+    """By chance, one of five comparisons points the wrong way in one of eight cases."""
     records = runs(TWO_WINS, WIDE)
     for record in records:
         if record["workload"]["size_bytes"] == 4096 and record["workload"]["impl"] == "zero_copy":
             record["throughput_gbps"]["unprobed"] *= 100
-    found = judge("C3", records)
-    assert found.verdict == UNDETERMINED
-    assert "1 the other way" in found.evidence
+    judgement = judge("C3", records)
+    assert judgement.verdict == UNDETERMINED
+    assert "1 the other way" in judgement.evidence
 
 
 def test_invalid_runs_are_no_evidence() -> None:
@@ -331,8 +342,10 @@ def test_invalid_runs_are_no_evidence() -> None:
     assert judge("C3", records).verdict == UNDETERMINED
 
 
-def test_all_claims_together_touch_nothing() -> None:
+def test_judging_all_claims_does_not_change_the_records() -> None:
     records = runs({**ORDER, "two_copy": GATHER}, SMALL, uncounted)
     before = copy.deepcopy(records)
-    assert [one.claim.id for one in judge_all(typed_runs(records))] == [f"C{n}" for n in range(1, 19)]
+    assert [judgement.claim.id for judgement in judge_all(typed_runs(records))] == [
+        f"C{n}" for n in range(1, 19)
+    ]
     assert records == before

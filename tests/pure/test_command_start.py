@@ -1,4 +1,4 @@
-"""A command that is started to be watched is the user's: its life, its signals, its home."""
+"""A watched command belongs to the user: it survives copyscope, and gets the user's signals and home."""
 
 import os
 import pwd
@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+from copyscope.machine.topology import WorkloadUser, environment_of, invoking_user
 from copyscope.run.command import Command
-from copyscope.run.processes import is_alive, named, signal_all
-from copyscope.run.target import Target
-from copyscope.topology import WorkloadUser, environment_of, invoking_user
+from copyscope.run.processes import is_alive, processes_named, signal_all
+from copyscope.run.target import WatchTarget
 
 
 def sleep(seconds: float, _pid: int) -> None:
@@ -28,7 +28,7 @@ def children_ns() -> int:
     return round((used.ru_utime + used.ru_stime) * 1e9)
 
 
-def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> None:
+def test_running_command_survives_an_exception_in_copyscope(tmp_path: Path) -> None:
     done = tmp_path / "done"
     command = Command(["sh", "-c", f"sleep 0.5; touch {done}"])
     with pytest.raises(RuntimeError, match="of ours"), command:
@@ -37,29 +37,29 @@ def test_a_command_that_runs_survives_whatever_becomes_of_us(tmp_path: Path) -> 
     assert command.wait(sleep) == 0 and done.exists()
 
 
-def test_what_it_used_is_told_from_what_our_helpers_used() -> None:
+def test_cpu_time_of_the_command_excludes_other_children() -> None:
     burn = [sys.executable, "-c", "import time\nwhile time.process_time() < {}: pass"]
     before_ns = children_ns()
     with Command(["sh", "-c", shlex.join([*burn[:2], burn[2].format(0.3)])]) as command:
         command.release()
         subprocess.run([*burn[:2], burn[2].format(0.1)], check=True)
         assert command.wait(sleep) == 0
-    # With those whom the command has waited for.
+    # used_ns includes children that the command has waited for.
     assert 0.3e9 <= command.used_ns < 0.6e9
     assert 0.1e9 <= children_ns() - before_ns - command.used_ns < 0.3e9
 
 
-def test_a_command_that_was_never_released_never_begins(tmp_path: Path) -> None:
+def test_command_that_was_not_released_never_runs(tmp_path: Path) -> None:
     done = tmp_path / "done"
     with Command(["touch", str(done)]) as command:
         pass
     assert not is_alive(command.pid) and not done.exists()
 
 
-def test_it_gets_the_signals_that_it_would_have_without_us(tmp_path: Path) -> None:
-    """Python ignores SIGPIPE: `yes | head` in the command would never end by it."""
+def test_command_gets_the_signal_dispositions_that_copyscope_was_started_with(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE. If the command inherited that, `yes | head` would not end."""
     file = tmp_path / "status"
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup sets it
     try:
         with Command(["sh", "-c", f"grep SigIgn: /proc/self/status >{file}"]) as command:
             command.release()
@@ -71,14 +71,14 @@ def test_it_gets_the_signals_that_it_would_have_without_us(tmp_path: Path) -> No
     assert ignored & (1 << (signal.SIGHUP - 1))
 
 
-def test_it_is_started_without_a_fork_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork of a process that has threads may stand still for ever; Python 3.12 warns of it."""
+def test_command_is_started_without_forking_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of a process with threads may deadlock; Python 3.12 warns of it."""
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
     odd = os.fsdecode(b"\xff\n\0"[:2])
-    # More than a pipe holds.
+    # A variable that is larger than the buffer of a pipe.
     monkeypatch.setenv("LONG", odd + "x" * 100_000)
     file = tmp_path / "said"
-    # Those that pytest was started with.
+    # Descriptors that pytest was started with.
     ours = {
         str(descriptor.readlink())
         for descriptor in Path("/proc/self/fd").iterdir()
@@ -91,15 +91,18 @@ def test_it_is_started_without_a_fork_of_python(tmp_path: Path, monkeypatch: pyt
         assert command.wait(sleep) == 0
     assert before == "sh\n"
     long = os.fsencode(odd) + b"x" * 100_000
-    lengths = (str(len(long)).encode(), str(len(odd) + 100_000).encode())  # of bytes, or of characters
+    lengths = (
+        str(len(long)).encode(),
+        str(len(odd) + 100_000).encode(),
+    )  # a shell counts bytes or characters
     assert file.read_bytes() in [b"%s %s %s sh" % (length, long, os.fsencode(odd)) for length in lengths]
-    # Of the pipes on which it was held it has none.
+    # The command does not inherit the pipes that copyscope uses to start it.
     pipes = set(re.findall(r"pipe:\[\d+\]", Path(f"{file}.fds").read_text()))
     assert pipes <= ours
 
 
-def test_who_got_the_number_of_one_that_ended_gets_no_signal() -> None:
-    """Between two looks at /proc a process may end, and its number be another's."""
+def test_process_that_reuses_a_pid_gets_no_signal() -> None:
+    """Between two readings of /proc a process may exit, and another process may get its pid."""
     sleeping = ["sleep", "60"]
     with subprocess.Popen(sleeping) as child, subprocess.Popen(sleeping) as other:
         looks = [{child.pid, other.pid}, {child.pid}]
@@ -111,14 +114,14 @@ def test_who_got_the_number_of_one_that_ended_gets_no_signal() -> None:
         assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_a_command_is_ended_with_its_children(tmp_path: Path) -> None:
+def test_signals_reach_the_command_and_its_children(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     script = f"trap '' TERM; (trap '' TERM; echo started >{pid}; sleep 60; sleep 60) & while :; do wait; done"
     with Command(["sh", "-c", script]) as command:
         command.release()
         while not pid.exists():
             time.sleep(0.02)
-        target = Target(how="pid", pids=(command.pid,))
+        target = WatchTarget(how="pid", pids=(command.pid,))
         children = target.find_processes(set()) - {command.pid}
         assert children
         command.send(signal.SIGKILL, lambda: target.find_processes(set()))
@@ -129,7 +132,7 @@ def test_a_command_is_ended_with_its_children(tmp_path: Path) -> None:
     assert not any(map(is_alive, children))
 
 
-def test_its_home_is_the_users() -> None:
+def test_environment_names_the_home_of_the_invoking_user() -> None:
     root = pwd.getpwuid(0)
     assert environment_of(invoking_user({"SUDO_UID": "0", "SUDO_GID": "0"})) == {
         "HOME": root.pw_dir,
@@ -137,12 +140,12 @@ def test_its_home_is_the_users() -> None:
         "LOGNAME": "root",
         "SHELL": root.pw_shell,
     }
-    unknown = environment_of(WorkloadUser(4242424, 4242424, known=False))
+    unknown = environment_of(WorkloadUser(4242424, 4242424, has_passwd_entry=False))
     assert unknown == {"HOME": "/", "USER": "4242424", "LOGNAME": "4242424"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
-def test_under_sudo_it_finds_its_own_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_sudo_the_command_gets_the_home_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = pwd.getpwnam("nobody")
     monkeypatch.setenv("SUDO_UID", str(nobody.pw_uid))
     monkeypatch.setenv("SUDO_GID", str(nobody.pw_gid))
@@ -153,12 +156,12 @@ def test_under_sudo_it_finds_its_own_home(monkeypatch: pytest.MonkeyPatch) -> No
         assert command.wait(sleep) == 0
 
 
-def test_whoever_watches_is_not_watched() -> None:
-    """Not by the name that it shares with the target, and not as a child of the shell that started it."""
+def test_copyscope_and_its_children_are_not_watched() -> None:
+    """Neither a name shared with the target nor a common parent makes copyscope a watched process."""
     name = Path("/proc/self/comm").read_text().rstrip("\n")
     namesake = f"open('/proc/self/comm', 'w').write({name!r}); import time; time.sleep(20)"
     helper = subprocess.Popen([sys.executable, "-c", namesake])
-    # What a shell has started is no helper of ours.
+    # A grandchild of copyscope, started by a shell, is watched.
     shell = subprocess.Popen(
         ["sh", "-c", f'"{sys.executable}" -c "{namesake}" & echo $!; wait'], stdout=subprocess.PIPE, text=True
     )
@@ -166,11 +169,11 @@ def test_whoever_watches_is_not_watched() -> None:
         assert shell.stdout is not None
         other = int(shell.stdout.readline())
         deadline = time.monotonic() + 10
-        target = Target(how="comm", comm=name)
-        while other not in (found := target.find_processes(set())) and time.monotonic() < deadline:
+        target = WatchTarget(how="comm", comm=name)
+        while other not in (watched_pids := target.find_processes(set())) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert other in found and not found & {os.getpid(), helper.pid}
-        family = Target(how="pid", pids=(os.getppid(),)).find_processes(set())
+        assert other in watched_pids and not watched_pids & {os.getpid(), helper.pid}
+        family = WatchTarget(how="pid", pids=(os.getppid(),)).find_processes(set())
         assert os.getppid() in family and not family & {os.getpid(), helper.pid, other}
     finally:
         os.kill(other, signal.SIGKILL)
@@ -179,29 +182,29 @@ def test_whoever_watches_is_not_watched() -> None:
             process.wait()
 
 
-def test_a_long_name_is_cut_as_the_kernel_does(tmp_path: Path) -> None:
-    """To 15 bytes, in the middle of a letter if need be."""
+def test_long_process_name_is_truncated_like_in_the_kernel(tmp_path: Path) -> None:
+    """The kernel keeps 15 bytes of a name, even if that splits a letter."""
     name = "läufer-über-ähnlich"
     assert len(b := name.encode()[:15]) == 15 and b.decode(errors="ignore") == "läufer-über-"
     program = tmp_path / name
     shutil.copy("/bin/sleep", program)
-    # What a shell has started is no helper of ours.
+    # A shell starts the program, because direct children of copyscope are not watched.
     started = ["sh", "-c", '"$0" 20 & echo $!; wait', str(program)]
     with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
         pid = int(shell.stdout.readline())
         try:
             deadline = time.monotonic() + 10
-            while pid not in (found := named(name)) and time.monotonic() < deadline:
+            while pid not in (named_pids := processes_named(name)) and time.monotonic() < deadline:
                 time.sleep(0.02)
-            assert found == {pid}
+            assert named_pids == {pid}
         finally:
             os.kill(pid, signal.SIGKILL)
 
 
-def test_who_started_us_is_not_watched_by_its_name() -> None:
-    """As a fleet does over there: its Python waits for copyscope, and passes on what that says."""
-    ask = "from copyscope.run.processes import named; print(sorted(named('starts-us')))"
+def test_parent_of_copyscope_is_not_watched_by_name() -> None:
+    """`copyscope fleet` starts copyscope from a Python process, which waits for its output."""
+    ask = "from copyscope.run.processes import processes_named; print(sorted(processes_named('starts-us')))"
     starter = (
         "import subprocess, sys; open('/proc/self/comm', 'w').write('starts-us')\n"
         f"subprocess.run([sys.executable, '-P', '-c', {ask!r}], check=True)"

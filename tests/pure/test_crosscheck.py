@@ -1,4 +1,4 @@
-"""The second opinion: other tools' texts, and what counts as agreement."""
+"""Comparison with other tools: their output is read, and counts and times agree within limits."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import peer
 import pytest
+from agreement import Observation, compare, ours
 from builders import raw_record
 from builders.exact import with_functions
-from copyscope.asking import LimitError
-from copyscope.crosscheck import peer as one_peer
-from copyscope.crosscheck.compare import Seen, compare, ours
-from copyscope.crosscheck.peer import Peer, Watched
-from copyscope.crosscheck.tools import PEERS, Bpftrace, Funclatency, PerfTrace, Syscount, kernel_stacks
-from copyscope.errors import RunError
+from copyscope.base.errors import RunError
+from copyscope.base.programs import LimitError
+from peer import Peer, Watched
+from peers import PEERS, Bpftrace, Funclatency, PerfTrace, Syscount, kernel_stacks
 
 DATA = Path(__file__).parent / "data" / "crosscheck"
 
@@ -26,12 +26,12 @@ def watched(directory: Path = DATA) -> Watched:
 @pytest.mark.parametrize(
     "error",
     [
-        LimitError("perf: no end within 60 s"),
+        LimitError("perf: did not end within 60 s"),
         FileNotFoundError(2, "No such file or directory", "trace.txt"),
         ValueError("not a number"),
     ],
 )
-def test_what_a_tool_has_counted_and_cannot_be_read_is_its_own_failure(
+def test_unreadable_output_of_a_tool_is_an_error_of_that_tool(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Broken(Peer):
@@ -44,16 +44,16 @@ def test_what_a_tool_has_counted_and_cannot_be_read_is_its_own_failure(
     def running(*_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(poll=lambda: None, send_signal=lambda _: None, wait=lambda _: 0)
 
-    monkeypatch.setattr(one_peer, "_running", running)
-    monkeypatch.setattr(one_peer, "_wait_attached", lambda *_: None)
+    monkeypatch.setattr(peer, "_running", running)
+    monkeypatch.setattr(peer, "_wait_attached", lambda *_: None)
     with (
         pytest.raises(RunError, match="broken: its output cannot be read"),
-        one_peer.attached(Broken(), {}),
+        peer.attached(Broken(), {}),
     ):
         pass
 
 
-def test_syscount_counts_the_sends_and_nothing_else() -> None:
+def test_syscount_reports_only_sends() -> None:
     text = (DATA / "syscount.txt").read_text(encoding="utf-8")
     assert Syscount().read(watched(), text) == {"send_calls": 55892.0, "send_ns": pytest.approx(736479449)}
     assert Syscount().read(watched(), "read 5 1.0\n") == {}
@@ -85,82 +85,88 @@ def test_user_mode_samples_have_no_kernel_frames() -> None:
     assert kernel_stacks(shown) == [["tcp_sendmsg", "do_syscall_64"], []]
 
 
-def test_every_tool_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tool_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _program: None)
-    for peer in PEERS:
-        reason = peer().missing()
+    for tool in PEERS:
+        reason = tool().missing()
         assert reason is not None and "apt-get install" in reason
 
 
 @pytest.mark.parametrize("name", ["syscount", "syscount-libbpf"])
-def test_a_tool_is_found_by_the_name_that_it_has_here(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Debian 12 and 13 call the programs of libbpf-tools differently."""
+def test_tool_is_found_under_the_names_of_its_distributions(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The programs of libbpf-tools have different names in Debian 12 and 13."""
     here = f"/usr/sbin/{name}"
     monkeypatch.setattr(shutil, "which", lambda program: program if program == here else None)
     assert Syscount().missing() is None
     assert Syscount().argv(watched())[0] == here
 
 
-def seen(calls: float, send_ns: float, wall_ns: int = 1_000_000) -> Seen:
-    return Seen(100, 6400, wall_ns, {"send_calls": calls, "send_ns": send_ns})
+def observed(calls: float, send_ns: float, wall_ns: int = 1_000_000) -> Observation:
+    return Observation(100, 6400, wall_ns, {"send_calls": calls, "send_ns": send_ns})
 
 
 def test_equal_counts_agree_and_one_lost_call_in_a_hundred_does_not() -> None:
-    mine = [seen(100, 50_000)]
-    rows = {row.quantity: row for row in compare(mine, "peer", [seen(100, 50_500)] * 4, seed=1)}
+    mine = [observed(100, 50_000)]
+    rows = {row.quantity: row for row in compare(mine, "peer", [observed(100, 50_500)] * 4, seed=1)}
     assert rows["send syscalls"].agrees and rows["time in send syscalls"].agrees
-    rows = {row.quantity: row for row in compare(mine, "peer", [seen(99, 50_000)] * 4, seed=1)}
+    rows = {row.quantity: row for row in compare(mine, "peer", [observed(99, 50_000)] * 4, seed=1)}
     assert rows["send syscalls"].agrees is False
 
 
-def test_a_tool_may_add_to_its_times_what_it_slows_the_traffic_down() -> None:
-    mine = [seen(100, 500_000)]
-    slow = compare(mine, "peer", [seen(100, 900_000, wall_ns=1_500_000)] * 4, seed=1)
+def test_slowdown_by_a_tool_explains_its_longer_times() -> None:
+    mine = [observed(100, 500_000)]
+    slow = compare(mine, "peer", [observed(100, 900_000, wall_ns=1_500_000)] * 4, seed=1)
     timed = next(row for row in slow if row.quantity == "time in send syscalls")
     assert timed.agrees and timed.reason is not None
-    unexplained = compare(mine, "peer", [seen(100, 900_000)] * 4, seed=1)
+    unexplained = compare(mine, "peer", [observed(100, 900_000)] * 4, seed=1)
     assert next(row for row in unexplained if row.quantity == "time in send syscalls").agrees is False
 
 
-def test_our_hooks_may_add_to_our_times_what_they_slow_the_traffic_down() -> None:
-    theirs = [seen(100, 500_000)] * 4
-    dear = compare([seen(100, 900_000, wall_ns=1_500_000)], "peer", theirs, seed=1)
+def test_slowdown_by_our_hooks_explains_our_longer_times() -> None:
+    theirs = [observed(100, 500_000)] * 4
+    dear = compare([observed(100, 900_000, wall_ns=1_500_000)], "peer", theirs, seed=1)
     timed = next(row for row in dear if row.quantity == "time in send syscalls")
     assert timed.agrees and timed.reason is not None and timed.reason.startswith("our hooks")
-    unexplained = compare([seen(100, 900_000)], "peer", theirs, seed=1)
+    unexplained = compare([observed(100, 900_000)], "peer", theirs, seed=1)
     assert next(row for row in unexplained if row.quantity == "time in send syscalls").agrees is False
 
 
 @pytest.mark.parametrize("gate", [1, 4])
-def test_function_hooks_have_their_quantities(gate: int) -> None:
+def test_records_with_function_hooks_have_quantities_to_compare(gate: int) -> None:
     raw = raw_record("zero_copy", phases=("unprobed", "ledger", "calls", "functions"))
-    (mine,) = [one for one in ours(with_functions(raw, gate=gate)) if "pinned_bytes" in one.quantities]
+    (mine,) = [
+        observation
+        for observation in ours(with_functions(raw, gate=gate))
+        if "pinned_bytes" in observation.quantities
+    ]
     assert mine.quantities["pinned_bytes"] == mine.quantities["deferred_bytes"] == mine.bytes > 0
     assert mine.quantities["deferred_calls"] > 0
-    (timed,) = [one for one in ours(raw) if "send_calls" in one.quantities]
+    (timed,) = [observation for observation in ours(raw) if "send_calls" in observation.quantities]
     assert timed.quantities["tcp_sendmsg_calls"] == timed.quantities["send_calls"] > 0
     assert timed.quantities["tcp_sendmsg_bytes"] == timed.bytes
 
 
-def test_shares_agree_within_the_interval_of_their_samples() -> None:
-    def samples(copy_in: int, tcp_ip: int) -> Seen:
-        return Seen(1, 1, 1, {"samples:copy_in": float(copy_in), "samples:tcp_ip": float(tcp_ip)})
+def test_shares_agree_within_their_sampling_intervals() -> None:
+    def samples(copy_in: int, tcp_ip: int) -> Observation:
+        return Observation(1, 1, 1, {"samples:copy_in": float(copy_in), "samples:tcp_ip": float(tcp_ip)})
 
     alike = compare([samples(300, 700)], "perf record", [samples(160, 340)], seed=1)
     assert [row.agrees for row in alike] == [True, True]
     apart = compare([samples(300, 700)], "perf record", [samples(300, 200)], seed=1)
     assert {row.agrees for row in apart} == {False}
-    _, few = compare([samples(9, 300)], "perf record", [samples(8, 90)], seed=1)  # largest first
+    _, few = compare([samples(9, 300)], "perf record", [samples(8, 90)], seed=1)  # rows are sorted by size
     assert few.agrees is None and few.reason is not None and "too few samples" in few.reason
     near, _ = sorted(
         compare([samples(200, 29_800)], "perf record", [samples(800, 29_200)], seed=1),
         key=lambda row: row.category or "",
     )
-    assert near.low is not None and near.low > 1 and near.agrees  # two points of a hundred
+    assert near.low is not None and near.low > 1 and near.agrees  # they differ by two percentage points
 
 
-def test_what_only_one_side_has_is_no_row() -> None:
-    assert compare([seen(1, 1)], "peer", [Seen(1, 1, 1, {})], seed=1) == []
-    only = [Seen(1, 1, 1, {"deferred_bytes": 5.0})]
-    (row,) = compare([seen(1, 1)], "peer", only, seed=1)
+def test_quantity_of_only_one_tool_is_not_judged() -> None:
+    assert compare([observed(1, 1)], "peer", [Observation(1, 1, 1, {})], seed=1) == []
+    only = [Observation(1, 1, 1, {"deferred_bytes": 5.0})]
+    (row,) = compare([observed(1, 1)], "peer", only, seed=1)
     assert row.agrees is None and row.reason is not None

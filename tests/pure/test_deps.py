@@ -1,4 +1,4 @@
-"""What a machine gets before it can build: packages, a Python that is new enough and what it imports."""
+"""Dependencies of a build: packages of the distribution, a new enough Python, and its modules."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from copyscope import paths
+from copyscope.base import paths
 
 TOOLS = paths.ROOT / "tools"
 DATA = Path(__file__).parent / "data" / "distributions"
@@ -17,9 +17,9 @@ PROXY = 'http://eve:"$(touch made)@proxy:3128/'
 
 
 def run(argv: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
-    """With nothing else in its environment than how programs are found."""
-    whole = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=whole)
+    """Run a program with only PATH, LC_ALL and the given variables in its environment."""
+    variables = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment}
+    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=variables)
 
 
 def program(file: Path, text: str) -> Path:
@@ -30,21 +30,22 @@ def program(file: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(("release", "command", "packages"), COMMANDS, ids=[row[0] for row in COMMANDS])
-def test_a_fresh_machine_gets_all_that_a_profile_needs(release: str, command: str, packages: str) -> None:
+def test_fresh_machine_gets_all_packages_that_a_run_needs(release: str, command: str, packages: str) -> None:
     done = run([TOOLS / "deps.sh", "--as", DATA / f"{release}.os-release", "run"])
-    said = f"deps: would run: {command.format(machine=platform.machine())} {packages}"
-    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (0, said, "")
+    last_line = f"deps: would run: {command.format(machine=platform.machine())} {packages}"
+    assert (done.returncode, done.stdout.splitlines()[-1], done.stderr) == (0, last_line, "")
 
 
-def test_a_distribution_that_is_not_known_gets_the_list(tmp_path: Path) -> None:
+def test_unknown_distribution_gets_the_list_of_dependencies(tmp_path: Path) -> None:
     (tmp_path / "os-release").write_text("ID=void\n")
     done = run([TOOLS / "deps.sh", "--as", tmp_path / "os-release"])
     assert done.returncode == 1 and "JSON in C (<jansson.h>)" in done.stdout
-    assert done.stderr == (
-        "deps: void: its packages are not known here: install the above with its package manager\n"
-    )
+    assert done.stderr == ("deps: void: unknown distribution; install the above with its package manager\n")
     nowhere = run([TOOLS / "deps.sh", "--as", tmp_path / "nowhere"])
-    assert (nowhere.returncode, nowhere.stdout) == (1, "") and "nowhere: not a file" in nowhere.stderr
+    assert (nowhere.returncode, nowhere.stdout) == (
+        1,
+        "",
+    ) and "nowhere: not a readable file" in nowhere.stderr
 
 
 DEBIAN = "ID=debian" in Path("/etc/os-release").read_text().splitlines()
@@ -53,10 +54,10 @@ NEEDED = ("bash", "env", "dirname", "readlink", "sed", "tr", "sort", "paste", "g
 
 @pytest.mark.parametrize("lacks", ["nothing", "linux-perf", "clang"])
 @pytest.mark.skipif(os.geteuid() != 0 or not DEBIAN, reason="only root installs packages, here Debian's")
-def test_one_package_that_is_not_to_be_had_stops_no_other_and_proxies_survive_sudo(
+def test_unavailable_package_does_not_stop_others_and_proxies_survive_sudo(
     tmp_path: Path, lacks: str
 ) -> None:
-    """With an apt-get that installs nothing, and an archive that lacks a package: perf is optional."""
+    """apt-get is a script that installs nothing, and apt-cache lacks a package. perf is optional."""
     for name in NEEDED:
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     shutil.copy(str(shutil.which("bash")), tmp_path / "sudo")
@@ -66,14 +67,14 @@ def test_one_package_that_is_not_to_be_had_stops_no_other_and_proxies_survive_su
     done = run([tmp_path / "sudo", "-c", command], PATH=str(tmp_path), https_proxy=PROXY)
     update, install = (tmp_path / "calls").read_text().splitlines()
     assert update == f"-q update through {PROXY}"
-    assert install.startswith("-q install -y --no-install-recommends ")
+    assert install.startswith("-q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends ")
     assert install.endswith(f" through {PROXY}")
     wanted = {"clang", "gcc", "linux-perf", "python3-venv"}
     assert wanted & set(install.split()) == wanted - {lacks}
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("deps: still missing: C compiler (gcc): gcc; ")
     assert "; BPF compiler (clang): clang; " in done.stderr
-    assert "perf" not in done.stderr and done.stderr.endswith(": install by hand\n")
+    assert "perf" not in done.stderr and done.stderr.endswith("; install them by hand\n")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_one_package_that_is_not_to_be_had_stops_no_other_and_proxies_survive_su
         ({}, None),
     ],
 )
-def test_a_python_that_is_new_enough_is_found_by_its_name(
+def test_new_enough_python_is_found_by_its_name(
     tmp_path: Path, there: Mapping[str, str], chosen: str | None
 ) -> None:
     for name, version in there.items():
@@ -102,8 +103,8 @@ def test_a_python_that_is_new_enough_is_found_by_its_name(
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / chosen}\n", "")
 
 
-def test_a_python_without_what_an_environment_needs_is_passed_over(tmp_path: Path) -> None:
-    """Debian's without its package python3-venv: an older one that has it is there by its name."""
+def test_python_without_the_required_module_is_skipped(tmp_path: Path) -> None:
+    """Debian's python3 lacks ensurepip without the package python3-venv. An older Python may have it."""
     program(tmp_path / "python3", 'case "$2" in *ensurepip*) exit 1 ;; esac')
     assert run(["/bin/sh", TOOLS / "python.sh"], PATH=str(tmp_path)).stdout == f"{tmp_path}/python3\n"
     done = run(["/bin/sh", TOOLS / "python.sh", "ensurepip"], PATH=str(tmp_path))
@@ -114,7 +115,7 @@ def test_a_python_without_what_an_environment_needs_is_passed_over(tmp_path: Pat
 
 
 def test_proxies_survive_sudo_and_make(tmp_path: Path) -> None:
-    """sudo has its caller's environment, what it starts has not. No shell reads what a proxy is called."""
+    """sudo hides the caller's environment from its command. No shell interprets the value of a proxy."""
     shutil.copy(str(shutil.which("bash")), tmp_path / "sudo")
     make = f"make -s -C {paths.ROOT} -f Makefile -f {tmp_path}/show.mk show"
     (tmp_path / "show.mk").write_text("show:\n\t@printenv https_proxy NO_PROXY http_proxy\n")
@@ -126,13 +127,13 @@ def test_proxies_survive_sudo_and_make(tmp_path: Path) -> None:
     assert sorted(all_of_them.stdout.splitlines()) == sorted(
         [f"https_proxy={PROXY}", "NO_PROXY=localhost, .example.org"]
     )
-    # Without sudo what make was started with is what there is.
+    # Without sudo, make uses only its own environment.
     assert run([tmp_path / "sudo", "-c", f"{stripped} {make}; true"], **called).stdout == ""
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Whose pip has a network if FOUND is set, and whose Python has the packages if BORROWED is."""
+    """Return a tree with a fake Python: pip succeeds if FOUND is set, imports succeed if BORROWED is set."""
     (tmp_path / "tools").mkdir()
     shutil.copy(TOOLS / "pinned.sh", tmp_path / "tools")
     program(
@@ -149,28 +150,28 @@ def tree(tmp_path: Path) -> Path:
 def test_without_a_network_packages_come_from_the_distribution(tree: Path) -> None:
     config = tree / ".venv" / "pyvenv.cfg"
     before = config.read_text()
-    pinned: list[str | Path] = [tree / "tools" / "pinned.sh", "requirements.txt", "rich", "msgspec"]
+    pinned: list[str | Path] = [tree / "tools" / "pinned.sh", "requirements/run.txt", "rich", "msgspec"]
     failed = run(pinned)
     assert (failed.returncode, failed.stdout, failed.stderr) == (
         1,
         "",
-        "copyscope: requirements.txt: pip: No matching rich: behind a proxy set https_proxy; without a "
-        "network install python3-rich python3-msgspec of this distribution, or fill wheels/ elsewhere by the "
-        "same Python (pip download -d wheels -r requirements.txt), and make again\n",
+        "copyscope: requirements/run.txt: pip: No matching rich; behind a proxy set https_proxy; without "
+        "a network install python3-rich python3-msgspec of this distribution, or fill wheels/ on another "
+        "machine with the same Python (pip download -d wheels -r requirements/run.txt), and make again\n",
     )
     assert config.read_text() == before
     borrowed = run(pinned, BORROWED="yes")
     assert (borrowed.returncode, borrowed.stderr) == (0, "")
-    assert borrowed.stdout == "  pip: No matching rich: the distribution's rich msgspec do instead\n"
+    assert borrowed.stdout == "  pip: No matching rich; using the distribution's rich msgspec\n"
     assert config.read_text() == before.replace("false", "true")
 
 
 def test_wheels_beside_the_tree_need_no_network(tree: Path) -> None:
-    run([tree / "tools" / "pinned.sh", "requirements.txt"], FOUND="yes")
+    run([tree / "tools" / "pinned.sh", "requirements/run.txt"], FOUND="yes")
     (tree / "wheels").mkdir()
-    done = run([tree / "tools" / "pinned.sh", "requirements.txt"], FOUND="yes")
+    done = run([tree / "tools" / "pinned.sh", "requirements/run.txt"], FOUND="yes")
     without, with_wheels = (tree / "said").read_text().splitlines()
-    hashes = " --require-hashes -r requirements.txt"
+    hashes = " --require-hashes -r requirements/run.txt"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert without.endswith(f"--disable-pip-version-check{hashes}")
     assert with_wheels.endswith(f" --no-index --find-links=wheels{hashes}")

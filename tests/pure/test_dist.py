@@ -1,4 +1,4 @@
-"""A release: where a wheel and a tarball, which bring no environment, find what belongs to them."""
+"""A wheel and a tarball find their programs and data without an environment of their own."""
 
 import os
 import shutil
@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from copyscope import VERSION, paths
+from copyscope import VERSION
+from copyscope.base import paths
 
-SCRIPT = "import sys; from copyscope.__main__ import script; sys.exit(script())"
+SCRIPT = "import sys; from copyscope.commands.__main__ import script; sys.exit(script())"
 
 
 def packages() -> str:
-    """Where this environment has those that a wheel requires."""
+    """Return the directory of the packages that a wheel requires."""
     import msgspec  # noqa: PLC0415
 
     return str(Path(msgspec.__file__).parent.parent)
@@ -21,7 +22,7 @@ def packages() -> str:
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """The parts of a tree that are released, without Makefile and environment."""
+    """Return a copy of the released parts of a tree, without Makefile and environment."""
     root = tmp_path / "copyscope"
     for name in ("bin", "experiments", "tools"):
         shutil.copytree(paths.ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -31,7 +32,7 @@ def release(tmp_path: Path) -> Path:
     (root / ".output" / "built-of.json").write_text(
         '{"commit": "0123456789ab", "changed": false, "for": "x86_64", "by clang": "14.0.6"}'
     )
-    # A repository around it is another's.
+    # The release must not take the commit of a repository around it for its own.
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True, timeout=60)
     return root
 
@@ -43,23 +44,23 @@ def call(*argv: str | Path, cwd: Path, **more: str) -> subprocess.CompletedProce
     )
 
 
-def dry_run(said: str) -> bool:
-    return "runs" in said and "points" in said
+def is_dry_run(output: str) -> bool:
+    return "runs" in output and "points" in output
 
 
-def test_a_tarball_runs_by_the_system_python(release: Path, tmp_path: Path) -> None:
+def test_tarball_runs_with_the_system_python(release: Path, tmp_path: Path) -> None:
     for package in ("rich", "msgspec", "pygments", "markdown_it", "mdurl"):
         (release / "tools" / package).symlink_to(Path(packages()) / package)
     front = release / "bin" / "copyscope"
-    said = call(front, "--version", cwd=tmp_path).stdout
-    assert said == f"copyscope {VERSION} (commit 0123456789ab; built for x86_64, by clang 14.0.6)\n"
-    # The caller's Python is not ours.
+    version = call(front, "--version", cwd=tmp_path).stdout
+    assert version == f"copyscope {VERSION} (commit 0123456789ab; built for x86_64, by clang 14.0.6)\n"
+    # A module in the caller's PYTHONPATH must not replace copyscope.
     (tmp_path / "copyscope.py").write_text("raise SystemExit(9)")
     planned = call(front, "sweep", "quick", "--dry-run", cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert planned.returncode == 0 and dry_run(planned.stdout), planned.stderr
+    assert planned.returncode == 0 and is_dry_run(planned.stdout), planned.stderr
 
 
-def test_a_wheel_has_all_in_its_package(release: Path, tmp_path: Path) -> None:
+def test_wheel_runs_from_its_package_alone(release: Path, tmp_path: Path) -> None:
     package = tmp_path / "site" / "copyscope"
     package.parent.mkdir()
     (release / "tools" / "copyscope").rename(package)
@@ -67,23 +68,23 @@ def test_a_wheel_has_all_in_its_package(release: Path, tmp_path: Path) -> None:
         (release / name).rename(package / name)
     way = f"{package.parent}:{packages()}"
     argv = (sys.executable, "-P", "-s", "-c", SCRIPT)
-    said = call(*argv, "--version", cwd=tmp_path, PYTHONPATH=way).stdout
-    assert said.startswith(f"copyscope {VERSION} (commit 0123456789ab; built for x86_64")
+    version = call(*argv, "--version", cwd=tmp_path, PYTHONPATH=way).stdout
+    assert version.startswith(f"copyscope {VERSION} (commit 0123456789ab; built for x86_64")
     planned = call(*argv, "sweep", "quick", "--dry-run", cwd=tmp_path, PYTHONPATH=way)
-    assert planned.returncode == 0 and dry_run(planned.stdout), planned.stderr
-    # Nothing is kept beside the programs: what installs them takes away what it brought.
+    assert planned.returncode == 0 and is_dry_run(planned.stdout), planned.stderr
+    # copyscope writes nothing beside the programs, because uninstalling removes only installed files.
     assert {path.name for path in (package / ".output").iterdir()} == {
         "built-of.json",
         "collector",
         "traffic",
     }
     if os.geteuid() == 0:
-        (package / "stats.py").chmod(0o666)
+        (package / "base" / "stats.py").chmod(0o666)
         refused = call(*argv, "--version", cwd=tmp_path, PYTHONPATH=way)
-        assert refused.returncode == 2 and "stats.py: others may write it" in refused.stderr
+        assert refused.returncode == 2 and "stats.py: others may write this path" in refused.stderr
 
 
-def test_a_python_without_its_packages_is_one_line(release: Path, tmp_path: Path) -> None:
+def test_missing_packages_of_python_are_reported_in_one_line(release: Path, tmp_path: Path) -> None:
     done = call("python3", "-ISB", release / "tools", "run", cwd=tmp_path)
     version = f"{sys.version_info.major}."
     assert done.returncode == 1 and done.stderr.startswith("copyscope: cannot be loaded: No module named ")

@@ -1,22 +1,24 @@
-"""Doctor's rows from made-up facts, and the table that shows them."""
+"""Rows of `copyscope doctor` from invented facts, and the table of these rows."""
 
 import ast
 import io
 import json
+import platform
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from copyscope import paths
-from copyscope.commands import doctor as command
+from copyscope.base import paths
+from copyscope.commands import doctor
+from copyscope.commands.doctor import print_diagnosis
 from copyscope.commands.verbs import VERBS
 from copyscope.doctor import diagnose, kernel, network
 from copyscope.doctor.diagnose import check_counters, check_programs, check_user, read_probe
-from copyscope.doctor.findings import Diagnosis, Finding
-from copyscope.run.counters import Counter, Part
-from copyscope.show.console import make_console
-from copyscope.show.doctor import render
+from copyscope.doctor.findings import Diagnosis, DoctorFinding
+from copyscope.run.counters import CounterRow, Part
+from copyscope.show.layout import make_console
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,14 +46,19 @@ MACHINE: dict[str, Any] = {
 }
 
 
-def probe(*hooks: dict[str, Any], events: list[dict[str, Any]] | None = None) -> list[Finding]:
+def facts(machine: dict[str, Any]) -> Any:
+    """Return facts about a machine as an object with the attributes of MachineFacts."""
+    return SimpleNamespace(**machine)
+
+
+def probe(*hooks: dict[str, Any], events: list[dict[str, Any]] | None = None) -> list[DoctorFinding]:
     sampled = [{"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}]
     return read_probe(
         json.dumps({"hooks": hooks, "sampler": {"events": sampled if events is None else events}})
     )
 
 
-def by_name(findings: Any) -> dict[str, Finding]:
+def by_name(findings: Any) -> dict[str, DoctorFinding]:
     return {row.name: row for row in findings}
 
 
@@ -63,7 +70,7 @@ def plant(root: Path, **files: str) -> Path:
     return root
 
 
-def test_hooks_and_sampler() -> None:
+def test_hooks_and_sampler_have_rows_with_their_status() -> None:
     rows = by_name(
         probe(
             {**HOOK, "state": "attached", "how": "tp_btf", "required": True},
@@ -83,8 +90,8 @@ def test_hooks_and_sampler() -> None:
     assert rows["cpu-clock"].fact == "can be sampled, in ns"
 
 
-def test_events_of_a_hybrid_machine() -> None:
-    """What shows time is there, so nothing else that could is missed; what some cores lack is said."""
+def test_hybrid_machine_shows_which_cores_lack_an_event() -> None:
+    """ref-cycles measure time, so cpu-clock is not missed. The row of L1D misses names its cores."""
     sampled = {"unit": "cycles", "status": "sampled", "reason": None}
     lacking = "only on CPUs 0-11: cpu_atom has no such event"
     instead = {"status": "unsupported", "reason": "ref-cycles are sampled instead"}
@@ -104,7 +111,7 @@ def test_events_of_a_hybrid_machine() -> None:
     assert Diagnosis(tuple(rows.values())).works
 
 
-def test_a_pmu_that_does_not_interrupt_is_named_and_replaced() -> None:
+def test_pmu_without_interrupts_is_reported_and_replaced() -> None:
     dead = "it opens, but this PMU did not interrupt in 10 ms of work"
     events: list[dict[str, Any]] = [
         {"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None},
@@ -115,7 +122,7 @@ def test_a_pmu_that_does_not_interrupt_is_named_and_replaced() -> None:
     assert rows["cycles"].advice == "no action needed: cpu-clock is used"
 
 
-def test_sampler_without_any_event_stops_the_job() -> None:
+def test_profiling_does_not_work_without_any_sampling_event() -> None:
     none = [{"name": "cycles", "unit": "cycles", "status": "unsupported", "reason": "no PMU"}]
     rows = by_name(probe(events=none))
     assert rows["cycles"].status == "limited" and rows["samples"].status == "missing"
@@ -135,7 +142,7 @@ def test_probe_never_crashes(text: str) -> None:
     assert read_probe(text)
 
 
-def test_programs_that_are_not_built_say_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_answered_with_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "ROOT", tmp_path)
     for name in ("TRAFFIC", "COLLECTOR", "XDP_OBJECT"):
         monkeypatch.setattr(paths, name, tmp_path / name.lower())
@@ -145,15 +152,15 @@ def test_programs_that_are_not_built_say_make(tmp_path: Path, monkeypatch: pytes
     assert list(diagnose.check_collector(root=True)) == []
 
 
-def test_counters() -> None:
+def test_each_counter_has_a_row_with_its_status() -> None:
     part = Part("cpu_core", 5, 1.0, 1.0)
     rows = by_name(
         check_counters(
             {
-                "cycles": Counter(5, "cycles", "measured", 1.0, None, [part, part]),
-                "instructions": Counter(5, "instructions", "scaled", 0.4, None),
-                "LLC-load-misses": Counter(None, "misses", "unsupported", None, "not supported: no PMU"),
-                "task-clock": Counter(None, "ns", "unsupported", None, "perf: not installed: x"),
+                "cycles": CounterRow(5, "cycles", "measured", 1.0, None, [part, part]),
+                "instructions": CounterRow(5, "instructions", "scaled", 0.4, None),
+                "LLC-load-misses": CounterRow(None, "misses", "unsupported", None, "not supported: no PMU"),
+                "task-clock": CounterRow(None, "ns", "unsupported", None, "perf: not installed: x"),
             }
         )
     )
@@ -164,45 +171,47 @@ def test_counters() -> None:
     assert list(check_counters({})) == []
 
 
-def test_no_pmu_is_said_once(tmp_path: Path) -> None:
+def test_missing_pmu_is_reported_once(tmp_path: Path) -> None:
     absent = {"unit": "x", "status": "unsupported", "reason": "this machine has no PMU"}
     sampled = {"name": "cpu-clock", "unit": "ns", "status": "sampled", "reason": None}
     reason = "not supported: no PMU of this machine (or virtual machine) counts it"
     asked = [
         *probe(events=[sampled, {**absent, "name": "cycles"}]),
-        *check_counters({"LLC-load-misses": Counter(None, "misses", "unsupported", None, reason)}),
+        *check_counters({"LLC-load-misses": CounterRow(None, "misses", "unsupported", None, reason)}),
     ]
 
-    def found(pmu: list[str]) -> Diagnosis:
-        kernel_rows = kernel.check_kernel({**MACHINE, "pmu": pmu}, tmp_path)
-        said = [row for row in kernel_rows if row.name == "PMU"]
-        return Diagnosis((*diagnose.events_of_the_pmu(asked, pmu), *said))
+    def diagnosis_with(pmu: list[str]) -> Diagnosis:
+        kernel_rows = kernel.check_kernel(facts({**MACHINE, "pmu": pmu}), tmp_path)
+        pmu_rows = [row for row in kernel_rows if row.name == "PMU"]
+        return Diagnosis((*diagnose.attribute_to_missing_pmu(asked, pmu), *pmu_rows))
 
-    without = found([])
+    without = diagnosis_with([])
     first_screen = shown(without)
-    assert first_screen.count("PMU") == 2  # its row, and a virtual one in what to do
+    assert (
+        first_screen.count("PMU") == 2
+    )  # in the row of the PMU, and in the advice, which mentions virtual PMUs
     assert "cycles, instructions and cache misses are neither counted nor sampled" in " ".join(
         first_screen.split()
     )
     assert "LLC-load-misses" in shown(without, verbose=True)
     assert without.sentence.startswith("profiling works here: limits in kernel;")
-    # A machine with a PMU that has not this event says it of the event.
-    assert "limits in sampler, counters;" in found(["cpu"]).sentence
+    # On a machine with a PMU, the event is missing instead of the PMU.
+    assert "limits in sampler, counters;" in diagnosis_with(["cpu"]).sentence
 
 
-def test_zero_copy_arithmetic() -> None:
+def test_locked_memory_limits_the_sends_in_flight() -> None:
     # (size >> 12) + 2 pages: 64 KiB needs 18 pages, 1 MiB needs 258.
     assert network.sends_in_flight(8 << 20, 64 << 10) == 2048 // 18
     assert network.sends_in_flight(64 << 10, 1 << 20) == 0
     small = network.memlock_finding(64 << 10)
-    assert small.status == "limited" and "from 64 KiB on fail" in str(small.advice)
+    assert small.status == "limited" and "of 64 KiB and more fail" in str(small.advice)
     assert "5 of 4 KiB, 0 of 64 KiB" in small.fact
     assert network.memlock_finding(8 << 20).status == "ok"
     assert network.memlock_finding(1100 << 10).status == "limited"
     assert network.memlock_finding(None).fact == "unlimited"
 
 
-def test_option_memory_and_congestion_control() -> None:
+def test_small_option_memory_and_pacing_are_reported() -> None:
     assert network.optmem_finding("20480").status == "limited"
     assert network.optmem_finding("131072").status == "ok"
     assert network.optmem_finding(None).status == "ok"
@@ -220,17 +229,17 @@ def test_packet_sockets_name_their_owner(tmp_path: Path) -> None:
     assert (
         first.fact == "lldpd (pid 77) taps every packet of device eth0: zero-copy sends there become copies"
     )
-    assert second.fact.startswith("a process that cannot be seen taps every packet of all devices")
+    assert second.fact.startswith("an unknown process taps every packet of all devices")
     (quiet,) = network.packet_socket_findings(tmp_path / "empty")
     assert quiet.status == "ok"
 
 
-def test_live_socket_checks_answer() -> None:
-    rows = by_name(network.check_zero_copy(MACHINE))
+def test_zero_copy_checks_answer_on_this_kernel() -> None:
+    rows = by_name(network.check_zero_copy(facts(MACHINE)))
     assert set(rows) == {"MSG_ZEROCOPY", "locked memory", "option memory", "io_uring", "tls"}
 
 
-def test_kernel_rows(tmp_path: Path) -> None:
+def test_kernel_that_allows_everything_is_ok(tmp_path: Path) -> None:
     plant(
         tmp_path,
         sys__kernel__btf__vmlinux="x",
@@ -238,13 +247,13 @@ def test_kernel_rows(tmp_path: Path) -> None:
         proc__self__status=f"CapEff:\t{1 << 21 | 1 << 12:016x}\n",
         proc__mounts="none /sys/fs/cgroup cgroup2 rw\nnone /sys/kernel/tracing tracefs rw",
     )
-    rows = by_name(kernel.check_kernel(MACHINE, tmp_path))
+    rows = by_name(kernel.check_kernel(facts(MACHINE), tmp_path))
     assert {row.status for name, row in rows.items() if name != "CAP_SYS_RESOURCE"} == {"ok"}
     assert rows["CAP_BPF"].fact == "loading BPF programs: through CAP_SYS_ADMIN"
     assert rows["CAP_SYS_RESOURCE"].status == "limited"
 
 
-def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
+def test_kernel_that_allows_nothing_has_advice_for_each_row(tmp_path: Path) -> None:
     plant(
         tmp_path,
         proc__kallsyms="0000000000000000 T _text\n",
@@ -252,7 +261,7 @@ def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
     )
     closed = {**MACHINE, "pmu": [], "lockdown": "confidentiality", "perf_event_paranoid": None}
     closed["sysctls"] = {"net.core.bpf_jit_enable": "0"}
-    rows = by_name(kernel.check_kernel(closed, tmp_path))
+    rows = by_name(kernel.check_kernel(facts(closed), tmp_path))
     assert rows["symbols"].status == rows["CAP_BPF"].status == "missing"
     assert rows["BTF"].status == "limited" and not rows["BTF"].essential
     assert rows["perf events"].status == "missing"
@@ -260,9 +269,9 @@ def test_kernel_rows_where_nothing_is_allowed(tmp_path: Path) -> None:
     assert all(row.advice for row in rows.values() if row.status != "ok")
 
 
-def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
+def test_noisy_machine_has_its_disturbances_listed(tmp_path: Path) -> None:
     plant(tmp_path, proc__loadavg="0.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="64\n")
-    assert {row.status for row in kernel.check_disturbances(MACHINE, 0.0, tmp_path)} == {"ok"}
+    assert {row.status for row in kernel.check_disturbances(facts(MACHINE), 0.0, tmp_path)} == {"ok"}
     noisy = {
         **MACHINE,
         "governor": "powersave",
@@ -276,15 +285,18 @@ def test_quiet_and_noisy_machines(tmp_path: Path) -> None:
         "sysctls": {"kernel.nmi_watchdog": "1"},
     }
     plant(tmp_path, proc__loadavg="3.10 0.1 0.1 1/2 3", proc__sys__vm__nr_hugepages="0\n")
-    rows = by_name(kernel.check_disturbances(noisy, 7.25, tmp_path))
+    rows = by_name(kernel.check_disturbances(facts(noisy), 7.25, tmp_path))
     confounders = [name for name, row in rows.items() if row.status == "confounder"]
     assert len(confounders) == 10 and all(rows[name].advice for name in confounders)
     assert "stole 7.2 % of the CPU time" in rows["hypervisor"].fact
     assert rows["huge pages (reserved)"].status == "limited"
+    # A lockup detector without a hardware counter disturbs nothing.
+    plant(tmp_path, **{f"boot/config-{platform.release()}": "CONFIG_HARDLOCKUP_DETECTOR_BUDDY=y\n"})
+    assert "NMI watchdog" not in by_name(kernel.check_disturbances(facts(noisy), 7.25, tmp_path))
 
 
-def test_it_names_options_that_exist() -> None:
-    """Every option in a text of doctor's is one of a verb; those in lists are of other programs."""
+def test_texts_of_doctor_name_existing_options() -> None:
+    """Each option that a text of doctor mentions is an option of a command."""
     words = {
         word
         for file in Path(diagnose.__file__).parent.glob("*.py")
@@ -293,14 +305,14 @@ def test_it_names_options_that_exist() -> None:
         for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", node.value)
     }
     assert {"--placement", "--impl", "--pid"} <= words
-    known = {
+    options = {
         option for verb in VERBS for action in verb.parser()._actions for option in action.option_strings
     }
-    # Of the collector, and of doctor itself.
-    assert words - known <= {"--probe", "--functions"}
+    # --probe and --functions are options of the collector.
+    assert words - options <= {"--probe", "--functions"}
 
 
-def test_tools(tmp_path: Path) -> None:
+def test_missing_or_broken_tools_are_reported(tmp_path: Path) -> None:
     (tmp_path / "perf").write_text("")
     (tmp_path / "perf").chmod(0o755)
     rows = by_name(kernel.check_tools({"perf": None}, str(tmp_path)))
@@ -317,72 +329,72 @@ def diagnosis() -> Diagnosis:
     )
     return Diagnosis(
         (
-            Finding("programs", "user", "ok", "root", essential=True),
-            *(Finding(pmu[0], name, "limited", pmu[1], pmu[2]) for name in ("cycles", "instructions")),
-            Finding("counters", "task-clock", "ok", "counts"),
-            Finding("confounders", "load", "confounder", "3.00 runnable tasks", "wait"),
+            DoctorFinding("programs", "user", "ok", "root", essential=True),
+            *(DoctorFinding(pmu[0], name, "limited", pmu[1], pmu[2]) for name in ("cycles", "instructions")),
+            DoctorFinding("counters", "task-clock", "ok", "counts"),
+            DoctorFinding("confounders", "load", "confounder", "3.00 runnable tasks", "wait"),
         )
     )
 
 
-def shown(found: Diagnosis, *, verbose: bool = False) -> str:
+def shown(to_print: Diagnosis, *, verbose: bool = False) -> str:
     out = io.StringIO()
-    render(found, verbose=verbose, console=make_console(out))
+    print_diagnosis(to_print, verbose=verbose, console=make_console(out))
     return out.getvalue()
 
 
-def test_table_fits_and_folds() -> None:
+def test_table_fits_the_width_and_merges_equal_rows() -> None:
     text = shown(diagnosis())
     assert max(map(len, text.splitlines())) <= 100
-    assert "\x1b" not in text  # not a terminal: no escape codes
+    assert "\x1b" not in text  # output that is not a terminal has no escape codes
     assert "cycles, instructions" in text and text.count("not supported") == 1
     assert "1 of 3" in text and "root" not in text
     assert "root" in shown(diagnosis(), verbose=True)
 
 
-def test_sentences_and_json() -> None:
+def test_sentence_and_json_agree_on_what_works() -> None:
     works = diagnosis()
     assert works.works and works.sentence == (
         "profiling works here: limits in counters; things that may disturb the numbers: 1"
     )
     stopped = Diagnosis((*works.findings, *check_user(root=False)))
     assert not stopped.works and stopped.sentence.startswith(
-        "cannot profile here: user: not root: run it with sudo"
+        "cannot profile here: user: not root: run copyscope with sudo"
     )
     data = json.loads(json.dumps(stopped.as_json()))
     assert data["works"] is False and data["findings"][0]["name"] == "user"
 
 
-def test_command_writes_json_and_says_whether_it_works(
+def test_command_writes_json_and_exits_with_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "diagnose", diagnosis)
-    assert command.main(["--json", "-"]) == 0
+    monkeypatch.setattr(doctor, "diagnose", diagnosis)
+    assert doctor.main(["--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["works"] is True
-    assert command.main(["--json", str(tmp_path / "out.json"), "-v"]) == 0
+    assert doctor.main(["--json", str(tmp_path / "out.json"), "-v"]) == 0
     assert json.loads((tmp_path / "out.json").read_text()) == diagnosis().as_json()
-    assert command.main(["--json", str(tmp_path / "no" / "out.json")]) == 1
+    assert doctor.main(["--json", str(tmp_path / "no" / "out.json")]) == 1
     assert "No such file" in capsys.readouterr().err
-    monkeypatch.setattr(command, "diagnose", lambda: Diagnosis(tuple(check_user(root=False))))
-    assert command.main([]) == 1
+    monkeypatch.setattr(doctor, "diagnose", lambda: Diagnosis(tuple(check_user(root=False))))
+    assert doctor.main([]) == 1
 
 
-def test_what_bpftrace_containers_and_tls_need(tmp_path: Path) -> None:
-    without = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "scripts need it", kernel.TRACEFS)
+def test_mounts_and_tls_module_are_checked(tmp_path: Path) -> None:
+    without = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "scripts need it", kernel.TRACEFS_ADVICE)
     assert without.status == "limited" and without.fact == "tracefs is not mounted: scripts need it"
     mounts = "none /sys/fs/cgroup/unified cgroup2 rw 0 0\nnodev /sys/kernel/tracing tracefs rw 0 0"
     plant(tmp_path, proc__mounts=mounts)
-    found = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "", "")
-    assert (found.status, found.fact) == ("ok", "tracefs at /sys/kernel/tracing")
-    found = kernel.mount_finding(tmp_path, "containers", "cgroup2", "", "")
-    assert (found.status, found.fact) == ("ok", "cgroup2 at /sys/fs/cgroup/unified")
+    row = kernel.mount_finding(tmp_path, "tracefs", "tracefs", "", "")
+    assert (row.status, row.fact) == ("ok", "tracefs at /sys/kernel/tracing")
+    row = kernel.mount_finding(tmp_path, "containers", "cgroup2", "", "")
+    assert (row.status, row.fact) == ("ok", "cgroup2 at /sys/fs/cgroup/unified")
     assert network.tls_finding("espintcp mptcp tls").status == "ok"
     assert network.tls_finding(None).status == network.tls_finding("mptcp").status == "limited"
 
 
-def test_nothing_to_do_is_said_in_these_words() -> None:
-    fine = Finding("kernel", "BTF", "ok", "there")
-    no_pmu = Finding("kernel", "PMU", "limited", "none", "no action needed; use bare metal")
+def test_sentence_ends_with_nothing_to_do_if_no_action_is_needed() -> None:
+    fine = DoctorFinding("kernel", "BTF", "ok", "there")
+    no_pmu = DoctorFinding("kernel", "PMU", "limited", "none", "no action needed; use bare metal")
     assert Diagnosis((fine, no_pmu)).sentence.endswith("; nothing to do")
-    todo = Finding("kernel", "tracefs", "limited", "not mounted", "mount it")
+    todo = DoctorFinding("kernel", "tracefs", "limited", "not mounted", "mount it")
     assert "nothing to do" not in Diagnosis((fine, todo)).sentence

@@ -1,4 +1,4 @@
-"""What samples of unequal weight say of a row: the truth lies in the printed interval in 19 of 20 runs."""
+"""Intervals of rows with unequal sample weights: the true value lies inside in 19 of 20 runs."""
 
 import math
 import random
@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 from builders import raw_record
-from copyscope.ledger.attribution import Key, Weights
-from copyscope.ledger.derive import derive
+from builders.documents import derive
+from copyscope.ledger.attribution import RowKey, Weights
 from copyscope.ledger.rows import SideEvent
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 RUNS = 3000
-# Where 0.95 of them are right, the standard deviation is 0.004: chance alone does not come to five of these.
+# With 95 % correct intervals, the standard deviation is 0.004. Chance alone does not reach five of these.
 LEAST = 0.93 * RUNS
 ROWS = ("copy_in", "copy_out", "deferred", "tcp_ip")
-# A phase of a run: so many events, one of so many a sample, and to which rows they go. A counter that is
-# asked for a frequency gives busy phases long periods.
+# A phase of a run: number of events, events per sample, and the share of each row. A counter with a fixed
+# sampling frequency has long periods in busy phases.
 Phase = tuple[int, int, tuple[float, float, float, float]]
 PHASES: dict[str, list[Phase]] = {
     "one period": [(1_000_000, 1_000, (0.4, 0.3, 0.2, 0.1))],
     "all rows in all phases": [
         (5_000_000, period, (0.35, 0.3, 0.15, 0.2)) for period in (5_000, 20_000, 80_000, 160_000)
     ],
-    # 36 samples that weigh 572,000 each, those of the others 123,000: so it was in an emulated guest.
+    # As in an emulated guest: 36 samples of weight 572,000, and all others of weight 123,000.
     "one row has the heavy samples": [
         (20_600_000, 572_000, (0, 0, 1, 0)),
         (60_000_000, 123_000, (0.3, 0.5, 0, 0.2)),
@@ -38,12 +38,12 @@ PHASES: dict[str, list[Phase]] = {
 }
 
 
-def key(row: str) -> Key:
-    return "account", row, "process"
+def key(row: str) -> RowKey:
+    return RowKey("account", row, "process")
 
 
 def poisson(mean: float, generator: random.Random) -> int:
-    """How many samples come of so many that are expected; many of them are as good as normal."""
+    """Return a random count with a Poisson distribution, approximated by a normal one for a large mean."""
     if mean > 50:
         return max(0, round(generator.gauss(mean, math.sqrt(mean))))
     count, product = 0, generator.random()
@@ -54,10 +54,10 @@ def poisson(mean: float, generator: random.Random) -> int:
 
 
 def sampled(phases: list[Phase], generator: random.Random) -> Weights:
-    """As many samples as so many events have, where one of `period` is one."""
-    samples: dict[Key, int] = defaultdict(int)
-    weight: dict[Key, float] = defaultdict(float)
-    squared: dict[Key, float] = defaultdict(float)
+    """Return random samples of phases, each with one sample per `period` events."""
+    samples: dict[RowKey, int] = defaultdict(int)
+    weight: dict[RowKey, float] = defaultdict(float)
+    squared: dict[RowKey, float] = defaultdict(float)
     for events, period, shares in phases:
         for row, share in zip(ROWS, shares, strict=True):
             if count := poisson(events * share / period, generator):
@@ -69,7 +69,7 @@ def sampled(phases: list[Phase], generator: random.Random) -> Weights:
 
 @pytest.mark.parametrize("counted", [True, False], ids=["counted", "sampled only"])
 @pytest.mark.parametrize("name", PHASES)
-def test_the_truth_is_in_19_of_20_intervals(name: str, counted: bool) -> None:
+def test_the_true_count_is_in_19_of_20_intervals(name: str, counted: bool) -> None:
     phases = PHASES[name]
     truth = {row: sum(n * shares[at] for n, _, shares in phases) for at, row in enumerate(ROWS)}
     generator = random.Random(name)
@@ -77,18 +77,18 @@ def test_the_truth_is_in_19_of_20_intervals(name: str, counted: bool) -> None:
     for _ in range(RUNS):
         weights = sampled(phases, generator)
         scale = sum(truth.values()) / weights.all_weight if counted else 1.0
-        event = SideEvent(weights, scale, None, counted=counted)
+        event = SideEvent(weights, scale, None, total_known=counted)
         for row in ROWS:
-            made = event.estimate(key(row))
-            assert made is not None and made[1].low <= made[0] <= made[1].high
-            inside[row] += made[1].low <= truth[row] <= made[1].high
+            estimate = event.estimate(key(row))
+            assert estimate is not None and estimate[1].low <= estimate[0] <= estimate[1].high
+            inside[row] += estimate[1].low <= truth[row] <= estimate[1].high
     assert {row: count for row, count in inside.items() if count < LEAST} == {}
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_every_estimate_lies_in_its_own_interval(data: st.DataObject) -> None:
-    """Time and events of every row, also of those on the time of others, whatever the samples weigh."""
+    """Time and events of every row, including softirq work in other tasks' time, for any weights."""
     raw = raw_record("zero_copy", pmu=True)
     for row in raw["samples"]:
         row["samples"] = data.draw(st.integers(1, 300))
@@ -100,36 +100,36 @@ def test_every_estimate_lies_in_its_own_interval(data: st.DataObject) -> None:
         if row["ci"] is not None:
             assert row["ci"]["low_ns"] <= row["cpu_ns"] <= row["ci"]["high_ns"]
         assert set(row["events"]) == {column for column in EVENT_COLUMNS if row[column] is not None}
-        for column, known in row["events"].items():
-            assert known["low"] <= row[column] <= known["high"] and known["level"] == 0.95
+        for column, interval in row["events"].items():
+            assert interval["low"] <= row[column] <= interval["high"] and interval["level"] == 0.95
 
 
-def test_an_event_that_nobody_sampled_on_the_time_of_others_is_few_there() -> None:
-    """Cache misses are rare: none among a few samples is no fault."""
+def test_an_event_without_softirq_samples_has_a_small_upper_bound() -> None:
+    """Cache misses are rare, so that a few softirq samples may include none."""
     raw = raw_record("zero_copy", pmu=True)
     raw["samples"] = [
         row for row in raw["samples"] if (row["side"], row["event"]) != ("other", "LLC-load-misses")
     ]
     (softirq,) = rows_of(derive(raw), "other")
     assert softirq["llc_misses"] == 0 < softirq["cycles"]
-    # At most a handful of samples such as both sides had.
-    known, sender = softirq["events"]["llc_misses"], raw["counters"]["sender"]["LLC-load-misses"]["value"]
-    assert known["low"] == 0 < known["high"] < sender / 100
+    # The upper bound is at most a few samples of the sides.
+    misses, sender = softirq["events"]["llc_misses"], raw["counters"]["sender"]["LLC-load-misses"]["value"]
+    assert misses["low"] == 0 < misses["high"] < sender / 100
 
 
 def rows_of(record: dict[str, Any], side: str) -> list[dict[str, Any]]:
     return [row for row in [*record["ledger"], *record["stages"]] if row["side"] == side]
 
 
-def test_the_rows_of_a_side_have_all_that_its_counter_counted() -> None:
-    """The samples of each event by themselves; others' time is scaled as that of the sides is."""
+def test_the_rows_of_a_side_add_up_to_its_counter() -> None:
+    """Each event is divided by its own samples. Softirq work is scaled like the sides."""
     raw = raw_record("zero_copy", pmu=True)
     for side in ("sender", "receiver"):
         raw["counters"][side]["LLC-load-misses"]["value"] *= 2
     full = derive(raw)
     for column, event in (("cycles", "cycles"), ("llc_misses", "LLC-load-misses")):
         for side in ("sender", "receiver"):
-            # The gather row of zero_copy is a clock's: it has no events, and no time.
+            # The gather row of zero_copy comes from a timer: it has neither events nor time.
             counts = [row[column] for row in rows_of(full, side) if row.get("account") != "gather"]
             assert sum(counts) == pytest.approx(raw["counters"][side][event]["value"], abs=len(counts))
     (softirq,) = rows_of(full, "other")
@@ -145,8 +145,8 @@ def test_the_rows_of_a_side_have_all_that_its_counter_counted() -> None:
     assert softirq["llc_misses"] == round(of["other"] * counted / (of["sender"] + of["receiver"]))
 
 
-def test_an_interval_is_as_wide_as_the_samples_of_its_row_are_heavy() -> None:
-    """Half of the weight by 4 samples of 25, half by 100 of 1: no better known than by 15 equal ones."""
+def test_heavy_samples_widen_the_intervals_of_all_rows() -> None:
+    """Half of the weight is in 4 samples of 25, half in 100 of 1: as precise as 15 equal samples."""
     alike = {key("copy_in"): 100.0, key("copy_out"): 100.0}
     weights = Weights(
         {key("copy_in"): 4, key("copy_out"): 100}, alike, {key("copy_in"): 2500.0, key("copy_out"): 100.0}

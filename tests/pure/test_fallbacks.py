@@ -1,19 +1,17 @@
-"""Why a program that reads files and sends them does so without sendfile: by what is recorded of it."""
+"""Reasons why a program that sends files does not use sendfile."""
 
 import errno
 from typing import Any
 
 import pytest
+from builders.documents import advise, derive, validate
 from builders.watched import watched_record
-from copyscope.judge import advice
-from copyscope.ledger.derive import derive
-from copyscope.record import store
 
 Record = dict[str, Any]
 
 
 def served(comm: str = "server", *, cipher: float = 0.0, **changes: Any) -> Record:
-    """A program that reads files and sends them by write(); of its own code so much is a cipher."""
+    """Return a program that reads files and sends them by write(), with this part of its code in a cipher."""
     raw = watched_record(size=16_384)
     raw["topology"]["packet_sockets"] = []
     raw["target"] |= {"pids": [{"pid": 4711, "comm": comm}], "comm": comm}
@@ -31,71 +29,71 @@ def served(comm: str = "server", *, cipher: float = 0.0, **changes: Any) -> Reco
 
 def advised(raw: Record) -> tuple[Record, dict[str, Record]]:
     full = derive(raw)
-    made = advice.advise(full, None)
-    assert store.validate(full | {"advice": made}) == []
-    return made, {one["name"]: one for one in made["remedies"]}
+    advice = advise(full, None)
+    assert validate(full | {"advice": advice}) == []
+    return advice, {remedy["name"]: remedy for remedy in advice["remedies"]}
 
 
-def test_tls_in_the_program_is_why_and_ktls_is_the_way_out() -> None:
-    made, found = advised(served(cipher=1.5))
-    assert found["sendfile"]["answer"] == "no"
-    assert found["sendfile"]["why"].startswith("TLS in the program: its cipher takes 23 %")
-    assert found["MSG_ZEROCOPY"]["answer"] == "no" and "cipher" in found["MSG_ZEROCOPY"]["why"]
-    assert found["larger sends"]["answer"] == "no"
-    why = found["kTLS"]["why"]
-    assert found["kTLS"]["answer"] == "maybe" and "both copies" in why
-    assert "the cipher is the only copy then" in why and "needs the kernel's tls module" in why
-    assert "may save all copies but the cipher" in made["answer"] and "tls module" in made["answer"]
-    assert "TLS in the program keeps it from sendfile" in made["text"]
-    assert "crossover" not in made["text"] and "zero-copy saves" not in made["text"]
+def test_tls_in_the_program_is_the_reason_and_ktls_the_remedy() -> None:
+    advice, by_name = advised(served(cipher=1.5))
+    assert by_name["sendfile"]["answer"] == "no"
+    assert by_name["sendfile"]["why"].startswith("TLS in the program: its cipher takes 23 %")
+    assert by_name["MSG_ZEROCOPY"]["answer"] == "no" and "cipher" in by_name["MSG_ZEROCOPY"]["why"]
+    assert by_name["larger sends"]["answer"] == "no"
+    why = by_name["kTLS"]["why"]
+    assert by_name["kTLS"]["answer"] == "maybe" and "all but the cipher" in why
+    assert "needs the kernel's tls module" in why
+    assert "may save at most" in advice["answer"] and "tls module" in advice["answer"]
+    assert "TLS in the program prevents sendfile" in advice["text"]
+    assert "crossover" not in advice["text"] and "zero-copy saves" not in advice["text"]
 
 
 @pytest.mark.parametrize(
     ("comm", "says", "ktls"),
     [
         ("python3", "`loop.sendfile()` and `SSLSocket.sendfile()` fall back to reads and writes", "no"),
-        ("nginx", "without kTLS nginx reads files", "maybe"),
+        ("nginx", "without kTLS, nginx reads the files", "maybe"),
     ],
 )
-def test_what_known_programs_do_over_tls(comm: str, says: str, ktls: str) -> None:
-    made, found = advised(served(comm, cipher=1.5))
-    assert says in made["text"] and found["kTLS"]["answer"] == ktls
+def test_known_programs_without_sendfile_over_tls(comm: str, says: str, ktls: str) -> None:
+    advice, by_name = advised(served(comm, cipher=1.5))
+    assert says in advice["text"] and by_name["kTLS"]["answer"] == ktls
 
 
-def test_a_little_encryption_beside_many_copies_is_no_reason() -> None:
-    """Of a password, or of one connection in ten."""
-    _, found = advised(served(cipher=0.1))
-    assert found["sendfile"]["answer"] == "maybe" and "kTLS" not in found
+def test_little_encryption_is_no_reason() -> None:
+    """A little encryption may be for a password, or for one connection in ten."""
+    _, by_name = advised(served(cipher=0.1))
+    assert by_name["sendfile"]["answer"] == "maybe" and "kTLS" not in by_name
 
 
-def test_sendfile_that_moved_nothing_was_refused() -> None:
+def test_refused_sendfile_is_reported() -> None:
     raw = served()
     (call,) = (row for row in raw["calls"] if row["syscall"] == "write")
     raw["calls"].append({**call, "syscall": "sendfile", "calls": 3, "bytes": 0, "last_errno": None})
-    made, found = advised(raw)
-    assert found["sendfile"]["why"] == "3 calls of sendfile moved nothing: refused"
-    assert "3 calls of sendfile moved nothing: refused, and what it sent went by calls" in made["text"]
+    advice, by_name = advised(raw)
+    assert by_name["sendfile"]["why"] == "3 calls of sendfile moved nothing: refused"
+    assert "3 calls of sendfile moved nothing (refused), so the program sent by calls" in advice["text"]
     raw["calls"][-1] |= {"failed_calls": 3, "last_errno": errno.EINVAL}
     assert advised(raw)[1]["sendfile"]["why"] == "3 calls of sendfile moved nothing: EINVAL"
     raw["calls"][-1]["bytes"] = 1
     assert advised(raw)[1]["sendfile"]["answer"] == "maybe"
 
 
-def test_splice_that_copies_is_said() -> None:
+def test_splice_that_copies_is_reported() -> None:
     raw = served()
     row = next(row for row in raw["samples"] if row["category"] == "file_read")
     raw["samples"].append({**row, "symbol": "copy_splice_read", "category": "silent"})
-    made, found = advised(raw)
-    assert found["sendfile"]["answer"] == "no" and "(copy_splice_read)" in made["text"]
+    advice, by_name = advised(raw)
+    assert by_name["sendfile"]["answer"] == "no" and "(copy_splice_read)" in advice["text"]
 
 
-def test_what_is_a_guess_is_a_may() -> None:
-    made, found = advised(served("any", made_with="Go"))
-    assert found["sendfile"]["answer"] == "maybe"
-    assert "Sendfile is not in use: a wrapper around the file or the connection" in made["text"]
-    assert "may hide it from `io.Copy()`" in made["text"]
-    assert "is not in use" not in advised(served())[0]["text"]  # of an unknown program nothing is guessed
+def test_guessed_reason_uses_the_word_may() -> None:
+    advice, by_name = advised(served("any", made_with="Go"))
+    assert by_name["sendfile"]["answer"] == "maybe"
+    assert "Sendfile is not in use: a wrapper (`bufio`, or a struct" in advice["text"]
+    assert "may hide the file or the connection from `io.Copy()`" in advice["text"]
+    assert "is not in use" not in advised(served())[0]["text"]  # no reason is guessed for an unknown program
 
 
-def test_by_reference_nothing_falls_back() -> None:
+def test_sends_by_reference_need_no_reason() -> None:
     assert "not in use" not in advised(watched_record(call="sendfile"))[0]["text"]

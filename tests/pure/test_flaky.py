@@ -1,4 +1,4 @@
-"""What tests/conftest.py says of a test that failed once, and of one that failed beside other programs."""
+"""tests/conftest.py runs failed tests again, reports flaky tests, and skips quiet tests on a busy machine."""
 
 import os
 import re
@@ -11,8 +11,8 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 
 
-# Tests of their own, with our conftest as a plugin.
-THEIRS = """
+# Tests that run in a process of their own, with tests/conftest.py as a plugin.
+INNER_TESTS = """
 import time, conftest, pytest
 runs = []
 
@@ -33,12 +33,12 @@ def test_slow(most, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> str:
-    place = tmp_path_factory.mktemp("theirs")
-    (place / "test_it.py").write_text(THEIRS)
+def pytest_output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("theirs")
+    (directory / "test_it.py").write_text(INNER_TESTS)
     argv = [sys.executable, "-P", "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conftest"]
     argv += ["-p", "pytest_rerunfailures", "--reruns", "1"]
-    argv += ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(place), str(place)]
+    argv += ["-c", str(TESTS.parent / "pyproject.toml"), "--rootdir", str(directory), str(directory)]
     env = {**os.environ, "PYTHONPATH": str(TESTS)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -46,14 +46,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-def test_what_passes_the_second_time_is_named_and_what_fails_twice_has_failed(said: str) -> None:
-    flaky = [line for line in said.splitlines() if line.startswith("FLAKY ")]
+def test_flaky_test_is_named_and_a_test_that_fails_twice_fails(pytest_output: str) -> None:
+    flaky = [line for line in pytest_output.splitlines() if line.startswith("FLAKY ")]
     assert flaky == ["FLAKY test_it.py::test_second_time: AssertionError: not yet"]
-    assert said.count('>       assert runs == "never"') == 2, said
+    assert pytest_output.count('>       assert runs == "never"') == 2, pytest_output
 
 
-def test_what_compares_times_is_skipped_with_the_load_only_beside_others(said: str) -> None:
-    assert re.search(r"^FAILED .*test_it\.py::test_slow\[1000\]", said, re.MULTILINE)
+def test_quiet_test_is_skipped_only_while_other_programs_use_the_machine(pytest_output: str) -> None:
+    assert re.search(r"^FAILED .*test_it\.py::test_slow\[1000\]", pytest_output, re.MULTILINE)
     assert re.search(
-        r"test_slow\[-1000\]: other programs took -?\d+% of a processor meanwhile: it took", said
+        r"test_slow\[-1000\]: other programs took -?\d+% of a processor meanwhile: it took", pytest_output
     )

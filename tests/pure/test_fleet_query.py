@@ -1,4 +1,4 @@
-"""Questions to a fleet's records: answers that follow from records whose numbers are set here."""
+"""`copyscope fleet query`: the answers follow from the numbers of invented records."""
 
 import csv
 import io
@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.documents import advise, derive
 from builders.watched import watched_record
-from copyscope.commands import fleet as command
-from copyscope.judge import advice
-from copyscope.ledger.derive import derive
+from copyscope.commands import fleet
 from copyscope.record import store
 
 pytest.importorskip("duckdb", reason="make .venv/.ready-fleet")
@@ -22,7 +21,7 @@ Record = dict[str, Any]
 
 
 def put(out: Path, host: str, record: Record, day: str = "2026-11-01") -> Path:
-    """As fleet keeps it."""
+    """Save a record where `copyscope fleet` saves it, and return its path."""
     record["run"]["started"] = f"{day}T10:00:00+00:00"
     directory = out / f"host={host}" / f"date={day}"
     directory.mkdir(parents=True, exist_ok=True)
@@ -32,7 +31,10 @@ def put(out: Path, host: str, record: Record, day: str = "2026-11-01") -> Path:
 
 
 def own(kernel: str, driver: str, ns_per_kib: float, *, copied: float | None = None) -> Record:
-    """A run in which copying one KiB into the kernel took so long."""
+    """Return a record of traffic that copyscope sent, in which the copy into the kernel took `ns_per_kib`.
+
+    copied: share of zero-copy sends that were copied; None: plain sends
+    """
     record = derive(raw_record("one_copy" if copied is None else "zero_copy"))
     record["machine"]["kernel"] = kernel
     for device in record["topology"]["devices"]:
@@ -50,12 +52,14 @@ def own(kernel: str, driver: str, ns_per_kib: float, *, copied: float | None = N
 
 
 def query(capsys: pytest.CaptureFixture[str], out: Path, *words: str) -> list[dict[str, str]]:
-    assert command.main(["query", str(out), *words, "--csv"]) == 0
+    assert fleet.main(["query", str(out), *words, "--csv"]) == 0
     return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
 
 
-def test_what_a_copy_costs_by_kernel_and_by_nic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Medians of 100, 110, 150 on one kernel and of 200 on the other."""
+def test_cost_of_a_copy_by_kernel_and_by_nic_is_a_median(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One kernel has costs of 100, 110 and 150 ns per KiB, the other 200."""
     for host, kernel, driver, cost in [
         ("a", "6.1.0", "e1000", 100.0),
         ("b", "6.1.0", "e1000", 110.0),
@@ -66,21 +70,21 @@ def test_what_a_copy_costs_by_kernel_and_by_nic(tmp_path: Path, capsys: pytest.C
     invalid = own("6.12.0", "mlx5_core", 9000.0)
     invalid["verdict"] |= {"valid": False, "reasons": ["an identity is broken"]}
     put(tmp_path, "e", invalid)
-    found = {
+    answer = {
         row["kernel"]: row for row in query(capsys, tmp_path, "cost-by-kernel") if row["copy"] == "copy_in"
     }
-    assert {key: (row["hosts"], row["ns per copied KiB"]) for key, row in found.items()} == {
+    assert {key: (row["hosts"], row["ns per copied KiB"]) for key, row in answer.items()} == {
         "6.1.0": ("3", "110.0"),
         "6.12.0": ("1", "200.0"),
     }
-    found = {row["nic"]: row for row in query(capsys, tmp_path, "cost-by-nic") if row["copy"] == "copy_in"}
-    assert {key: row["ns per copied KiB"] for key, row in found.items()} == {
+    answer = {row["nic"]: row for row in query(capsys, tmp_path, "cost-by-nic") if row["copy"] == "copy_in"}
+    assert {key: row["ns per copied KiB"] for key, row in answer.items()} == {
         "e1000": "105.0",
         "mlx5_core": "175.0",
     }
 
 
-def test_who_copies_by_the_newest_run_of_each_host(
+def test_who_copies_uses_the_newest_run_of_each_host(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path, "mended", own("6.1.0", "e1000", 1.0, copied=1.0), "2026-11-01")
@@ -88,8 +92,8 @@ def test_who_copies_by_the_newest_run_of_each_host(
     put(tmp_path, "half", own("6.1.0", "e1000", 1.0, copied=0.5))
     put(tmp_path, "copies", own("6.1.0", "e1000", 1.0, copied=1.0))
     put(tmp_path, "sends", own("6.1.0", "e1000", 1.0))
-    found = query(capsys, tmp_path, "who-copies")
-    assert [(row["host"], row["zero-copy sends copied %"]) for row in found] == [
+    answer = query(capsys, tmp_path, "who-copies")
+    assert [(row["host"], row["zero-copy sends copied %"]) for row in answer] == [
         ("copies", "100.0"),
         ("half", "50.0"),
         ("mended", "0.0"),
@@ -97,10 +101,10 @@ def test_who_copies_by_the_newest_run_of_each_host(
     ]
 
 
-def test_a_copy_on_time_of_both_sides_has_its_bytes_in_one_row(
+def test_bytes_of_a_copy_with_time_on_both_sides_count_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The other says that they stand there: that is no copy of unknown size."""
+    """The receiver's row has no bytes, because the sender's row has them: the number of copies is known."""
     nothing = {"bytes": None, "calls": None}
     apart, unknown = own("6.1.0", "e1000", 1.0), own("6.1.0", "e1000", 1.0)
     (copied,) = (row for row in apart["ledger"] if row["account"] == "copy_in")
@@ -110,11 +114,13 @@ def test_a_copy_on_time_of_both_sides_has_its_bytes_in_one_row(
     (copied,) = (row for row in unknown["ledger"] if row["account"] == "copy_in")
     copied |= nothing | {"reasons": reasons}
     put(tmp_path, "unknown", unknown)
-    known = {row["host"]: row["copies of each byte"] for row in query(capsys, tmp_path, "who-copies")}
-    assert float(known["apart"]) > 0 and known["unknown"] == ""
+    copies_of = {row["host"]: row["copies of each byte"] for row in query(capsys, tmp_path, "who-copies")}
+    assert float(copies_of["apart"]) > 0 and copies_of["unknown"] == ""
 
 
-def test_since_when_and_what_changed_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_since_when_names_the_change_that_came_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for day, kernel, copied in [
         ("01", "6.1.0", 0.0),
         ("02", "6.1.0", 0.0),
@@ -130,44 +136,46 @@ def test_since_when_and_what_changed_with_it(tmp_path: Path, capsys: pytest.Capt
     assert (second["host"], second["changed with it"]) == ("b", "no record from before")
 
 
-def test_who_would_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_gains_is_sorted_by_saving_and_names_obstacles(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for host, share, stoppers in [
         ("little", 0.05, []),
         ("much", 0.4, []),
         ("stopped", 0.6, ["lldpd listens"]),
     ]:
         record = derive(watched_record())
-        record["advice"] = advice.advise(record, [])
+        record["advice"] = advise(record, [])
         record["advice"]["most_to_save"] |= {"share": share, "low": share - 0.01}
         record["advice"]["stoppers"] = stoppers
         put(tmp_path, host, record)
     put(tmp_path, "own", own("6.1.0", "e1000", 1.0))
-    found = query(capsys, tmp_path, "who-gains")
-    assert [(row["host"], row["at most % of its CPU time"], row["stopped by"]) for row in found] == [
+    answer = query(capsys, tmp_path, "who-gains")
+    assert [(row["host"], row["at most % of its CPU time"], row["stopped by"]) for row in answer] == [
         ("much", "40.0", "nothing"),
         ("little", "5.0", "nothing"),
         ("stopped", "60.0", "lldpd listens"),
     ]
 
 
-def test_own_sql_over_directories_as_hive_has_them(
+def test_sql_reads_the_directories_of_hosts_and_dates(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path, "admin@web1", own("6.1.0", "e1000", 1.0), "2026-11-02")
     put(tmp_path, "[::1]", own("6.1.0", "e1000", 1.0), "2026-11-03")
     sql = "SELECT host, date, kernel, cpu, nic, started_at FROM runs ORDER BY date"
-    found = query(capsys, tmp_path, "--sql", sql)
-    assert [(row["host"], row["date"], row["started_at"]) for row in found] == [
+    answer = query(capsys, tmp_path, "--sql", sql)
+    assert [(row["host"], row["date"], row["started_at"]) for row in answer] == [
         ("admin@web1", "2026-11-02", "2026-11-02 10:00:00"),
         ("[::1]", "2026-11-03", "2026-11-03 10:00:00"),
     ]
     assert len(list(tmp_path.glob("host=*/date=*/*.parquet"))) == 2
-    assert command.main(["query", str(tmp_path), "--sql", "SELEKT 1\n"]) == 1
-    said = capsys.readouterr().err
-    assert "copyscope: SQL: " in said and said.count("\n") == 1
+    assert fleet.main(["query", str(tmp_path), "--sql", "SELEKT 1\n"]) == 1
+    errors = capsys.readouterr().err
+    assert "copyscope fleet query: SQL: " in errors and errors.count("\n") == 1
 
 
-def test_what_is_no_whole_record_is_left_out_by_name(
+def test_incomplete_records_are_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(tmp_path, "a", own("6.1.0\x1b[2J'; DROP TABLE every; --", "e1000", 1.0))
@@ -176,18 +184,18 @@ def test_what_is_no_whole_record_is_left_out_by_name(
     late = own("6.1.0", "e1000", 1.0)
     path = put(tmp_path, "d", late)
     path.write_bytes(path.read_bytes().replace(b"2026-11-01T10:00:00+00:00", b"yesterday, at ten o'clock"))
-    # What a doctor says is kept there, too, and is no record.
+    # Output of doctor is saved in the same directory, and is no record.
     (tmp_path / "host=a" / "date=2026-11-01" / "1.json").write_text('{"works": true}')
-    assert command.main(["query", str(tmp_path), "cost-by-kernel"]) == 0
-    said = capsys.readouterr()
-    assert "6.1.0␛[2J'; DROP TABLE every; --" in said.out and "\x1b" not in said.out
-    assert [line.split(": ")[1] for line in said.err.splitlines()] == ["left out"] * 3
+    assert fleet.main(["query", str(tmp_path), "cost-by-kernel"]) == 0
+    printed = capsys.readouterr()
+    assert "6.1.0␛[2J'; DROP TABLE every; --" in printed.out and "\x1b" not in printed.out
+    assert [line.split(": ")[1] for line in printed.err.splitlines()] == ["left out"] * 3
     for host in "bcd":
-        assert f"host={host}/" in said.err
+        assert f"host={host}/" in printed.err
         assert not list((tmp_path / f"host={host}").rglob("*.parquet"))
 
 
-def test_a_record_that_was_replaced_is_read_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replaced_record_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = put(tmp_path, "a", own("6.1.0", "e1000", 1.0))
     assert query(capsys, tmp_path, "--sql", "SELECT kernel FROM runs") == [{"kernel": "6.1.0"}]
     other = own("6.12.0", "e1000", 1.0)
@@ -197,31 +205,35 @@ def test_a_record_that_was_replaced_is_read_anew(tmp_path: Path, capsys: pytest.
     assert query(capsys, tmp_path, "--sql", "SELECT kernel FROM runs") == [{"kernel": "6.12.0"}]
 
 
-def test_an_answer_is_all_that_is_said(tmp_path: Path) -> None:
-    """DuckDB names what is left of it when Python ends: a process of its own."""
+def test_query_prints_only_its_answer(tmp_path: Path) -> None:
+    """DuckDB prints warnings when Python exits, so the query runs in a process of its own."""
     put(tmp_path, "a", own("6.1.0", "e1000", 1.0))
-    words = [sys.executable, "-Im", "copyscope", "fleet", "query", str(tmp_path), "cost-by-kernel"]
+    words = [sys.executable, "-Im", "copyscope.commands", "fleet", "query", str(tmp_path), "cost-by-kernel"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stderr) == (0, "") and "6.1.0" in done.stdout
 
 
-def test_wrong_usage_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, status, said in [
+def test_wrong_query_usage_is_an_error_of_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, status, message in [
         ((), 2, "one question"),
         (("who-copies", "--sql", "SELECT 1"), 2, "one question"),
-        (("who-pays",), 2, "who-pays: no such question: who-copies, "),
+        (("who-pays",), 2, "who-pays: no such question; choose who-copies, "),
         (("who-copies",), 1, "no records in host=NAME/date=DAY"),
     ]:
-        assert command.main(["query", str(tmp_path), *words]) == status
+        assert fleet.main(["query", str(tmp_path), *words]) == status
         line = capsys.readouterr().err
-        assert said in line and line.count("\n") == 1
+        assert message in line and line.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", ["duckdb", "pyarrow"])
-def test_what_is_missing_is_said_in_one_line(
+def test_missing_package_is_named_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     put(tmp_path, "a", own("6.1.0", "e1000", 1.0))
     monkeypatch.setitem(sys.modules, missing, None)
-    assert command.main(["query", str(tmp_path), "who-copies"]) == 1
-    assert capsys.readouterr().err.endswith(f"copyscope: {missing} is missing: make .venv/.ready-fleet\n")
+    assert fleet.main(["query", str(tmp_path), "who-copies"]) == 1
+    assert capsys.readouterr().err.endswith(
+        f"copyscope fleet query: {missing} is missing; make .venv/.ready-fleet\n"
+    )

@@ -1,4 +1,4 @@
-"""A disk that is full in the end: what was measured is kept elsewhere, or it is said that it could not be."""
+"""If the disk is full after a measurement, the record is saved elsewhere, or an error is printed."""
 
 import errno
 import json
@@ -10,15 +10,16 @@ from typing import Any, Self
 
 import builders
 import pytest
+from builders.documents import derive, typed, typed_whole
 from builders.sweep import SMALL, small
 from builders.watched import watched_record
-from copyscope.commands import keeping, outcome
+from copyscope.base import files
+from copyscope.base.errors import RunError
+from copyscope.commands import outcome, output_files
 from copyscope.commands import run as run_command
-from copyscope.errors import RunError
-from copyscope.files import rescuing
-from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.run.session import Silent
+from copyscope.record.run import Run
+from copyscope.run.session import SilentProgress
 from copyscope.show.watch import render as render_watch
 from copyscope.sweep.experiment import load as load_experiment
 from copyscope.sweep.sweep import perform
@@ -27,7 +28,7 @@ Record = dict[str, Any]
 
 
 class Disks:
-    """Directories whose disk is full from now on."""
+    """Replacement for os.write() that fails for files in the directories `full`."""
 
     def __init__(self) -> None:
         self.full: list[str] = []
@@ -41,58 +42,58 @@ class Disks:
 
 @pytest.fixture
 def disks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Disks:
-    made = Disks()
-    monkeypatch.setattr(os, "write", made.write)
+    disks = Disks()
+    monkeypatch.setattr(os, "write", disks.write)
     (tmp_path / "spare").mkdir()
     (tmp_path / "out").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
-    monkeypatch.setattr(rescuing, "PLACES", (str(tmp_path / "spare"),))
+    monkeypatch.setattr(files, "RESCUE_DIRECTORIES", (str(tmp_path / "spare"),))
     monkeypatch.chdir(tmp_path / "spare")
-    return made
+    return disks
 
 
-def kept_in(said: str) -> Path:
-    """The directory that a line names."""
-    assert "No space left on device" in said
-    assert len(said.splitlines()) <= 2
-    found = re.search(r"the measurement is saved in ([^\s:]+)", said)
-    assert found, said
-    return Path(found[1])
+def kept_in(line: str) -> Path:
+    """Return the directory in which an error message says that the measurement is saved."""
+    assert "No space left on device" in line
+    assert len(line.splitlines()) <= 2
+    match = re.search(r"the measurement is saved in ([^\s:;]+)", line)
+    assert match, line
+    return Path(match[1])
 
 
-def test_a_record_whose_disk_is_full_is_kept_elsewhere(
+def test_record_is_saved_in_another_directory_if_the_disk_is_full(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = derive(builders.raw_record())
+    document = derive(builders.raw_record())
     disks.full = [str(tmp_path / "out")]
-    assert not keeping.keep(made, [], tmp_path / "out")
+    assert not output_files.save_run(typed_whole(document), [], tmp_path / "out")
     directory = next((tmp_path / "spare").iterdir())
     assert "saved in" in capsys.readouterr().err
     assert directory.stat().st_mode & 0o777 == 0o700
-    (found,) = directory.glob("*.json")
-    assert store.read(found) == made
+    (file,) = directory.glob("*.json")
+    assert typed_whole(store.read_document(file)) == typed_whole(document)
     assert len(list(directory.iterdir())) == 2
-    assert not keeping.write_json([made, made], str(tmp_path / "out" / "both.json"))
+    assert not output_files.write_runs([typed_whole(document)] * 2, str(tmp_path / "out" / "both.json"))
     assert "saved in" in capsys.readouterr().err
     (both,) = (tmp_path / "spare").glob("*/record.json")
-    assert json.loads(both.read_text()) == [made, made]
+    assert list(map(typed_whole, json.loads(both.read_text()))) == [typed_whole(document)] * 2
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_where_all_disks_are_full_it_is_said(
+def test_failure_to_save_on_any_disk_is_reported(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     disks.full = [str(tmp_path)]
-    assert not keeping.keep(derive(builders.raw_record()), [], tmp_path / "out")
+    assert not output_files.save_run(typed_whole(derive(builders.raw_record())), [], tmp_path / "out")
     assert "could not be saved" in capsys.readouterr().err
     assert list((tmp_path / "spare").iterdir()) == []
 
 
 class Runs:
-    """Session.perform() of traffic that was measured elsewhere; the run of number `fails` fails."""
+    """Replacement for Session whose runs return nothing. After `good_runs` runs, the next run fails."""
 
-    def __init__(self, fails: int | None = None) -> None:
-        self.left = fails
+    def __init__(self, good_runs: int | None = None) -> None:
+        self.left = good_runs
 
     def __call__(self, *_: object) -> Self:
         return self
@@ -107,23 +108,23 @@ class Runs:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """copyscope run without the kernel: its options, its files, its exit status."""
+    """Make `copyscope run` return an invented record without measuring."""
     if os.geteuid() != 0:
         pytest.skip("the options are checked as the invoking user, whom only root becomes")
-    made = Runs()
-    monkeypatch.setattr(run_command, "Session", made)
-    monkeypatch.setattr(run_command, "ask_revision", lambda: lambda: (None, None))
-    monkeypatch.setattr(outcome, "assemble", lambda *_, **__: builders.raw_record())
+    runs = Runs()
+    monkeypatch.setattr(run_command, "Session", runs)
+    monkeypatch.setattr(run_command, "start_git_revision", lambda: lambda: (None, None))
+    monkeypatch.setattr(outcome, "assemble", lambda *_, **__: typed(builders.raw_record()))
     monkeypatch.setattr("copyscope.commands.entry.build_if_stale", lambda *_: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return made
+    return runs
 
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize(
     "options", [("--out", "{}"), ("--json", "{}/a.json"), ("--repeat=2", "--json", "{}/a.json")]
 )
-def test_a_run_that_could_not_be_kept_has_status_1(
+def test_run_that_cannot_be_saved_where_requested_exits_with_1(
     options: tuple[str, ...], disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["-q", "-v", *(option.format(tmp_path / "out") for option in options)]
@@ -137,15 +138,15 @@ def test_a_run_that_could_not_be_kept_has_status_1(
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize("step", ["assemble", "derive", "show"])
-def test_what_a_fault_of_ours_may_not_take_with_it_is_kept(
+@pytest.mark.parametrize("step", ["assemble", "derive", "print_run"])
+def test_measurement_is_saved_despite_a_bug_in_copyscope(
     step: str,
     disks: Disks,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever a derivation meets: what was measured is there, to be derived by another copyscope."""
+    """The saved measurement can be derived by a corrected copyscope."""
     assert disks.full == []
 
     def fails(*_: object, **__: object) -> None:
@@ -154,15 +155,15 @@ def test_what_a_fault_of_ours_may_not_take_with_it_is_kept(
     monkeypatch.setattr(outcome, step, fails)
     assert run_command.main(["-q"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("copyscope: a fault of copyscope: commands/outcome.py:")
+    assert line.startswith("copyscope run: a bug in copyscope: commands/outcome.py:")
     assert "AssertionError: of a pause" in line and "the measurement is saved in" in line
     (kept,) = (tmp_path / "spare").glob("*/*")
     assert kept.name == ("raw.pickle" if step == "assemble" else "record.json")
     if step != "assemble":
-        assert ("verdict" in store.read(kept)) == (step == "show")
+        assert ("verdict" in store.read_document(kept)) == (step == "print_run")
 
 
-def test_of_several_runs_the_first_are_written_when_one_fails(
+def test_runs_before_a_failed_run_are_written(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs.left = 2
@@ -171,43 +172,43 @@ def test_of_several_runs_the_first_are_written_when_one_fails(
     assert "killed by SIGKILL" in capsys.readouterr().err
 
 
-def test_a_watched_run_is_kept_elsewhere_too(
+def test_watched_run_is_saved_in_another_directory_if_the_disk_is_full(
     disks: Disks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = derive(watched_record())
+    run = typed_whole(derive(watched_record()))
     disks.full = [str(tmp_path / "out")]
     nothing: Any = SimpleNamespace(collector=None)
     args: Any = SimpleNamespace(json=None, verbose=False, explain=False)
-    assert not outcome.report(made, nothing, args, tmp_path / "out", render_watch)
+    assert not outcome.report_run(run, nothing, args, tmp_path / "out", render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("*.json"))
     args.json = str(tmp_path / "out" / "a.json")
-    assert not outcome.report(made, nothing, args, None, render_watch)
+    assert not outcome.report_run(run, nothing, args, None, render_watch)
     assert list(kept_in(capsys.readouterr().err).glob("record.json"))
 
 
-def test_a_sweep_keeps_the_run_for_which_there_was_no_room(disks: Disks, tmp_path: Path) -> None:
+def test_sweep_saves_the_last_run_elsewhere_if_the_disk_is_full(disks: Disks, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text(SMALL)
     experiment = load_experiment(tmp_path / "x.toml")
-    found = {made["run"]["id"]: made for made in small()}
+    records = {record["run"]["id"]: record for record in small()}
     count = 0
 
-    def run(point: Any) -> Record:
+    def run(point: Any) -> Run:
         nonlocal count
         count += 1
         if count == 2:
             disks.full = [str(tmp_path / "out")]
-        made = next(one for one in found.values() if one["run"]["factors"] == point.factors)
-        return {**made, "run": {**made["run"], "id": point.run_id, "repeat": point.repeat}}
+        record = next(record for record in records.values() if record["run"]["factors"] == point.factors)
+        return typed_whole({**record, "run": {**record["run"], "id": point.run_id, "repeat": point.repeat}})
 
-    class Told(Silent):
+    class IgnoredProgress(SilentProgress):
         start = begin = end = add = lambda *_: None
 
-    outcome = perform(experiment, tmp_path / "out", progress=Told(), run=run)
+    outcome = perform(experiment, tmp_path / "out", progress=IgnoredProgress(), run=run)
     assert outcome.stopped is not None
     assert not outcome.complete
     (kept,) = kept_in(outcome.stopped).glob("*.json.gz")
-    assert store.read(kept)["run"]["id"] == kept.name.removesuffix(".json.gz")
+    assert store.read_document(kept)["run"]["id"] == kept.name.removesuffix(".json.gz")
     assert outcome.done == 1
     disks.full = []
-    again = perform(experiment, tmp_path / "out", progress=Told(), run=run)
+    again = perform(experiment, tmp_path / "out", progress=IgnoredProgress(), run=run)
     assert again.complete

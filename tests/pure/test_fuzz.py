@@ -1,7 +1,7 @@
-"""Odd command lines, mutated records and experiments, by the thousand: never a traceback, always an end.
+"""Odd command lines, mutated records and mutated experiments: no traceback, and an end within a time limit.
 
-`make check` tries 500 of them, the same ones each time. `make fuzz` tries 100,000 new ones
-(COPYSCOPE_FUZZ=N). What it found before is kept as an example beside each test.
+`make check` tries 500 cases, the same cases each time. `make fuzz` tries 100,000 new cases
+(COPYSCOPE_FUZZ=N). Cases that failed before are examples of each test.
 """
 
 import contextlib
@@ -20,18 +20,17 @@ from unittest.mock import patch
 
 import pytest
 from builders.sweep import SMALL, small, store
-from copyscope import exports
-from copyscope.commands.reading import load as load_sweeps
+from copyscope.base.errors import RecordError, RunError, UsageError
+from copyscope.base.spelling import one_line, visible
+from copyscope.commands.record_files import load_sweep as load_sweeps
 from copyscope.commands.verbs import VERBS
-from copyscope.errors import RunError, UsageError
-from copyscope.escaping import one_line, visible
 from copyscope.judge import crossover_file
-from copyscope.record import records_file
 from copyscope.record import store as record
-from copyscope.report import table_files
+from copyscope.record.store import RECORDS_NAME
+from copyscope.report import exports, table_files
+from copyscope.report import study_table as table
+from copyscope.report.claim_judge import judge_all
 from copyscope.run.target import find_cgroup, find_netns, parse_pids
-from copyscope.study import table
-from copyscope.study.claims.judge import judge_all
 from copyscope.sweep import results
 from copyscope.sweep.experiment import combinations, describe
 from copyscope.sweep.experiment import load as load_experiment
@@ -42,12 +41,12 @@ from msgspec import to_builtins
 BY_HAND = int(os.environ.get("COPYSCOPE_FUZZ", "0"))
 CASES = BY_HAND or 300
 CPU_LIMIT_S = 10.0
-LIMIT_S = 60.0  # of a machine with other things to do
+LIMIT_S = 60.0  # long enough for a busy machine
 STATUSES = {0, 1, 2}
 
 
 def cases(share: float) -> Callable[[Any], Any]:
-    """So much of all cases; in `make check` always the same."""
+    """Return settings for a share of all cases. In `make check` the cases are always the same."""
     return settings(
         max_examples=max(1, int(CASES * share)),
         derandomize=not BY_HAND,
@@ -76,10 +75,10 @@ WORDS = [
 ]  # fmt: skip
 HELP = {"-h", "--help", "--help-all", "--version"}
 words = st.one_of(st.sampled_from(WORDS), st.text(max_size=12), st.integers().map(str), st.floats().map(str))
-# advise is another verb with an option.
-PARSERS = {verb.name: verb.parser for verb in VERBS if verb.of is None}
+# Verbs with parsers of their own. advise is a variant of another verb.
+PARSERS = {verb.name: verb.parser for verb in VERBS if verb.variant_of is None}
 TOOLS = {name: importlib.import_module(f"copyscope.commands.{name}").main for name in PARSERS}
-# What stands around the odd words: enough for them to be looked at.
+# Command -> words before and after the odd words, without which the command would not read these.
 AROUND: dict[str, tuple[list[str], list[str]]] = {
     "watch": (["--comm=x"], []),
     "show": (["run.json"], []),
@@ -90,16 +89,16 @@ AROUND: dict[str, tuple[list[str], list[str]]] = {
 
 
 def words_of(tool: str) -> st.SearchStrategy[tuple[str, list[str]]]:
-    """Command lines of one tool, mostly of its own options, rarely of another's."""
+    """Return a hypothesis strategy for command lines of a tool, mostly with its own options."""
     options = [word for action in PARSERS[tool]()._actions for word in action.option_strings]
     option = st.sampled_from([word for word in options if word not in HELP] + ["--no-such", "--pid"])
-    one = st.one_of(
+    argument = st.one_of(
         st.tuples(option, words).map(lambda pair: [f"{pair[0]}={pair[1]}"]),
         st.tuples(option, words).map(list),
         option.map(lambda word: [word]),
         words.map(lambda word: [word]),
     )
-    several = st.lists(one, max_size=3).map(lambda rows: [word for row in rows for word in row])
+    several = st.lists(argument, max_size=3).map(lambda rows: [word for row in rows for word in row])
     before, after = AROUND.get(tool, ([], []))
     return several.map(lambda row: (tool, [*before, *row, *after]))
 
@@ -109,40 +108,46 @@ lines = st.sampled_from(sorted(PARSERS)).flatmap(words_of)
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory with all that can lie in one; the current directory while these tests run."""
-    place = tmp_path_factory.mktemp("fuzz")
-    store(small(), place / "good")
-    (place / "good.toml").write_text(EXPERIMENT)
-    (place / "run.json").write_bytes(record.serialise(RECORDS[0]))
-    (place / "hosts").write_text("here\n")
+    """Yield the current directory of these tests, which has files of every kind."""
+    directory = tmp_path_factory.mktemp("fuzz")
+    store(small(), directory / "good")
+    (directory / "good.toml").write_text(EXPERIMENT)
+    (directory / "run.json").write_bytes(record.serialise(RECORDS[0]))
+    (directory / "hosts").write_text("here\n")
     for name in ("fifo", "fifo.toml"):
-        os.mkfifo(place / name)
+        os.mkfifo(directory / name)
     for name in ("zero", "zero.toml"):
-        (place / name).symlink_to("/dev/zero")
-    (place / "deep.json").write_text("[" * 100_000)
-    (place / "file").write_text("")
+        (directory / name).symlink_to("/dev/zero")
+    (directory / "deep.json").write_text("[" * 100_000)
+    (directory / "file").write_text("")
     for name, value in (("inf", "1e999"), ("nan", "NaN"), ("long", "9" * 400)):
         text = (
             f'{{"kind": "noise", "hostname": "h", "kernel": "6", "blocks": 2, "metrics": {{"x": {value}}}}}'
         )
-        (place / f"{name}.json").write_text(text)
-    (place / "x.toml").write_text("= [[[")
-    (place / "empty").mkdir()
-    (place / "empty" / records_file.NAME).write_bytes(b"")
+        (directory / f"{name}.json").write_text(text)
+    (directory / "x.toml").write_text("= [[[")
+    (directory / "empty").mkdir()
+    (directory / "empty" / RECORDS_NAME).write_bytes(b"")
     before, handlers = Path.cwd(), signal.getsignal(signal.SIGTERM)
-    os.chdir(place)
+    os.chdir(directory)
     with contextlib.ExitStack() as cut:
-        # All that comes after the options are understood.
+        # Cut off the work that follows the parsing of options.
         cut.enter_context(patch("copyscope.commands.entry.build_if_stale", lambda *_: None))
         cut.enter_context(patch("copyscope.sweep.runner.git_revision", lambda: (None, None)))
         cut.enter_context(patch("copyscope.sweep.results.find", lambda _: []))
-        cut.enter_context(patch("copyscope.commands.report.make", lambda found, _: load_sweeps(found)))
+        cut.enter_context(
+            patch("copyscope.commands.report.make_report", lambda directories, _: load_sweeps(directories))
+        )
         cut.enter_context(patch("copyscope.commands.doctor.diagnose", side_effect=RunError("cut off")))
         cut.enter_context(patch("copyscope.commands.drill.run_all", side_effect=RunError("cut off")))
-        cut.enter_context(patch("copyscope.commands.fleet.ansible.find", side_effect=RunError("cut off")))
-        cut.enter_context(patch("copyscope.simulate.simulation.simulate", side_effect=RunError("cut off")))
+        cut.enter_context(
+            patch("copyscope.commands.fleet.ansible.find_ansible", side_effect=RunError("cut off"))
+        )
+        cut.enter_context(
+            patch("copyscope.run.simulate.simulation.simulate", side_effect=RunError("cut off"))
+        )
         cut.enter_context(patch("os.geteuid", lambda: 1000))
-        yield place
+        yield directory
     os.chdir(before)
     signal.signal(signal.SIGTERM, handlers)
 
@@ -153,11 +158,11 @@ def check_line(line: str) -> None:
 
 
 def run(main: Callable[[list[str]], int], argv: list[str]) -> tuple[int, str]:
-    """(status, stderr), within its limit."""
-    said = io.StringIO()
-    with in_time(), contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    """Run a command within the time limit. Return its exit status and its stderr."""
+    errors = io.StringIO()
+    with in_time(), contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         status = main(argv)
-    return status, said.getvalue()
+    return status, errors.getvalue()
 
 
 def hung(*_: object) -> NoReturn:
@@ -168,7 +173,7 @@ def hung(*_: object) -> NoReturn:
 def in_time() -> Iterator[None]:
     began, spent = time.monotonic(), time.process_time()
     if BY_HAND:
-        # pytest, which limits a whole test, has SIGALRM for itself otherwise.
+        # Otherwise pytest uses SIGALRM to limit the whole test.
         signal.signal(signal.SIGALRM, hung)
         signal.alarm(int(LIMIT_S))
     try:
@@ -181,7 +186,7 @@ def in_time() -> Iterator[None]:
 
 
 def is_harmless(argv: list[str]) -> bool:
-    """What is written stays where we are, whoever runs the tests."""
+    """Return True if the arguments name no file outside the current directory."""
     return not any("/" in word.partition("=")[2][:1] or word.startswith("/") or ".." in word for word in argv)
 
 
@@ -190,24 +195,24 @@ def is_harmless(argv: list[str]) -> bool:
 @example(("run", ["--size=--"]))
 @example(("run", ["--sender-cpus", "0-99999999999"]))
 @example(("watch", ["--comm", "\udcff"]))
-@example(("crosscheck", ["--impl=\udcff"]))
+@example(("run", ["--impl=\udcff"]))
 @example(("crossover", ["good", "--json=zero"]))
 @example(("compare", ["one_copy", "'"]))
 @example(("compare", ["one_copy", "--", "--"]))
 @example(("diff", ["run.json", "good", "--noise", "inf.json"]))
 @given(lines)
-def test_command_lines(line: tuple[str, list[str]]) -> None:
+def test_odd_command_lines_end_without_a_traceback(line: tuple[str, list[str]]) -> None:
     tool, argv = line
     if not is_harmless(argv) or HELP & set(argv):
         return
-    status, said = run(TOOLS[tool], argv)
+    status, errors = run(TOOLS[tool], argv)
     answers = {1, 3} if tool == "diff" else set()
     assert status in STATUSES | answers
-    for row in said.splitlines():
+    for row in errors.splitlines():
         check_line(row)
     if status == 2:
-        assert len(said.splitlines()) >= 1
-    assert status in {0, *answers} or said
+        assert len(errors.splitlines()) >= 1
+    assert status in {0, *answers} or errors
 
 
 @cases(0.1)
@@ -215,9 +220,9 @@ def test_command_lines(line: tuple[str, list[str]]) -> None:
 @example("a" * 300)
 @example("0\x1f")
 @given(words)
-def test_whom_to_watch(word: str) -> None:
+def test_odd_targets_are_refused_in_one_line(word: str) -> None:
     for find in (parse_pids, find_netns, find_cgroup):
-        if "\0" in word:  # no command line has one
+        if "\0" in word:  # an argument cannot contain a NUL byte
             continue
         try:
             find(word)
@@ -255,14 +260,14 @@ toml_lines = st.one_of(
 
 @st.composite
 def tomls(draw: st.DrawFn) -> bytes:
-    """An experiment with some lines changed, added or left out; sometimes bytes of anything."""
-    found = EXPERIMENT.splitlines()
+    """Return an experiment with some lines changed, added or left out, and sometimes with random bytes."""
+    lines_of_file = EXPERIMENT.splitlines()
     for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(found) - 1))
-        found[at : at + draw(st.integers(0, 1))] = draw(st.lists(toml_lines, max_size=2))
-        if not found:
+        at = draw(st.integers(0, len(lines_of_file) - 1))
+        lines_of_file[at : at + draw(st.integers(0, 1))] = draw(st.lists(toml_lines, max_size=2))
+        if not lines_of_file:
             break
-    text = "\n".join(found).encode(errors="surrogatepass")
+    text = "\n".join(lines_of_file).encode(errors="surrogatepass")
     at = draw(st.integers(0, len(text)))
     return text[:at] + draw(st.binary(max_size=3)) + text[at:] if draw(st.integers(0, 5)) == 0 else text
 
@@ -270,13 +275,15 @@ def tomls(draw: st.DrawFn) -> bytes:
 @cases(0.2)
 @example(EXPERIMENT.encode())
 @given(tomls())
-def test_experiments(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
-    place = tmp_path_factory.getbasetemp() / "fuzzed.toml"
-    place.write_bytes(text)
+def test_mutated_experiments_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "fuzzed.toml"
+    file.write_bytes(text)
     with in_time():
         try:
-            made = load_experiment(place)
-            for point in combinations(made)[:100]:
+            experiment = load_experiment(file)
+            for point in combinations(experiment)[:100]:
                 visible(describe(point)).encode()
         except UsageError as error:
             check_line(one_line(f"sweep: {error}"))
@@ -288,13 +295,13 @@ OTHERS: list[Any] = [None, True, False, [], {}, [None], [[]], {"a": 1}, {"": {}}
 
 
 def resembling(value: Any) -> list[Any]:
-    """What passes for a value of its kind."""
+    """Return odd values of the same type as a value."""
     if isinstance(value, bool) or value is None:
         return [True, False, None]
     return NUMBERS if isinstance(value, (int, float)) else TEXTS if isinstance(value, str) else OTHERS
 
 
-# Where in a record (each number is a share of the keys there), and which odd value stands there then.
+# Path in a record (each number selects a key by its share of the keys), odd value, and kind of change.
 change = st.tuples(
     st.lists(st.floats(0, 0.999), min_size=2, max_size=6),
     st.integers(0, 99),
@@ -302,21 +309,21 @@ change = st.tuples(
 )
 
 
-def mutate(found: Any, where: list[float], which: int, how: str) -> None:
-    """Replace what stands at a place of a record."""
+def mutate(value: Any, where: list[float], which: int, how: str) -> None:
+    """Replace or remove the value at a path of a record."""
     for index, share in enumerate(where):
-        keys = sorted(found) if isinstance(found, dict) else list(range(len(found)))
+        keys = sorted(value) if isinstance(value, dict) else list(range(len(value)))
         if not keys:
             return
         key = keys[int(share * len(keys))]
-        if index == len(where) - 1 or not isinstance(found[key], (dict, list)):
+        if index == len(where) - 1 or not isinstance(value[key], (dict, list)):
             if how == "remove":
-                del found[key]
+                del value[key]
             else:
-                odd = resembling(found[key]) if how == "resembling" else [*NUMBERS, *TEXTS, *OTHERS]
-                found[key] = copy.deepcopy(odd[which % len(odd)])
+                odd = resembling(value[key]) if how == "resembling" else [*NUMBERS, *TEXTS, *OTHERS]
+                value[key] = copy.deepcopy(odd[which % len(odd)])
             return
-        found = found[key]
+        value = value[key]
 
 
 RECORDS = small(repeats=1)
@@ -331,62 +338,62 @@ RECORDS = small(repeats=1)
 @example(0, [([0.75, 0.75], 1, "resembling")])
 @example(0, [([0.46875, 0.0], 26, "resembling")])
 @given(st.integers(0, 1), st.lists(change, min_size=1, max_size=3))
-def test_mutated_records(
+def test_mutated_records_are_read_without_a_traceback(
     tmp_path_factory: pytest.TempPathFactory, which: int, changes: list[tuple[list[float], int, str]]
 ) -> None:
-    made = copy.deepcopy(RECORDS)
-    for one in changes:
-        mutate(made[which], *one)
+    records = copy.deepcopy(RECORDS)
+    for mutation in changes:
+        mutate(records[which], *mutation)
     directory = tmp_path_factory.getbasetemp() / "mutated"
     directory.mkdir(exist_ok=True)
     lines = []
-    for number, found in enumerate(made):
-        with contextlib.suppress(record.RecordError):
-            (directory / f"{number}.json").write_bytes(record.serialise(found))
-            lines.append(record.compressed_line(found))
-    (directory / records_file.NAME).write_bytes(b"".join(lines))
+    for number, mutated in enumerate(records):
+        with contextlib.suppress(RecordError):
+            (directory / f"{number}.json").write_bytes(record.serialise(mutated))
+            lines.append(record.compressed_line(mutated))
+    (directory / RECORDS_NAME).write_bytes(b"".join(lines))
     read_all(directory, directory / f"{which}.json")
 
 
 @cases(0.04)
 @given(st.binary(max_size=200), st.integers(0, 1 << 16), st.booleans(), st.integers(0, 200))
-def test_damaged_files(
+def test_damaged_files_are_read_without_a_traceback(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int, packed: bool, cut: int
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "damaged"
     directory.mkdir(exist_ok=True)
-    whole = record.serialise(RECORDS[0])
-    whole = gzip.compress(whole, compresslevel=1) if packed else whole
-    at %= len(whole)
+    content = record.serialise(RECORDS[0])
+    content = gzip.compress(content, compresslevel=1) if packed else content
+    at %= len(content)
     (directory / "good.json").write_bytes(record.serialise(RECORDS[1]))
     bad = directory / f"bad.json{'.gz' * packed}"
-    bad.write_bytes(whole[:at] + data + whole[at + cut :])
+    bad.write_bytes(content[:at] + data + content[at + cut :])
     many = b"".join(map(record.compressed_line, RECORDS))
-    (directory / records_file.NAME).write_bytes(many[:at] + data + many[at + cut :])
+    (directory / RECORDS_NAME).write_bytes(many[:at] + data + many[at + cut :])
     read_all(directory, bad)
 
 
 def read_all(directory: Path, odd: Path) -> None:
-    """What the readers do with a sweep, down to the tables, and with the odd record of it."""
-    whole = str(directory)
+    """Run all readers on a sweep and on its odd record: commands, tables, claims and crossovers."""
+    sweep_directory = str(directory)
     others = [str(path) for path in directory.glob("[0-9g]*.json") if path != odd]
     form = sorted(exports.FORMATS)[odd.stat().st_size % len(exports.FORMATS)] if odd.exists() else "csv"
     for tool, words in (
-        ("crossover", [whole, "--json", "-"]),
+        ("crossover", [sweep_directory, "--json", "-"]),
         ("show", [str(odd), "-vv", "--explain"]),
-        ("show", [str(odd), "--export", form, "--out", str(directory / "exported")]),
-        ("draw", [str(odd)]),
+        ("show", [str(odd), "--export", form, "--output", str(directory / "exported")]),
+        ("show", [str(odd), "--export", "drawing", "--output", str(directory / "drawn")]),
         ("diff", [*others, str(odd), "--across", "impl,size", "-v"]),
     ):
-        status, said = run(TOOLS[tool], words)
+        status, errors = run(TOOLS[tool], words)
         assert status in STATUSES
-        for row in said.splitlines():
+        for row in errors.splitlines():
             check_line(row)
     with in_time(), contextlib.suppress(UsageError):
-        found = results.load(directory)
-        runs = found.records
+        loaded = results.load(directory)
+        runs = loaded.records
         rows = table.fill(runs)
         judge_all(runs)
         table_files.as_csv(table_files.results_table(rows, "demo")).decode()
         table_files.as_csv(table_files.ledger_table(rows)).decode()
-        json.dumps(to_builtins(crossover_file.document(runs, [], [])), allow_nan=False)
+        json.dumps(to_builtins(crossover_file.build_document(runs, [], [])), allow_nan=False)

@@ -1,4 +1,4 @@
-"""Each identity can fail, and no single wrong number gets past all of them."""
+"""Each check can fail, and no single wrong number passes all checks."""
 
 import copy
 from collections import Counter
@@ -7,13 +7,13 @@ from typing import Any
 
 import builders
 import pytest
+from builders.documents import derive
 from builders.encrypted import with_tls
 from builders.relay import as_relay
-from copyscope.ledger.derive import derive
+from copyscope.base.errors import RecordError
 from copyscope.ledger.flows import copied_to_relay
 from copyscope.record.measured import Measured
-from copyscope.record.segments import select, total, uncopied_out
-from copyscope.record.store import RecordError
+from copyscope.record.segments import bytes_received, bytes_sent, select, uncopied_out
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import convert
@@ -30,7 +30,7 @@ FULL = {impl: derive(raw) for impl, raw in RAW.items()}
 
 
 def broken(record: Record) -> set[str]:
-    """Identities that do not hold on a record derived afresh."""
+    """Return the names of checks that do not hold on a record that is derived again."""
     return {i["name"] for i in derive(record)["identities"] if i["holds"] is False}
 
 
@@ -61,7 +61,7 @@ def segment(side: str, *keys: str, index: int = BYTES) -> Path:
     return ("run", "segments", index, "sides", side, *keys)
 
 
-# what is changed by how much -> the identities that must say so
+# Strategy, changed number, difference, and the checks that must fail.
 TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     ("one_copy", segment("sender", "bytes"), 1, {"sent_bytes", "delivered"}),
     ("one_copy", segment("sender", "calls"), 1, {"sent_calls"}),
@@ -132,20 +132,19 @@ TAMPERED: list[tuple[str, Path, int, set[str]]] = [
     TAMPERED,
     ids=lambda v: ".".join(map(str, v)) if isinstance(v, tuple) else str(v) if isinstance(v, str) else "",
 )
-def test_names_what_was_tampered_with(impl: str, path: Path, by: int, names: set[str]) -> None:
+def test_checks_name_the_wrong_number(impl: str, path: Path, by: int, names: set[str]) -> None:
     assert names <= broken(change(RAW[impl], path, by))
 
 
-def test_no_identity_is_without_a_number_that_breaks_it() -> None:
-    """A check that cannot fail is a defect; attribution is broken by samples below, rows by their cells,
-    those of copies in test_copy_rows.py."""
+def test_each_check_can_fail() -> None:
+    """Other tests break attribution by samples and rows by their cells; test_copy_rows.py breaks copies."""
     breakable = set().union(*(names for *_, names in TAMPERED)) | {"sender_attributed", "receiver_attributed"}
     breakable |= {"receiver_rows", "copy_rows"}
     assert {i["name"] for full in FULL.values() for i in full["identities"]} == breakable
 
 
 @pytest.mark.parametrize("side", ["sender", "receiver"])
-def test_too_much_without_a_name(side: str) -> None:
+def test_much_time_without_a_name_breaks_the_check(side: str) -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     for row in raw["samples"]:
         if row["side"] == side and row["category"] == "tcp_ip":
@@ -154,70 +153,87 @@ def test_too_much_without_a_name(side: str) -> None:
 
 
 @pytest.mark.parametrize("category", ["copy_out", "tcp_ip"])
-def test_a_row_that_was_lost(category: str) -> None:
-    """Rows are checked as they are printed: one that is dropped or changed afterwards is missed."""
+def test_a_missing_row_breaks_the_sum(category: str) -> None:
+    """Printed rows are checked, so a row that is dropped or changed afterwards is noticed."""
     full = copy.deepcopy(FULL["one_copy"])
     for section, key in (("ledger", "account"), ("stages", "stage")):
         full[section] = [r for r in full[section] if (r["side"], r[key]) != ("receiver", category)]
     assert "receiver_rows" in {i.name for i in builders.checked_again(full) if i.holds is False}
 
 
-def test_samples_that_were_lost() -> None:
+ROWS = [
+    (section, i)
+    for section in ("ledger", "stages")
+    for i, row in enumerate(FULL["one_copy"][section])
+    if row["side"] != "other" and (row["cpu_ns"] or 0) > 1_000
+]
+
+
+@pytest.mark.parametrize("times", [0, 2])
+@pytest.mark.parametrize(("section", "index"), ROWS)
+def test_a_duplicate_or_missing_row_breaks_the_sum(section: str, index: int, times: int) -> None:
+    """Even a small row matters, because only rounding is tolerated."""
+    full = copy.deepcopy(FULL["one_copy"])
+    row = full[section][index]
+    full[section][index : index + 1] = [row] * times
+    broken_now = {i.name for i in builders.checked_again(full) if i.holds is False}
+    assert f"{row['side']}_rows" in broken_now
+
+
+def test_lost_samples_break_the_check_against_the_clock() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     raw["samples"] = [row for row in raw["samples"] if row["category"] != "copy_out"]
     assert "receiver_time" in broken(raw)
 
 
-def test_an_arm_that_did_not_run_is_not_checked() -> None:
+def test_a_phase_that_did_not_run_is_unchecked() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     raw["run"]["segments"] = [s for s in raw["run"]["segments"] if s["phase"] != "calls"]
-    found = {i["name"]: i for i in derive(raw)["identities"]}
-    assert found["timed_calls"]["holds"] is None
+    checks = {i["name"]: i for i in derive(raw)["identities"]}
+    assert checks["timed_calls"]["holds"] is None
 
 
 @pytest.mark.parametrize(("missed", "holds"), [(2, True), (1, False)])
-def test_calls_that_the_counting_program_is_known_to_have_missed_are_not_broken(
-    missed: int, holds: bool
-) -> None:
+def test_known_missed_calls_are_tolerated(missed: int, holds: bool) -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     (row,) = (row for row in raw["calls"] if row["side"] == "sender" and row["syscall"] == "sendmsg")
     row["calls"] -= 2
     raw["loss"]["recursion_syscall_exit"] = missed
-    found = {i["name"]: i for i in derive(raw)["identities"]}["timed_calls"]
-    assert (found["left"] - found["right"], found["holds"], found["tolerance"]) == (2, holds, missed)
+    check = {i["name"]: i for i in derive(raw)["identities"]}["timed_calls"]
+    assert (check["left"] - check["right"], check["holds"], check["tolerance"]) == (2, holds, missed)
 
 
-def test_other_calls_of_the_sender_are_no_sends() -> None:
-    """500 looks into the error queue."""
+def test_receive_calls_of_the_sender_are_not_counted_as_sends() -> None:
+    """The sender reads its error queue 500 times."""
     raw = copy.deepcopy(RAW["zero_copy"])
     (row,) = (row for row in raw["calls"] if row["side"] == "sender")
     raw["calls"].append({**row, "syscall": "recvmsg", "calls": 500})
-    (found,) = (i for i in derive(raw)["identities"] if i["name"] == "timed_calls")
-    made = sum(s["sides"]["sender"]["calls"] for s in raw["run"]["segments"] if s["phase"] == "calls")
-    assert (found["left"], found["right"], found["tolerance"]) == (made, made, 0)
+    (check,) = (i for i in derive(raw)["identities"] if i["name"] == "timed_calls")
+    sends = sum(s["sides"]["sender"]["calls"] for s in raw["run"]["segments"] if s["phase"] == "calls")
+    assert (check["left"], check["right"], check["tolerance"]) == (sends, sends, 0)
 
 
-def test_bytes_copied_out_that_the_kernel_did_not_see_keep_the_readers_count_and_have_no_calls() -> None:
+def test_copies_out_that_no_hook_counted_have_the_receivers_bytes_and_no_calls() -> None:
     raw = copy.deepcopy(RAW["one_copy"])
     raw["bytes"][COPY_OUT] |= {"bytes": 0, "calls": 0}
     (row,) = (row for row in derive(raw)["ledger"] if row["account"] == "copy_out")
     read = sum(s["sides"]["receiver"]["bytes"] for s in raw["run"]["segments"] if s["phase"] == "ledger")
     assert (row["bytes"], row["bytes_method"], row["calls"]) == (read, "exact", None)
-    assert row["reasons"]["calls"] == "nothing was copied out in the segments that count it"
+    assert row["reasons"]["calls"] == "nothing was copied out in the segments that count such copies"
 
 
-def test_cycles_are_checked_against_their_counter() -> None:
+def test_sampled_cycles_are_checked_against_their_counter() -> None:
     raw = builders.raw_record("one_copy", pmu=True)
-    found = {i["name"]: i for i in derive(raw)["identities"]}
-    assert (found["sender_time"]["unit"], found["sender_time"]["holds"]) == ("cycles", True)
+    checks = {i["name"]: i for i in derive(raw)["identities"]}
+    assert (checks["sender_time"]["unit"], checks["sender_time"]["holds"]) == ("cycles", True)
     assert "sender_time" in broken(change(raw, ("counters", "sender", "cycles", "value"), 10**9))
     raw["counters"]["sender"]["cycles"] |= {
         "value": None,
         "reason": "multiplexed away",
         "status": "unsupported",
     }
-    found = {i["name"]: i for i in derive(raw)["identities"]}
-    assert found["sender_time"]["holds"] is None
+    checks = {i["name"]: i for i in derive(raw)["identities"]}
+    assert checks["sender_time"]["holds"] is None
 
 
 EXACT = [
@@ -229,25 +245,25 @@ EXACT = [
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(EXACT), st.integers(1, 10**9), st.booleans())
-def test_no_wrong_count_gets_past(case: tuple[str, Path], size: int, more: bool) -> None:
+def test_any_wrong_count_breaks_a_check(case: tuple[str, Path], size: int, more: bool) -> None:
     impl, path = case
     raw = RAW[impl]
     owner, key = at(raw, path)
     by = size if more else -min(size, owner[key])
     if by == 0:
         return
-    with suppress(RecordError):  # what no record can have is refused before anything follows from it
+    with suppress(RecordError):  # an impossible number is refused before anything is derived
         assert broken(change(raw, path, by))
 
 
 @pytest.mark.parametrize("impl", [impl for impl in RAW if impl != "tls"])
-def test_the_rows_have_all_that_was_sent_and_received(impl: str) -> None:
+def test_the_rows_account_for_all_bytes_sent_and_received(impl: str) -> None:
     rows = Counter[str]()
     for row in FULL[impl]["ledger"]:
         rows[row["account"]] += row["bytes"] or 0
     segments = select(convert(RAW[impl], Measured).run.segments, "ledger")
-    assert rows["copy_in"] + rows["pin"] == total(segments, "sender", "bytes")
-    received = total(segments, "receiver", "bytes") - uncopied_out(segments)
+    assert rows["copy_in"] + rows["pin"] == bytes_sent(segments)
+    received = bytes_received(segments) - uncopied_out(segments)
     assert rows["copy_out"] == received + (copied_to_relay(segments) or 0)
     if FULL[impl]["zerocopy"]:
         never = FULL[impl]["zerocopy"]["bytes_zero_copy"]
@@ -263,8 +279,8 @@ CELLS = [
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(CELLS), st.floats(0.5, 4))
-def test_no_changed_time_of_the_ledger_gets_past(path: Path, factor: float) -> None:
-    """The identities look at the rows as they stand in the record, not at where they came from."""
+def test_any_wrong_time_in_the_ledger_breaks_a_check(path: Path, factor: float) -> None:
+    """The checks use the rows of the record, not the values that the rows were computed from."""
     full = copy.deepcopy(FULL["zero_copy"])
     owner, key = at(full, path)
     by = max(round(owner[key] * factor), 20_000_000)
@@ -272,7 +288,7 @@ def test_no_changed_time_of_the_ledger_gets_past(path: Path, factor: float) -> N
     assert any(i.holds is False for i in builders.checked_again(full))
 
 
-def test_what_is_copied_to_a_relay_is_a_row_of_its_own() -> None:
+def test_copies_to_a_relay_have_their_own_row() -> None:
     of = {row["side"]: row for row in FULL["relay"]["ledger"] if row["account"] == "copy_out"}
     sent = sum(
         s["sides"]["sender"]["bytes"] for s in RAW["relay"]["run"]["segments"] if s["phase"] == "ledger"
@@ -284,7 +300,7 @@ def test_what_is_copied_to_a_relay_is_a_row_of_its_own() -> None:
     assert "out of one socket and into the other" in FULL["relay"]["verdict"]["sentence"]
 
 
-def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned() -> None:
+def test_ktls_encrypts_all_bytes_and_pinned_bytes_are_unknown() -> None:
     rows = {row["account"]: row for row in FULL["tls"]["ledger"]}
     ledger = [s for s in RAW["tls"]["run"]["segments"] if s["phase"] == "ledger"]
     sent = sum(s["sides"]["sender"]["bytes"] for s in ledger)
@@ -298,7 +314,7 @@ def test_with_tls_the_cipher_has_all_bytes_and_no_count_tells_which_were_pinned(
     assert "kTLS 1.3: the cipher takes" in FULL["tls"]["verdict"]["sentence"]
 
 
-def test_with_tls_what_was_copied_out_is_as_much_of_the_ledgers_bytes_as_of_those_that_were_counted() -> None:
+def test_ktls_copies_out_are_scaled_to_the_ledger_segments() -> None:
     raw = copy.deepcopy(RAW["tls"])
     rows = {row["hook"]: row for row in raw["bytes"] if row["side"] == "receiver"}
     rows["copy_out_bytes"] |= {"bytes": rows["receive_bytes"]["bytes"] // 4, "calls": 300}
@@ -308,21 +324,21 @@ def test_with_tls_what_was_copied_out_is_as_much_of_the_ledgers_bytes_as_of_thos
     assert row["calls"] == round(300 * ledger / rows["receive_bytes"]["bytes"])
 
 
-def test_pages_that_are_encrypted_are_in_no_balance_of_references() -> None:
-    """By sendfile(2) with kTLS: no count tells what was pinned, so nothing is compared with it."""
+def test_ktls_with_sendfile_has_no_check_of_references() -> None:
+    """No count tells which bytes kTLS pinned, so nothing is compared with them."""
     held = {i["name"]: i["holds"] for i in derive(with_tls(RAW["sendfile"]))["identities"]}
     assert held.pop("copy_rows") is None
     assert set(held.values()) == {True} and held["delivered"]
     assert not {"referenced_bytes", "received_split"} & set(held)
 
 
-# include/net/tcp_states.h: once the peer's FIN has come, it is in bytes_received as one byte more.
+# TCP states (include/net/tcp_states.h). A received FIN adds one byte to bytes_received.
 BEFORE_FIN = {1: "ESTABLISHED", 4: "FIN_WAIT1", 5: "FIN_WAIT2"}
 AFTER_FIN = {6: "TIME_WAIT", 7: "CLOSE", 8: "CLOSE_WAIT", 9: "LAST_ACK", 11: "CLOSING"}
 
 
 @pytest.mark.parametrize("state", [*BEFORE_FIN, *AFTER_FIN])
-def test_the_end_of_the_stream_is_one_byte_where_it_has_come(state: int) -> None:
+def test_a_received_fin_counts_as_one_byte(state: int) -> None:
     raw = copy.deepcopy(RAW["map"])
     (thread,) = raw["traffic"]["receiver"]["threads"]
     for more in (0, 1):
@@ -330,14 +346,14 @@ def test_the_end_of_the_stream_is_one_byte_where_it_has_come(state: int) -> None
         assert ("received_of_tcp" not in broken(raw)) is (more == (state in AFTER_FIN))
 
 
-def test_where_a_send_was_short_records_are_not_known() -> None:
+def test_tls_records_are_unknown_after_a_short_send() -> None:
     raw = copy.deepcopy(RAW["tls"])
     for segment_ in raw["run"]["segments"]:
         segment_["sides"]["sender"]["tls_records"] = None
     raw["traffic"]["sender"]["tls_records"] = None
     full = derive(raw)
-    found = {i["name"]: i for i in full["identities"]}
-    assert found["acked_bytes"]["holds"] is None and "short" in found["acked_bytes"]["reason"]
+    checks = {i["name"]: i for i in full["identities"]}
+    assert checks["acked_bytes"]["holds"] is None and "short" in checks["acked_bytes"]["reason"]
     for row in full["ledger"]:
         if row["account"] in ("encrypt", "decrypt"):
             assert row["calls"] is None and "short" in row["reasons"]["calls"]

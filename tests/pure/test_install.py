@@ -1,16 +1,19 @@
-"""`make install` into a DESTDIR: found from anywhere, whole without its tree, and taken away again."""
+"""`make install` into a DESTDIR: the installed copy runs without the source tree, and can be removed."""
 
 import argparse
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copyscope import VERSION, paths
+from copyscope import VERSION
+from copyscope.base import paths
+from copyscope.base.errors import how_to_install_extra
+from copyscope.base.trust import find_danger
 from copyscope.commands.verbs import VERBS
-from copyscope.trust import find_danger
 
 INSTALL = str(paths.ROOT / "tools" / "install.sh")
 BUILT_OF = str(paths.ROOT / "tools" / "built_of.sh")
@@ -19,17 +22,17 @@ PREFIX = "/usr/local"
 
 @pytest.fixture(scope="module")
 def destdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    made = tmp_path_factory.mktemp("root")
-    (made / "usr/local/bin").mkdir(parents=True)
-    (made / "usr/local/bin/another").write_text("")
+    root = tmp_path_factory.mktemp("root")
+    (root / "usr/local/bin").mkdir(parents=True)
+    (root / "usr/local/bin/another").write_text("")
     subprocess.run([BUILT_OF, paths.OUTPUT / "built-of.json"], check=True, timeout=60)
-    subprocess.run([INSTALL, "install", made, PREFIX], check=True, capture_output=True, timeout=100)
-    yield made
-    shutil.rmtree(made)
+    subprocess.run([INSTALL, "install", root, PREFIX], check=True, capture_output=True, timeout=100)
+    yield root
+    shutil.rmtree(root)
 
 
 def call(destdir: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """As from a shell of somebody who knows nothing of the tree."""
+    """Run the installed command with a minimal environment."""
     front = destdir / "usr/local/bin/copyscope"
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
@@ -43,25 +46,25 @@ def call(destdir: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[s
     )
 
 
-def test_it_runs_from_anywhere_and_calls_itself_by_its_name(destdir: Path, tmp_path: Path) -> None:
+def test_installed_command_runs_from_any_directory_under_its_own_name(destdir: Path, tmp_path: Path) -> None:
     done = call(destdir, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("sudo copyscope COMMAND") and "bin/" not in done.stdout
-    said = call(destdir, "--version", cwd=tmp_path).stdout
+    assert done.stdout.startswith("copyscope shows where") and "bin/" not in done.stdout
+    version = call(destdir, "--version", cwd=tmp_path).stdout
     head = subprocess.run(
         ["git", "-C", paths.ROOT, "rev-parse", "HEAD"], stdout=subprocess.PIPE, text=True, check=False
     )
-    assert said.startswith(f"copyscope {VERSION} (commit {head.stdout[:12]}") and "by clang" in said
-    # Programs of its own, strategies and experiments are there; results are looked for where the user is.
+    assert version.startswith(f"copyscope {VERSION} (commit {head.stdout[:12]}") and "by clang" in version
+    # Programs and experiments are those of the installation; results are searched in the current directory.
     (tmp_path / "x.toml").write_text((paths.ROOT / "experiments/quick.toml").read_text())
     planned = call(destdir, "sweep", "x.toml", "--dry-run", cwd=tmp_path)
     assert planned.returncode == 0 and "runs" in planned.stdout, planned.stderr
     report = call(destdir, "report", cwd=tmp_path)
-    assert "none of your sweeps" in report.stderr
+    assert "no sweep of yours" in report.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "x.toml"]
 
 
-def test_it_holds_what_is_pinned_and_nobody_else_may_change_it(destdir: Path) -> None:
+def test_installed_tree_has_pinned_packages_and_nobody_else_can_write_it(destdir: Path) -> None:
     lib = destdir / "usr/local/lib/copyscope"
     names = {path.name for path in next(lib.glob(".venv/lib/*/site-packages")).iterdir()}
     assert {"rich", "msgspec", "matplotlib", "pyarrow", "copyscope.pth"} <= names and not {
@@ -69,14 +72,16 @@ def test_it_holds_what_is_pinned_and_nobody_else_may_change_it(destdir: Path) ->
         "mypy",
         "pip",
     } & names
+    data = {"taxonomy/taxonomy.tsv", "judge/servers.toml", "report/report.html.j2"}
+    assert all((lib / "tools/copyscope" / name).is_file() for name in data)
     assert find_danger(str(lib), {"SUDO_UID": str(os.getuid())}) is None
     assert not [path for path in lib.rglob("*") if not path.is_symlink() and path.stat().st_mode & 0o022]
-    # Nothing in it leads back to the tree that it was made from.
+    # No link points back to the source tree.
     links = [path.readlink() for path in lib.rglob("*") if path.is_symlink()]
     assert not [link for link in links if link.is_relative_to(paths.ROOT)]
 
 
-def test_man_pages_say_what_help_says(destdir: Path) -> None:
+def test_man_pages_have_the_options_of_help(destdir: Path) -> None:
     pages = destdir / "usr/local/share/man/man1"
     assert {path.stem for path in pages.iterdir()} == {"copyscope", *(f"copyscope-{v.name}" for v in VERBS)}
     for verb in VERBS:
@@ -86,16 +91,16 @@ def test_man_pages_say_what_help_says(destdir: Path) -> None:
         assert all(name in text for name in options) and "tools/" not in text
     if shutil.which("groff"):
         for page in pages.iterdir():
-            said = subprocess.run(
+            formatted = subprocess.run(
                 ["groff", "-man", "-ww", "-Tutf8", "-z", page], capture_output=True, check=False
             )
-            assert (said.returncode, said.stderr) == (0, b""), page
+            assert (formatted.returncode, formatted.stderr) == (0, b""), page
 
 
 def test_shells_complete_verbs_and_options(destdir: Path) -> None:
     share = destdir / "usr/local/share"
     bash = share / "bash-completion/completions/copyscope"
-    for typed, expected in (("wat", "watch"), ("watch --net", "--netns"), ("draw --ou", "--out")):
+    for typed, expected in (("wat", "watch"), ("watch --net", "--netns"), ("show --ou", "--output")):
         words = ["copyscope", *typed.split()]
         script = f"source {bash}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
         script += "; $(complete -p copyscope | sed 's/.*-F \\([^ ]*\\).*/\\1/'); echo ${COMPREPLY[@]}"
@@ -111,14 +116,37 @@ def test_shells_complete_verbs_and_options(destdir: Path) -> None:
             subprocess.run([shell, "-n", share / file], check=True, timeout=10)
 
 
-def test_uninstall_leaves_what_is_not_its_own(destdir: Path) -> None:
+def test_uninstall_leaves_other_files(destdir: Path) -> None:
     subprocess.run([INSTALL, "uninstall", destdir, PREFIX], check=True, timeout=60)
     left = [path for path in destdir.rglob("*") if not path.is_dir()]
     assert left == [destdir / "usr/local/bin/another"]
 
 
-def test_a_prefix_is_absolute() -> None:
+def test_relative_prefix_is_refused() -> None:
     done = subprocess.run(
         [INSTALL, "install", "", "here"], capture_output=True, text=True, timeout=10, check=False
     )
-    assert (done.returncode, done.stderr) == (1, "install: PREFIX: here: not an absolute path\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "install: PREFIX here: not an absolute path; write one such as /usr/local\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "package", "extra", "advice"),
+    [
+        ("/src", "/src/tools/copyscope", "serve", "make .venv/.ready-serve"),
+        ("/usr/lib/copyscope", "/x", "serve", "apt install python3-prometheus-client"),
+        ("/usr/lib/copyscope", "/x", "report", "apt install python3-matplotlib"),
+        ("/opt/copyscope-0.3.0", "/x", "serve", "install python3-prometheus-client"),
+        ("/site/copyscope", "/site/copyscope", "serve", f"{sys.executable} -m pip install prometheus-client"),
+        ("/usr/lib/copyscope", "/x", "fleet", f"{sys.executable} -m pip install ansible-core duckdb pyarrow"),
+    ],
+)
+def test_advice_on_missing_libraries_fits_the_installation(
+    root: str, package: str, extra: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "INSTALLED", root != "/src")
+    monkeypatch.setattr(paths, "ROOT", Path(root))
+    monkeypatch.setattr(paths, "PACKAGE", Path(package))
+    assert how_to_install_extra(extra) == advice

@@ -1,4 +1,4 @@
-"""The kernel matrix: what guests leave becomes an outcome, and outcomes a page; the kernel's BTF is found."""
+"""The kernel matrix: files of a guest become an outcome, and outcomes become pages."""
 
 import importlib
 import json
@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.documents import derive
 from builders.exact import with_functions
 from builders.kernel import hook_row
-from copyscope import paths
-from copyscope.ledger.derive import derive
+from copyscope.base import paths
 
 HERE = paths.ROOT / "tests" / "kernels"
 
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (HERE, HERE / "cross"):
-        monkeypatch.syspath_prepend(str(place))
+    for folder in (HERE, HERE / "cross"):
+        monkeypatch.syspath_prepend(str(folder))
 
 
 def module(name: str) -> Any:
@@ -28,8 +28,8 @@ def module(name: str) -> Any:
 
 def hook(name: str, instrument: str, state: str, how: str | None, required: bool = False) -> dict[str, Any]:
     reason = None if state == "attached" else "inlined"
-    told = {"symbol": f"tcp_{name}", "state": state, "how": how, "reason": reason, "required": required}
-    return hook_row(name, instrument, **told)
+    row = {"symbol": f"tcp_{name}", "state": state, "how": how, "reason": reason, "required": required}
+    return hook_row(name, instrument, **row)
 
 
 HOOKS = [
@@ -47,7 +47,7 @@ DOCTOR = {"works": True, "sentence": "Profiling works.", "findings": [{"name": "
 LOG = "[    1.234567] all is well\n@@EXIT 0\n"
 
 
-def leave(kept: Path, **changed: str) -> Path:
+def write_guest_files(kept: Path, **changed: str) -> Path:
     files = {
         "release": "6.12.1-amd64\n",
         "probe.json": json.dumps({"hooks": HOOKS, "sampler": {"events": []}}),
@@ -64,23 +64,25 @@ def leave(kept: Path, **changed: str) -> Path:
 
 
 def outcome_of(kept: Path) -> Any:
-    made = module("outcome").Outcome(
+    outcome = module("outcome").Outcome(
         "6.12", "trixie", "amd64", made="2026-01-01", emulator="QEMU", processors=2, extent="all"
     )
-    module("outcome").read_boot(kept, made, surveyed=True, tested=True)
-    return made
+    module("outcome").read_boot(kept, outcome, surveyed=True, tested=True)
+    return outcome
 
 
-def test_a_good_guest_has_no_problem_and_both_roots_make_it_exact(tmp_path: Path) -> None:
-    one = outcome_of(leave(tmp_path))
-    assert one.problems == [] and one.tier == "exact"
-    assert (one.count("passed"), one.count("skipped"), one.count("failed")) == (1, 1, 0)
+def test_good_guest_has_no_problem_and_fentry_of_both_root_functions_makes_it_exact(tmp_path: Path) -> None:
+    outcome = outcome_of(write_guest_files(tmp_path))
+    assert outcome.problems == [] and outcome.tier == "exact"
+    assert (outcome.count("passed"), outcome.count("skipped"), outcome.count("failed")) == (1, 1, 0)
     by_kprobe = [{**row, "how": "kprobe"} if row["id"] == "receive" else row for row in HOOKS]
-    one = outcome_of(leave(tmp_path, probe_json=json.dumps({"hooks": by_kprobe, "sampler": {"events": []}})))
-    assert one.problems == [] and one.tier == "exact by name, sampled by auto"
+    outcome = outcome_of(
+        write_guest_files(tmp_path, probe_json=json.dumps({"hooks": by_kprobe, "sampler": {"events": []}}))
+    )
+    assert outcome.problems == [] and outcome.tier == "exact by name, sampled by auto"
 
 
-def test_losses_of_a_run_are_a_remark_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_losses_of_a_run_are_a_remark(tmp_path: Path) -> None:
     record = derive(raw_record("one_copy"))
     record["samples"] = [{**row, "category": "copy_in"} for row in record["samples"]]
     lost = ["loss: recursion_send: 4 of 900: more than 0.1 %", "loss: recursion_pin: 1 of 9: more than 0.1 %"]
@@ -96,21 +98,21 @@ def test_losses_of_a_run_are_a_remark_and_nothing_else_is(tmp_path: Path) -> Non
         )
     ):
         record["verdict"] |= {"valid": False, "reasons": reasons}
-        kept = leave(tmp_path / str(number))
+        kept = write_guest_files(tmp_path / str(number))
         (kept / "ledger-one_copy.json").write_text(json.dumps(record))
-        one = outcome_of(kept)
-        assert (one.problems, one.remarks) == (problems, remarks)
+        outcome = outcome_of(kept)
+        assert (outcome.problems, outcome.remarks) == (problems, remarks)
 
 
-def test_a_test_that_was_chosen_by_name_must_not_be_skipped(tmp_path: Path) -> None:
-    one = outcome_of(leave(tmp_path))
-    one.require(["test_a.py::test_one"])
-    assert one.problems == []
-    one.require(["test_a.py::test_two"])
-    assert one.problems == ["test_a.py::test_two: skipped: no cable"]
+def test_skipping_a_test_chosen_by_name_is_a_problem(tmp_path: Path) -> None:
+    outcome = outcome_of(write_guest_files(tmp_path))
+    outcome.require(["test_a.py::test_one"])
+    assert outcome.problems == []
+    outcome.require(["test_a.py::test_two"])
+    assert outcome.problems == ["test_a.py::test_two: skipped: no cable"]
 
 
-def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
+def test_every_kind_of_failure_is_a_problem(tmp_path: Path) -> None:
     failed = {**TESTS[0], "outcome": "failed", "said": "assert 1 == 2"}
     required = hook("copy_out_bytes", "bytes", "missing", None, required=True)
     cases = {
@@ -119,16 +121,16 @@ def test_every_way_to_fail_is_a_problem(tmp_path: Path) -> None:
         "doctor_json": (json.dumps({**DOCTOR, "works": False}), "doctor: "),
         "probe_json": (json.dumps({"hooks": [required], "sampler": {"events": []}}), "required hook"),
     }
-    for name, (text, said) in cases.items():
-        problems = outcome_of(leave(tmp_path / name, **{name: text})).problems
-        assert any(said in problem for problem in problems), (name, problems)
+    for name, (text, message) in cases.items():
+        problems = outcome_of(write_guest_files(tmp_path / name, **{name: text})).problems
+        assert any(message in problem for problem in problems), (name, problems)
     empty = tmp_path / "hung"
     empty.mkdir()
     assert len(outcome_of(empty).problems) == 7
 
 
-def test_a_way_that_is_not_what_it_was_on_this_kernel_is_a_problem(tmp_path: Path) -> None:
-    kept = leave(tmp_path)
+def test_changed_result_of_the_drill_is_a_problem(tmp_path: Path) -> None:
+    kept = write_guest_files(tmp_path)
     table = json.loads((kept / "drill.json").read_text())
     row = next(row for row in table["ways"] if (row["way"], row["path"]) == ("vmsplice", "veth"))
     row["result"] = "copied before return"
@@ -138,49 +140,51 @@ def test_a_way_that_is_not_what_it_was_on_this_kernel_is_a_problem(tmp_path: Pat
     ]
 
 
-def test_tests_that_are_run_again_replace_themselves_and_nothing_else(tmp_path: Path) -> None:
+def test_repeated_tests_replace_only_their_own_results(tmp_path: Path) -> None:
     failed = [
         {**TESTS[0], "outcome": "failed", "said": "slow"},
         *TESTS,
         {**TESTS[0], "id": "test_b.py::test_one"},
     ]
-    one = outcome_of(leave(tmp_path / "a", tests_jsonl="".join(json.dumps(row) + "\n" for row in failed)))
-    assert one.problems == ["test_a.py::test_one: slow"]
-    one.forget(["test_a.py::test_one"], "2026-01-02")
-    assert [row["id"] for row in one.tests] == ["test_a.py::test_two", "test_b.py::test_one"]
-    one.forget(["test_a.py"], "2026-01-02")
-    assert [row["id"] for row in one.tests] == ["test_b.py::test_one"] and one.problems == []
-    module("outcome").read_boot(leave(tmp_path / "b"), one, surveyed=False, tested=True)
-    assert one.count("passed") == 2 and one.problems == []
-    assert "; 2 run alone on 2026-01-02" in module("document").log([one], {})
-    other = leave(tmp_path / "c", release="6.12.2-amd64\n")
-    module("outcome").read_boot(other, one, surveyed=False, tested=True)
-    assert one.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
+    outcome = outcome_of(
+        write_guest_files(tmp_path / "a", tests_jsonl="".join(json.dumps(row) + "\n" for row in failed))
+    )
+    assert outcome.problems == ["test_a.py::test_one: slow"]
+    outcome.forget(["test_a.py::test_one"], "2026-01-02")
+    assert [row["id"] for row in outcome.tests] == ["test_a.py::test_two", "test_b.py::test_one"]
+    outcome.forget(["test_a.py"], "2026-01-02")
+    assert [row["id"] for row in outcome.tests] == ["test_b.py::test_one"] and outcome.problems == []
+    module("outcome").read_boot(write_guest_files(tmp_path / "b"), outcome, surveyed=False, tested=True)
+    assert outcome.count("passed") == 2 and outcome.problems == []
+    assert "; 2 run alone on 2026-01-02" in module("document").log([outcome], {})
+    other = write_guest_files(tmp_path / "c", release="6.12.2-amd64\n")
+    module("outcome").read_boot(other, outcome, surveyed=False, tested=True)
+    assert outcome.problems == ["again: on 6.12.2-amd64, the other tests on 6.12.1-amd64"]
 
 
-def test_what_is_kept_reads_back_the_same(tmp_path: Path) -> None:
-    one = outcome_of(leave(tmp_path / "guest"))
-    one.write(tmp_path)
-    assert module("outcome").Outcome.read(tmp_path / "6.12.json") == one
+def test_saved_outcome_reads_back_the_same(tmp_path: Path) -> None:
+    outcome = outcome_of(write_guest_files(tmp_path / "guest"))
+    outcome.write(tmp_path)
+    assert module("outcome").Outcome.read(tmp_path / "6.12.json") == outcome
 
 
-def test_the_page_is_made_of_what_is_kept() -> None:
-    """make check-kernels MATRIX=--page makes it again."""
+def test_pages_match_the_saved_outcomes() -> None:
+    """`make check-kernels MATRIX=--page` writes the pages again."""
     for path, text in module("matrix").pages().items():
         assert path.read_text() == text, path
 
 
-def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
+def test_each_kernel_is_surveyed_once_and_brief_is_a_subset_of_all() -> None:
     matrix, selection = module("matrix"), module("selection")
     live = {path.name for path in (paths.ROOT / "tests" / "live").glob("test_*.py")}
-    assert set(selection.BESIDES) == {kernel.name for kernel in matrix.KERNELS if kernel.arch == "amd64"}
-    for name in selection.BESIDES:
+    assert set(selection.BY_KERNEL) == {kernel.name for kernel in matrix.KERNELS if kernel.arch == "amd64"}
+    for name in selection.BY_KERNEL:
         full, brief, least = (selection.boots_of(name, sorted(live), extent) for extent in selection.EXTENTS)
         assert {test for boot in least for test in boot.tests} <= {
             test for boot in brief for test in boot.tests
         }
         assert [boot.surveys for boot in least] == [True]
-        otherwise = selection.STARTED_OTHERWISE.get(name, ())
+        otherwise = selection.SPECIAL_BOOTS.get(name, ())
         assert [boot.surveys for boot in brief] == [True, False, *(False for _ in otherwise)]
         assert tuple(boot for boot in (*brief, *full) if boot.append) == (*otherwise, *otherwise)
         assert [boot.surveys for boot in full] == [True] + [False] * (len(full) - 1)
@@ -193,27 +197,27 @@ def test_each_kernel_is_surveyed_once_and_brief_is_a_part_of_all() -> None:
         )
 
 
-def test_the_figures_of_a_survey_are_those_of_its_record() -> None:
+def test_figures_of_a_survey_come_from_its_record() -> None:
     record = derive(with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "functions"))))
-    found = module("figures").figures_of(record)
-    assert found["one_copy, losses"] == "none; 1 that this kernel does not count"
+    figures = module("figures").figures_of(record)
+    assert figures["one_copy, losses"] == "none; 1 that this kernel does not count"
     timed = sum(cell["timed_calls"] for cell in record["functions"]["cells"])
-    assert found["one_copy, copies left out"] == f"0 of {timed} timed"
+    assert figures["one_copy, copies left out"] == f"0 of {timed} timed"
 
 
-def test_copies_on_the_time_of_other_tasks_are_a_figure_where_there_are_copies() -> None:
+def test_copies_in_the_time_of_other_tasks_are_a_figure_if_there_are_copies() -> None:
     record = with_functions(raw_record("zero_copy", phases=("unprobed", "ledger", "functions")))
     owners = record["functions"]["owners"]
     copied = sum(row["bytes"] for row in owners)
     elsewhere = sum(row["bytes"] for row in owners if row["current_side"] != "sender")
-    said = module("figures").copied_elsewhere
+    describe = module("figures").copied_elsewhere
     assert 0 < elsewhere < copied
-    assert said(record).startswith(f"{elsewhere:,} of {copied:,} bytes on the time of other tasks: ")
+    assert describe(record).startswith(f"{elsewhere:,} of {copied:,} bytes on the time of other tasks: ")
     record["functions"]["owners"] = None
-    assert said(record) is None
+    assert describe(record) is None
 
 
-def test_btf_is_found_behind_what_only_looks_like_it() -> None:
+def test_btf_is_found_behind_a_false_header() -> None:
     btf = module("btf")
     types, strings = b"\x01" * (1 << 20), b"\0int\0"
     header = btf.START + struct.pack("<IIII", 0, len(types), len(types), len(strings))
@@ -223,14 +227,14 @@ def test_btf_is_found_behind_what_only_looks_like_it() -> None:
         btf.find(image[: len(image) // 2])
 
 
-def test_btf_of_what_cannot_be_read_is_an_error_without_a_traceback(
+def test_unreadable_kernel_image_is_an_error_without_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert module("btf").main(str(tmp_path / "none"), str(tmp_path / "out")) == 1
     assert capsys.readouterr().err.startswith(f"btf: {tmp_path}/none: ")
 
 
-def test_what_a_kernel_takes_of_a_compiler_is_told_from_what_a_policy_or_the_kernel_forbids(
+def test_refusals_by_the_verifier_are_separated_from_known_limits_and_policies(
     tmp_path: Path,
 ) -> None:
     compilers = module("compilers")
@@ -249,9 +253,14 @@ def test_what_a_kernel_takes_of_a_compiler_is_told_from_what_a_policy_or_the_ker
     assert judge("5.10", **refused).refused == [] and len(judge("5.10", **refused).known) == 1
     policy = {"state": "refused", "reason": "fentry: load: Operation not permitted"}
     assert (judge("6.12", **policy).not_permitted, judge("6.12", **policy).refused) == (1, [])
-    # It was loaded: attaching is no compiler's matter.
+    # The program was loaded. Attaching does not depend on the compiler.
     assert judge("6.12", state="refused", reason="attach: Invalid argument").accepted == len(HOOKS) + 1
     (tmp_path / "clang-19-watched.json").write_text("")
     (tmp_path / "clang-19-watched.txt").write_text("collector: bpf: load: Invalid argument\n")
-    (said,) = compilers.judge(tmp_path, "clang-19", "6.12").refused
-    assert "did not start: collector: bpf" in said
+    (refusal,) = compilers.judge(tmp_path, "clang-19", "6.12").refused
+    assert "did not start: collector: bpf" in refusal
+
+
+def test_page_of_methods_matches_the_saved_tables() -> None:
+    ways = module("ways")
+    assert ways.PAGE.read_text(encoding="utf-8") == ways.ways_page(), "`make check-kernels MATRIX=--page`"

@@ -1,12 +1,12 @@
-"""Who had a late copy made: stacks of each kind, written by hand from the kernel's source, and the cause."""
+"""Causes of late copies, from stacks that were written by hand from the kernel source."""
 
 import copy
 from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.documents import derive
 from builders.watched import watched_record
-from copyscope.ledger.derive import derive
 from copyscope.taxonomy.callers import CAUSES
 from copyscope.taxonomy.samples import to_record
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -16,14 +16,14 @@ Record = dict[str, Any]
 RECEIVED = "__netif_receive_skb_one_core process_backlog __napi_poll net_rx_action handle_softirqs"
 SENT = "__dev_queue_xmit ip_finish_output2 ip_output __ip_queue_xmit __tcp_transmit_skb tcp_write_xmit"
 CUT = "skb_segment tcp_gso_segment inet_gso_segment skb_mac_gso_segment __skb_gso_segment validate_xmit_skb"
-# Leaf first, as the kernel has it: what is said of it, the account of a sample, the caller.
+# Stacks, leaf first, with the expected cause, account and caller.
 STACKS = {
     # 6.17 and newer: ip_local_deliver_finish() calls skb_orphan_frags_rx() (net/ipv4/ip_input.c)
     "local": (
         ("local_delivery", "deferred", "ip_local_deliver_finish"),
         f"__pi_memcpy skb_copy_ubufs ip_local_deliver_finish {RECEIVED} do_softirq.part.0 {SENT}",
     ),
-    # ip6_input_finish() likewise (net/ipv6/ip6_input.c)
+    # 6.17 and newer: ip6_input_finish() calls skb_orphan_frags_rx() (net/ipv6/ip6_input.c)
     "local6": (
         ("local_delivery", "deferred", "ip6_input_finish"),
         f"memcpy_orig skb_copy_ubufs ip6_input_finish ip6_input {RECEIVED} do_softirq.part.0 {SENT}",
@@ -33,7 +33,7 @@ STACKS = {
         ("received", "deferred", "__netif_receive_skb_core"),
         f"memcpy skb_copy_ubufs __netif_receive_skb_core.constprop.0 {RECEIVED} do_softirq.part.0 {SENT}",
     ),
-    # deliver_skb() is inline in dev_queue_xmit_nit() or is not (net/core/dev.c)
+    # deliver_skb() may be inlined in dev_queue_xmit_nit() (net/core/dev.c)
     "tap": (
         ("packet_socket", "deferred", "dev_queue_xmit_nit"),
         f"rmqueue __alloc_pages skb_copy_ubufs deliver_skb dev_queue_xmit_nit dev_hard_start_xmit {SENT}",
@@ -42,17 +42,17 @@ STACKS = {
         ("packet_socket", "deferred", "tpacket_rcv"),
         f"skb_copy_ubufs tpacket_rcv dev_queue_xmit_nit dev_hard_start_xmit {SENT}",
     ),
-    # skb_segment() has no device that works out checksums: it makes shared pages its own (net/core/skbuff.c)
+    # skb_segment() copies shared pages if the device cannot compute checksums (net/core/skbuff.c)
     "no checksum": (
         ("no_offload", "deferred", "skb_segment"),
         f"skb_copy_bits __pskb_pull_tail {CUT}.isra.0 validate_xmit_skb_list sch_direct_xmit {SENT}",
     ),
-    # skb_checksum_help(), of a packet that is not cut
+    # skb_checksum_help() handles a packet that is not segmented
     "no checksum, one packet": (
         ("no_offload", "deferred", "skb_checksum_help"),
         f"pskb_expand_head __pskb_pull_tail __skb_linearize skb_checksum_help validate_xmit_skb {SENT}",
     ),
-    # validate_xmit_skb() of a device that gathers nothing
+    # validate_xmit_skb() copies for a device without scatter-gather
     "no gather": (
         ("no_offload", "deferred", "validate_xmit_skb"),
         f"skb_copy_bits __pskb_pull_tail __skb_linearize validate_xmit_skb.isra.0 {SENT}",
@@ -96,11 +96,11 @@ STACKS = {
         ("unknown", "deferred", "start_xmit"),
         f"skb_copy_bits __pskb_pull_tail __skb_linearize start_xmit dev_hard_start_xmit {SENT}",
     ),
-    "nobody seen": (("unknown", "deferred", None), f"memcpy skb_copy_ubufs __x86_indirect_thunk_rax {SENT}"),
+    "no caller": (("unknown", "deferred", None), f"memcpy skb_copy_ubufs __x86_indirect_thunk_rax {SENT}"),
 }
 
 
-def sample(stack: str, samples: int = 40) -> Record:
+def sample(stack: str, samples: int = 40) -> Any:
     return {
         **{"side": "target", "event": "cpu-clock", "frames": stack.split(), "samples": samples},
         **{"weight": samples * 10**6, "weight_squared": samples * 1e12},
@@ -108,7 +108,7 @@ def sample(stack: str, samples: int = 40) -> Record:
 
 
 def copied(*stacks: str, **topology: Any) -> Record:
-    """A program whose zero-copy sends were all copied, with these samples of it."""
+    """Return a program with these samples, all of whose zero-copy sends were copied."""
     raw = watched_record(zerocopy=True, copied=100)
     raw["samples"] = [row for row in raw["samples"] if row["category"] != "deferred"]
     raw["samples"] += to_record([sample(stack) for stack in stacks], Taxonomy.load())
@@ -116,11 +116,9 @@ def copied(*stacks: str, **topology: Any) -> Record:
     return derive(raw)
 
 
-@pytest.mark.parametrize(("said", "stack"), STACKS.values(), ids=STACKS)
-def test_the_caller_decides_whatever_the_configuration_suggests(
-    said: tuple[str, str, str | None], stack: str
-) -> None:
-    code, account, caller = said
+@pytest.mark.parametrize(("expected", "stack"), STACKS.values(), ids=STACKS)
+def test_caller_of_the_copy_decides_the_cause(expected: tuple[str, str, str | None], stack: str) -> None:
+    code, account, caller = expected
     if caller is None:
         stack = stack.split(" __x86", maxsplit=1)[0]
     row = to_record([sample(stack)], Taxonomy.load())[0]
@@ -128,14 +126,14 @@ def test_the_caller_decides_whatever_the_configuration_suggests(
     full = copied(stack)
     assert full["zerocopy"]["cause"]["code"] == code
     assert "likely" not in full["zerocopy"]["cause"]["sentence"]
-    # Bytes and time of one copy stand in one row.
+    # Bytes and time of a copy are in the same row.
     rows = {row["account"]: row for row in full["ledger"] if row["samples"] or row["bytes"]}
     time = {row["account"] for row in full["ledger"] if row["samples"] == 40}
     assert time == {account} and rows[account] and "silent" not in rows
 
 
-def test_every_cause_has_a_stack_and_its_words() -> None:
-    assert set(CAUSES.values()) == {said[0] for said, _ in STACKS.values()} - {"unknown"}
+def test_every_cause_has_a_stack_and_a_sentence() -> None:
+    assert set(CAUSES.values()) == {expected[0] for expected, _ in STACKS.values()} - {"unknown"}
 
 
 LOCAL, TAP = STACKS["local"][1], STACKS["tap"][1]
@@ -146,7 +144,7 @@ OFF = [{"side": "target", "name": "tun0", "driver": "tun", "features": {"tx_chec
 @pytest.mark.parametrize(
     ("stacks", "topology", "words"),
     [
-        # Neither a device that looks remote nor a packet socket hides that it was local.
+        # Neither a device that leads elsewhere nor a packet socket hides the local delivery.
         ((LOCAL,), {}, "local delivery: a socket of this machine received what went out over eth0"),
         (
             (LOCAL, TAP),
@@ -154,7 +152,7 @@ OFF = [{"side": "target", "name": "tun0", "driver": "tun", "features": {"tx_chec
             ", and a packet socket on any (tcpdump, pid 812), which",
         ),
         ((LOCAL, TAP), {}, ", and a packet socket, which gets a copy"),
-        # Nor does a veth or a listener nearby that had none of these copies made.
+        # Local delivery that caused no copies does not hide the cause either.
         (
             (STACKS["no checksum"][1],),
             {"local_delivery": True, "devices": OFF},
@@ -163,34 +161,41 @@ OFF = [{"side": "target", "name": "tun0", "driver": "tun", "features": {"tx_chec
         ((STACKS["tun"][1],), {"local_delivery": True, "devices": OFF}, "from a tun or tap device (tun0)"),
         ((TAP,), {"local_delivery": True}, "a packet socket, owner not found (`ss -0p`"),
         ((STACKS["received"][1],), {}, "a device of this machine received what went out over eth0"),
-        ((STACKS["received"][1],), {"local_delivery": True}, "local delivery over eth0; this path"),
-        ((STACKS["a driver"][1],), {"local_delivery": True}, "the kernel copied them for start_xmit()"),
+        (
+            (STACKS["received"][1],),
+            {"local_delivery": True},
+            "the receiver is on the same machine (eth0); this path",
+        ),
+        ((STACKS["a driver"][1],), {"local_delivery": True}, "these bytes on behalf of start_xmit()"),
         ((LOCAL, STACKS["tun"][1]), {}, "as a copy; 50 % of it: local delivery"),
     ],
 )
-def test_the_path_adds_which_device_and_whose_socket(
+def test_cause_names_the_device_and_the_owner_of_the_socket(
     stacks: tuple[str, ...], topology: Record, words: str
 ) -> None:
     assert words in copied(*stacks, **topology)["zerocopy"]["cause"]["sentence"]
 
 
-def test_a_stray_sample_is_no_cause() -> None:
+def test_single_stray_sample_gives_no_cause() -> None:
     raw = watched_record(zerocopy=True, copied=100)
     raw["samples"] = to_record([sample(LOCAL, 96), sample(TAP, 4)], Taxonomy.load())
     assert "packet socket" not in derive(raw)["zerocopy"]["cause"]["sentence"]
 
 
-def test_few_samples_of_a_tap_do_not_rule_out_local_delivery() -> None:
+def test_a_packet_socket_with_few_samples_does_not_rule_out_local_delivery() -> None:
     raw = watched_record(zerocopy=True, copied=100)
     raw["topology"] |= {"packet_sockets": [SOCKET], "local_delivery": True}
-    for samples, words in ((5, "likely local delivery over eth0"), (50, "a packet socket on any (tcpdump")):
+    for samples, words in (
+        (5, "likely the receiver is on the same machine (eth0)"),
+        (50, "a packet socket on any (tcpdump"),
+    ):
         raw["samples"] = to_record([sample(TAP, samples)], Taxonomy.load())
         assert derive(raw)["zerocopy"]["cause"]["sentence"].startswith(words)
 
 
-def test_without_a_sample_the_configuration_suggests() -> None:
+def test_configuration_suggests_the_cause_without_samples() -> None:
     for topology, words in (
-        ({"local_delivery": True}, "likely local delivery over eth0"),
+        ({"local_delivery": True}, "likely the receiver is on the same machine (eth0)"),
         ({"packet_sockets": [SOCKET]}, "likely a packet socket on any"),
         ({"devices": OFF}, "likely tun0 has no checksum offload"),
         (
@@ -199,11 +204,13 @@ def test_without_a_sample_the_configuration_suggests() -> None:
         ),
     ):
         assert copied(**topology)["zerocopy"]["cause"]["sentence"].startswith(words)
-    # Of traffic of our own both ends are known.
-    assert derive(raw_record("zero_copy"))["zerocopy"]["cause"]["sentence"].startswith("local delivery over")
+    # Both ends of copyscope's own traffic are known, so the sentence does not say "likely".
+    assert derive(raw_record("zero_copy"))["zerocopy"]["cause"]["sentence"].startswith(
+        "the receiver is on the same machine"
+    )
 
 
-def test_what_a_receiver_copies_of_others_has_no_bytes_of_its_own() -> None:
+def test_late_copies_by_a_receiver_have_no_bytes() -> None:
     raw = watched_record(receives=4096)
     raw["samples"] += to_record([sample(LOCAL)], Taxonomy.load())
     row = next(row for row in derive(raw)["ledger"] if row["account"] == "deferred")
@@ -214,16 +221,16 @@ def test_what_a_receiver_copies_of_others_has_no_bytes_of_its_own() -> None:
     )
 
 
-def test_of_udp_the_send_call_may_copy() -> None:
-    """__ip_append_data() takes no reference where the device cannot gather, and flags the send as copied."""
+def test_send_call_of_udp_may_copy() -> None:
+    """Without scatter-gather, __ip_append_data() copies and reports the send as copied."""
     full = copied("rep_movs_alternative _copy_from_iter ip_generic_getfrag __ip_append_data udp_sendmsg")
     rows = {row["account"]: row["bytes"] for row in full["ledger"] if row["bytes"]}
     assert full["zerocopy"]["cause"]["code"] == "at_call"
     assert rows["copy_in"] > 0 and "deferred" not in rows and "pin" not in rows
 
 
-def test_what_was_not_flagged_is_its_own_account() -> None:
-    """A device without scatter-gather: skb_segment() copies into new packets, and no completion says so."""
+def test_copy_without_notification_is_a_hidden_copy() -> None:
+    """Without scatter-gather, skb_segment() copies into new packets, and no notification reports it."""
     raw = copy.deepcopy(watched_record(zerocopy=True, copied=0))
     raw["samples"] += to_record([sample(f"memcpy skb_copy_bits {CUT} {SENT}")], Taxonomy.load())
     cause = derive(raw)["zerocopy"]["cause"]

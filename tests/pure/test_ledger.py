@@ -1,4 +1,4 @@
-"""The ledger: where bytes, time and events go, on invented records whose truth is known.
+"""The ledger of invented records: bytes, time and events of each row.
 
 Goldens in data/ledger are the derived sections of three runs; COPYSCOPE_GOLDEN=1 records them anew.
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 import builders
 import pytest
+from builders.documents import derive, typed_runs, validate
 from copyscope.judge import metrics
-from copyscope.ledger.derive import derive
 from copyscope.record import store
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "sendfile_no_gather": {"impl": "sendfile", "scatter_gather": False},
     "one_copy_fixed": {"impl": "one_copy", "fixed_messages": 23},
 }
-# Copied late; with events and nothing copied; a timed gather.
+# Scenarios with golden files: late copies; events without a copy; a timed gather.
 GOLDEN = ("zero_copy_veth", "zero_copy_nics_pmu", "two_copy_veth")
 Record = dict[str, Any]
 
@@ -44,7 +44,7 @@ def rows(full: Record, account: str) -> list[Record]:
 
 
 def home(full: Record, account: str) -> Record:
-    """The row on which an account's bytes stand."""
+    """Return the row that has the bytes of an account."""
     return next(
         row for row in rows(full, account) if row["bytes_method"] is not None or row["bytes"] is not None
     )
@@ -57,11 +57,11 @@ def test_golden(name: str) -> None:
     data = store.serialise({key: value for key, value in derive(raw).items() if raw.get(key) != value})
     if os.environ.get("COPYSCOPE_GOLDEN"):
         path.write_bytes(data)
-    assert path.read_bytes() == data
+    assert path.read_bytes() == data, f"{path.name}: differs: `make golden` writes it anew"
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_all_holds_on_a_true_record_and_nothing_raw_is_touched(name: str) -> None:
+def test_a_consistent_record_passes_all_checks_and_stays_unchanged(name: str) -> None:
     raw = builders.raw_record(**SCENARIOS[name])
     before = copy.deepcopy(raw)
     full = derive(raw)
@@ -69,7 +69,7 @@ def test_all_holds_on_a_true_record_and_nothing_raw_is_touched(name: str) -> Non
     assert store.serialise(derive(full)) == store.serialise(full)
     assert [i for i in full["identities"] if i["holds"] is not True] == []
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
-    assert store.validate(full) == []
+    assert validate(full) == []
     shares = [row["share"] for row in [*full["ledger"], *full["stages"]]]
     assert sum(shares) == pytest.approx(1, abs=1e-4)
 
@@ -83,7 +83,7 @@ def test_bytes_of_a_copied_send() -> None:
     assert [home(full, a)["bytes"] for a in ("gather", "pin", "deferred", "silent", "completion")] == [0] * 5
 
 
-def test_bytes_of_a_zero_copy_send_that_was_copied_later() -> None:
+def test_bytes_of_zero_copy_sends_that_were_copied_late() -> None:
     full = derived("zero_copy")
     sent = home(full, "pin")["bytes"]
     assert sent == home(full, "copy_out")["bytes"] > 0
@@ -93,7 +93,7 @@ def test_bytes_of_a_zero_copy_send_that_was_copied_later() -> None:
     assert home(full, "completion")["calls"] == home(full, "pin")["calls"] == home(full, "deferred")["calls"]
 
 
-def test_bytes_that_the_driver_copied_silently() -> None:
+def test_bytes_that_a_driver_with_xdp_copied_silently() -> None:
     full = derived("zero_copy", kind="veth-xdp")
     assert home(full, "silent")["bytes"] == home(full, "pin")["bytes"] > 0
     assert home(full, "silent")["bytes_method"] == "derived"
@@ -102,17 +102,17 @@ def test_bytes_that_the_driver_copied_silently() -> None:
     assert full["zerocopy"]["cause"]["code"] == "xdp_native"
 
 
-def test_bytes_that_nothing_copied() -> None:
+def test_bytes_of_zero_copy_sends_without_a_copy() -> None:
     full = derived("zero_copy", kind="nics")
-    # its invented samples hold a deferred copy, but no completion reports one: bytes follow the report
+    # The samples have a late copy, but no notification reports it, and bytes follow notifications.
     assert home(full, "deferred")["bytes"] == home(full, "silent")["bytes"] == 0
     assert full["zerocopy"]["bytes_zero_copy"] == home(full, "pin")["bytes"]
     assert full["zerocopy"]["cause"] is None
 
 
 @pytest.mark.parametrize(("silent_samples", "copied"), [(2, False), (900, True)])
-def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: int, copied: bool) -> None:
-    """No core copies faster than 100 bytes per ns: two samples cannot have moved 1.5 GB, 900 can."""
+def test_silent_copies_need_enough_sampled_time(silent_samples: int, copied: bool) -> None:
+    """No core copies more than 100 bytes per ns: 2 samples are too few for 1.5 GB, 900 are enough."""
     raw = builders.raw_record("zero_copy", kind="nics")
     spare = next(row for row in raw["samples"] if row["category"] == "deferred")
     period = builders.PERIOD_NS
@@ -127,8 +127,8 @@ def test_a_stray_sample_does_not_make_all_bytes_silently_copied(silent_samples: 
     assert (full["zerocopy"]["bytes_zero_copy"] == 0) is copied
 
 
-def test_tcp_refers_to_pages_whatever_the_device_can_do() -> None:
-    """Since 4.17 TCP always has GSO, and with it gathers (sk_setup_caps()): the packet is copied late."""
+def test_tcp_sends_by_reference_even_without_scatter_gather() -> None:
+    """Since 4.17 TCP always has GSO and scatter-gather (sk_setup_caps()), so the packet is copied late."""
     full = derived("zero_copy", scatter_gather=False)
     assert home(full, "copy_in")["bytes"] == 0
     assert home(full, "pin")["bytes"] == home(full, "deferred")["bytes"] > 0
@@ -137,13 +137,13 @@ def test_tcp_refers_to_pages_whatever_the_device_can_do() -> None:
 
 
 @pytest.mark.parametrize("receiver", ["trunc", "splice"])
-def test_bytes_that_were_thrown_away_or_spliced_are_not_copied_out(receiver: str) -> None:
+def test_truncated_and_spliced_bytes_are_not_copied_out(receiver: str) -> None:
     full = derived("one_copy", receiver=receiver)
     assert home(full, "copy_out")["bytes"] == 0
     assert full["verdict"]["valid"]
 
 
-def test_mapped_pages_are_an_account_and_not_copied_out() -> None:
+def test_mapped_pages_have_their_own_account() -> None:
     full = derived("zero_copy", receiver="map")
     mapped, copied = home(full, "mapped"), home(full, "copy_out")
     assert mapped["bytes"] == 15 * copied["bytes"] > 0
@@ -153,7 +153,7 @@ def test_mapped_pages_are_an_account_and_not_copied_out() -> None:
     assert not any(row["account"] == "mapped" for row in derived("zero_copy")["ledger"])
 
 
-def test_time_is_the_share_of_samples_times_the_exact_clock() -> None:
+def test_time_of_a_row_is_its_share_of_samples_times_the_clock() -> None:
     full = derived("one_copy")
     row = home(full, "copy_in")
     assert full["sides"]["sender"]["cpu_ns"] == 3 * 285_000_000
@@ -165,7 +165,7 @@ def test_time_is_the_share_of_samples_times_the_exact_clock() -> None:
     assert row["method"] == "sampled"
 
 
-def test_gather_is_the_strategys_timer_and_leaves_the_user_row() -> None:
+def test_gather_time_comes_from_its_timer_and_is_subtracted_from_user_time() -> None:
     full = derived("two_copy")
     gather = home(full, "gather")
     assert gather["cpu_ns"] == gather["calls"] * builders.GATHER_NS_PER_MESSAGE
@@ -178,23 +178,23 @@ def test_gather_is_the_strategys_timer_and_leaves_the_user_row() -> None:
     assert user["cycles"] is None and "PMU" in user["reasons"]["cycles"]
 
 
-def test_rows_may_miss_the_cpu_time_by_their_rounding_alone() -> None:
-    """More user time was sampled than gathering took: a thousandth of 870 ms, and a nanosecond a row."""
+def test_sum_of_rows_tolerates_only_rounding() -> None:
+    """The gather copy takes less than the sampled user time: the tolerance is one ns for each row."""
     full = derived("two_copy")
     rows_of = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == "sender"]
-    (found,) = (i for i in full["identities"] if i["name"] == "sender_rows")
-    assert found["right"] == 870_000_000 and found["tolerance"] == 870_000 + len(rows_of)
+    (check,) = (i for i in full["identities"] if i["name"] == "sender_rows")
+    assert check["right"] == 870_000_000 and check["tolerance"] == len(rows_of)
 
 
-def test_other_side_counts_in_its_own_weight() -> None:
+def test_softirq_samples_weigh_nanoseconds() -> None:
     full = derived("one_copy")
     weight = sum(row["weight"] for row in full["samples"] if row["side"] == "other")
     assert full["sides"]["other"]["cpu_ns"] == weight
     assert {row["context"] for row in full["stages"] if row["side"] == "other"} == {"softirq"}
 
 
-def with_work_of_others(raw: Record, **tie: str | None) -> Record:
-    """With somebody's zero-copy run beside: 400 ms of copies on the time of ksoftirqd."""
+def with_foreign_copies(raw: Record, **tie: str | None) -> Record:
+    """Add 400 ms of late copies in the time of ksoftirqd, as another program's zero-copy sends cause."""
     row: Record = {"side": "other", "context": "softirq", "event": "cpu-clock", "kind": "account"}
     row |= {"category": "deferred", "symbol": "skb_copy_ubufs", "samples": 1_600, "weight": 400_000_000}
     row["weight_squared"] = 1_600 * 250_000.0**2
@@ -203,10 +203,10 @@ def with_work_of_others(raw: Record, **tie: str | None) -> Record:
 
 
 @pytest.mark.parametrize("tie", [{"tie": None}, {}], ids=["of others", "an older record"])
-def test_work_that_is_not_tied_to_the_run_is_in_no_sum(tie: dict[str, None]) -> None:
-    """All that a run says beside somebody else's is what it says alone, but for one line."""
+def test_unrelated_softirq_work_is_in_no_sum(tie: dict[str, None]) -> None:
+    """Another program's copies change one line of a record: `elsewhere`."""
     alone = derived("one_copy")
-    beside = derive(with_work_of_others(builders.raw_record("one_copy"), **tie))
+    beside = derive(with_foreign_copies(builders.raw_record("one_copy"), **tie))
     assert beside["sides"]["elsewhere"] == {
         **alone["sides"]["elsewhere"],
         "cpu_ns": 400_000_000,
@@ -215,31 +215,31 @@ def test_work_that_is_not_tied_to_the_run_is_in_no_sum(tie: dict[str, None]) -> 
     for key in ("ledger", "stages", "verdict", "overhead", "zerocopy"):
         assert beside[key] == alone[key], key
     assert {**beside["sides"], "elsewhere": None} == {**alone["sides"], "elsewhere": None}
-    one, other = metrics.typed_runs((alone, beside))
+    run_alone, run_beside = typed_runs((alone, beside))
     for name in metrics.METRICS:
-        assert metrics.read(other, name) == metrics.read(one, name), name
+        assert metrics.read(run_beside, name) == metrics.read(run_alone, name), name
 
 
-def test_work_on_a_packet_of_the_run_is_in_its_ledger() -> None:
-    full = derive(with_work_of_others(builders.raw_record("one_copy"), tie="packet"))
+def test_softirq_work_on_packets_of_the_run_is_in_its_ledger() -> None:
+    full = derive(with_foreign_copies(builders.raw_record("one_copy"), tie="packet"))
     (row,) = (row for row in rows(full, "deferred") if row["side"] == "other")
     assert row["cpu_ns"] == 400_000_000 and full["sides"]["elsewhere"]["cpu_ns"] == 0
     alone = derived("one_copy")["sides"]["other"]["cpu_ns"]
     assert full["sides"]["other"]["cpu_ns"] == alone + 400_000_000
 
 
-def test_why_nothing_is_tied_is_said() -> None:
+def test_unrelated_softirq_work_has_a_cause() -> None:
     raw = builders.raw_record("one_copy")
     builders.hook_of(raw, "packet_owner").update(state="missing", how=None, reason="no BTF")
     assert "netif_receive_skb: missing: no BTF" in derive(raw)["sides"]["elsewhere"]["cause"]
-    # As the collector calls one that was loaded and that no segment attached.
+    # State of a hook that the collector loaded, but that no segment attached.
     builders.hook_of(raw, "packet_owner").update(state="available", reason=None)
-    assert derive(raw)["sides"]["elsewhere"]["cause"].startswith("packets of others")
+    assert derive(raw)["sides"]["elsewhere"]["cause"].startswith("packets of other programs")
     raw["hooks"] = [hook for hook in raw["hooks"] if hook["id"] != "packet_owner"]
     assert "made before" in derive(raw)["sides"]["elsewhere"]["cause"]
 
 
-def test_events_follow_their_own_samples() -> None:
+def test_events_are_divided_by_their_own_samples() -> None:
     full = derived("one_copy", pmu=True)
     row = home(full, "copy_in")
     for column, event in (
@@ -258,8 +258,8 @@ def event_of(raw: Record, name: str) -> Record:
     return next(event for event in raw["sampler"]["events"] if event["name"] == name)
 
 
-def sampled_also(raw: Record, name: str, of: str, weight: float, status: str = "sampled") -> Record:
-    """The record, in which one more event was sampled where another was, with other weights."""
+def with_second_event(raw: Record, name: str, of: str, weight: float, status: str = "sampled") -> Record:
+    """Add samples of an event, with their own weights, wherever the event `of` was sampled."""
     rows = [row for row in raw["samples"] if row["event"] == of]
     changed = {"weight": weight, "weight_squared": weight**2}
     raw["samples"] += [
@@ -269,29 +269,29 @@ def sampled_also(raw: Record, name: str, of: str, weight: float, status: str = "
     return raw
 
 
-def test_ref_cycles_show_time_and_cycles_stay_a_column() -> None:
-    """Where the receiver's copy ran on a slow core: half of its cycles, and all of its time."""
-    whole = home(derived("one_copy", pmu=True), "copy_out")
-    raw = sampled_also(builders.raw_record("one_copy", pmu=True), "ref-cycles", "cycles", 0.5)
+def test_ref_cycles_divide_time_and_cycles_are_a_column() -> None:
+    """The receiver's copy ran on a slow core: half the cycles, the same time."""
+    all_copies = home(derived("one_copy", pmu=True), "copy_out")
+    raw = with_second_event(builders.raw_record("one_copy", pmu=True), "ref-cycles", "cycles", 0.5)
     for row in raw["samples"]:
         if (row["event"], row["category"]) == ("cycles", "copy_out"):
             row["weight"] /= 2
     full = derive(raw)
     row = home(full, "copy_out")
-    assert row["cpu_ns"] == whole["cpu_ns"] and row["samples"] == whole["samples"]
-    assert row["cycles"] < 0.7 * whole["cycles"]
-    # What is held against the cycle counter is what was sampled of cycles.
-    check = next(one for one in full["identities"] if one["name"] == "sender_time")
+    assert row["cpu_ns"] == all_copies["cpu_ns"] and row["samples"] == all_copies["samples"]
+    assert row["cycles"] < 0.7 * all_copies["cycles"]
+    # The cycle counter is compared with samples of cycles, not of ref-cycles.
+    check = next(row for row in full["identities"] if row["name"] == "sender_time")
     assert check["holds"] and check["unit"] == "cycles" and "cycle counter" in check["what"]
 
 
-def test_where_ref_cycles_are_sampled_instead_of_cycles_they_divide_both() -> None:
-    """All cores are alike there. Their weights are ns, so they are held against the CPU clock."""
+def test_ref_cycles_divide_time_and_cycles_if_cycles_are_not_sampled() -> None:
+    """All cores are alike. The weights are nanoseconds, so they are compared with the CPU clock."""
     expected = derived("one_copy", pmu=True)
     raw = builders.raw_record("one_copy", pmu=True)
     for row in raw["samples"]:
         if row["event"] == "cycles":
-            # Three cycles in a ns.
+            # Three cycles are one ns.
             row |= {
                 "event": "ref-cycles",
                 "weight": row["weight"] / 3,
@@ -304,23 +304,23 @@ def test_where_ref_cycles_are_sampled_instead_of_cycles_they_divide_both() -> No
         row, usual = home(full, account), home(expected, account)
         assert row["cycles"] == pytest.approx(usual["cycles"], rel=1e-3) and row["cpu_ns"] == usual["cpu_ns"]
         assert row["events"]["cycles"]["samples"] == usual["events"]["cycles"]["samples"]
-    check = next(one for one in full["identities"] if one["name"] == "sender_time")
+    check = next(row for row in full["identities"] if row["name"] == "sender_time")
     assert check["holds"] and check["unit"] == "ns" and "cycle counter" not in check["what"]
-    # That most of the samples are lost is seen, in a guest too.
+    # The check notices the loss of most samples, also in a guest.
     for row in raw["samples"]:
         if row["event"] == "ref-cycles" and row["side"] == "sender":
             row["weight"] *= 0.4
-    check = next(one for one in derive(raw)["identities"] if one["name"] == "sender_time")
+    check = next(row for row in derive(raw)["identities"] if row["name"] == "sender_time")
     assert check["holds"] is False
 
 
 def test_time_comes_from_events_that_were_sampled_on_all_cpus() -> None:
-    """A few samples of an event that opened on some CPUs do not win over the timer."""
+    """An event that could be opened on some CPUs only does not replace the timer."""
     expected = home(derived("one_copy"), "copy_out")
     for status in ("partial", "unsupported"):
         raw = builders.raw_record("one_copy")
         raw["sampler"]["events"] = [event_of(raw, "cpu-clock")]
-        half = sampled_also(raw, "ref-cycles", "cpu-clock", 3.0, status)
+        half = with_second_event(raw, "ref-cycles", "cpu-clock", 3.0, status)
         half["samples"] = [
             r for r in half["samples"] if (r["event"], r["side"]) != ("ref-cycles", "receiver")
         ]
@@ -329,8 +329,8 @@ def test_time_comes_from_events_that_were_sampled_on_all_cpus() -> None:
         assert full["verdict"]["valid"]
 
 
-def test_beside_cycles_of_unlike_cores_a_timer_shows_time() -> None:
-    raw = sampled_also(builders.raw_record("one_copy", pmu=True), "cpu-clock", "cycles", 1 / 3)
+def test_a_timer_divides_time_if_cores_are_unlike() -> None:
+    raw = with_second_event(builders.raw_record("one_copy", pmu=True), "cpu-clock", "cycles", 1 / 3)
     raw["sampler"]["events"] = [*raw["sampler"]["events"][1:]]
     for row in raw["samples"]:
         if (row["event"], row["side"]) == ("cycles", "sender") and row["category"] == "copy_in":
@@ -340,7 +340,7 @@ def test_beside_cycles_of_unlike_cores_a_timer_shows_time() -> None:
     assert home(full, "copy_in")["cycles"] > 1.5 * home(derived("one_copy", pmu=True), "copy_in")["cycles"]
 
 
-def test_what_was_not_sampled_says_why_by_the_sampler() -> None:
+def test_events_without_samples_have_the_samplers_reason() -> None:
     raw = builders.raw_record("one_copy", pmu=True)
     raw["samples"] = [row for row in raw["samples"] if row["event"] != "LLC-load-misses"]
     event_of(raw, "LLC-load-misses").update(status="unsupported", reason="AMD's PMU has no such event")
@@ -349,14 +349,14 @@ def test_what_was_not_sampled_says_why_by_the_sampler() -> None:
     assert row["reasons"]["instructions"].endswith("not sampled")
 
 
-def test_no_pmu_is_null_with_the_reason_and_never_zero() -> None:
+def test_events_without_a_pmu_are_null_with_a_reason() -> None:
     row = home(derived("one_copy"), "copy_in")
     for column in ("cycles", "instructions", "l1d_misses", "llc_misses"):
         assert row[column] is None
         assert "no PMU" in row["reasons"][column]
 
 
-def test_without_samples_time_is_null_with_the_samplers_reason() -> None:
+def test_time_without_samples_is_null_with_the_samplers_reason() -> None:
     raw = builders.raw_record("one_copy")
     raw["samples"] = []
     raw["sampler"]["events"][0] |= {"status": "unsupported", "reason": "perf_event_open: EACCES"}
@@ -364,11 +364,11 @@ def test_without_samples_time_is_null_with_the_samplers_reason() -> None:
     row = home(full, "copy_in")
     assert row["cpu_ns"] is None and "EACCES" in row["reasons"]["cpu_ns"]
     assert row["bytes"] == 29_100 * 65_536
-    assert store.validate(full) == []
+    assert validate(full) == []
     assert {i["holds"] for i in full["identities"] if i["unit"] == "ns" or i["unit"] == "share"} == {None}
 
 
-def test_a_hook_that_is_missing_leaves_its_reason() -> None:
+def test_counts_of_a_missing_hook_have_its_reason() -> None:
     raw = builders.raw_record("one_copy")
     missing = {"state": "missing", "how": None, "reason": "no such tracepoint"}
     builders.hook_of(raw, "copy_out_bytes").update(missing)
@@ -377,10 +377,10 @@ def test_a_hook_that_is_missing_leaves_its_reason() -> None:
     assert (row["bytes"], row["bytes_method"]) == (29_100 * 65_536, "derived")
     assert row["calls"] is None and "no such tracepoint" in row["reasons"]["calls"]
     assert next(i for i in full["identities"] if i["name"] == "received_split")["holds"] is None
-    assert store.validate(full) == []
+    assert validate(full) == []
 
 
-def test_a_hook_blind_for_zero_copy_takes_the_programs_count() -> None:
+def test_a_hook_that_cannot_see_zero_copy_leaves_the_programs_count() -> None:
     raw = builders.raw_record("zero_copy")
     for row in raw["bytes"]:
         row |= {"zerocopy_calls": None, "zerocopy_bytes": None}
@@ -389,11 +389,11 @@ def test_a_hook_blind_for_zero_copy_takes_the_programs_count() -> None:
     assert home(full, "copy_in")["bytes_method"] == "derived"
     blind = {i["name"] for i in full["identities"] if i["holds"] is None}
     assert blind == {"referenced_bytes", "zerocopy_calls"}
-    assert store.validate(full) == []
+    assert validate(full) == []
 
 
-def test_interrupt_time_outside_of_the_process_clock() -> None:
-    """With CONFIG_IRQ_TIME_ACCOUNTING the CPU clock leaves softirq out; nothing else may move by that."""
+def test_a_clock_without_softirq_time_gives_the_same_rows() -> None:
+    """With CONFIG_IRQ_TIME_ACCOUNTING the CPU clock excludes softirqs, which are added from samples."""
     raw = builders.raw_record("one_copy")
     softirq = sum(r["weight"] for r in raw["samples"] if (r["side"], r["context"]) == ("sender", "softirq"))
     for segment in raw["run"]["segments"]:
@@ -411,17 +411,17 @@ def test_interrupt_time_outside_of_the_process_clock() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.data())
-def test_any_samples_share_out_all_of_the_time(data: st.DataObject) -> None:
-    """However the samples fall, the rows of a side add up to its CPU clock and each lies in its interval."""
+def test_rows_add_up_to_the_clock_for_any_samples(data: st.DataObject) -> None:
+    """For any samples, the rows of a side add up to its CPU clock, and each row lies in its interval."""
     raw = builders.raw_record("one_copy")
     for row in raw["samples"]:
         row["samples"] = data.draw(st.integers(1, 5000))
         row["weight"] = row["samples"] * builders.PERIOD_NS
     full = derive(raw)
     for side, spent_ns in (("sender", 855_000_000), ("receiver", 540_000_000)):
-        found = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == side]
-        assert sum(row["cpu_ns"] for row in found) == pytest.approx(spent_ns, abs=len(found))
-        for row in found:
+        rows_of_side = [row for row in [*full["ledger"], *full["stages"]] if row["side"] == side]
+        assert sum(row["cpu_ns"] for row in rows_of_side) == pytest.approx(spent_ns, abs=len(rows_of_side))
+        for row in rows_of_side:
             if row["ci"] is not None:
                 assert row["ci"]["low_ns"] - 1 <= row["cpu_ns"] <= row["ci"]["high_ns"] + 1
     every = [*full["ledger"], *full["stages"]]

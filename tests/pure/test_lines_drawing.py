@@ -1,15 +1,15 @@
-"""Where the lines go, drawn: lines that were put into a record come out, from the level they came from."""
+"""Drawing of cache lines: the numbers of a record appear, divided by the cache level that served them."""
 
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from builders import write
+from builders.documents import typed_boot
 from builders.sweep import kept
-from copyscope import paths
-from copyscope.commands import draw as command
-from copyscope.exports.lines_drawing import LINE_PX, draw
-from copyscope.record.check import typed_boot
+from copyscope.base import paths
+from copyscope.commands import show
+from copyscope.report.lines_drawing import LINE_PX, draw
 from test_modelled import KIB, ONE, TWO, ZERO, boot
 
 pytestmark = pytest.mark.timeout(20)
@@ -21,57 +21,66 @@ def texts(drawn: str) -> list[str]:
 
 
 def bars(drawn: str) -> list[tuple[str, float]]:
-    """(class, lines) of each part of each bar, without the legend."""
+    """Return the parts of all bars, without the legend: tuples of CSS class and number of lines."""
     rects = [
         rect.attrib for rect in ElementTree.fromstring(drawn).iter(f"{SVG}rect") if rect.get("class") != "box"
     ]
     return [(rect["class"], round(float(rect["width"]) / LINE_PX, 1)) for rect in rects[:-3]]
 
 
-def test_each_copy_has_its_lines_and_they_have_their_level() -> None:
+def test_each_copy_is_drawn_with_its_lines_by_cache_level() -> None:
     drawn = draw(
-        typed_boot(boot({("two_copy", KIB): TWO, ("zero_copy", KIB): ZERO, ("one_copy", 64 * KIB): ONE})), KIB
+        typed_boot(boot({("two_copy", 64 * KIB): TWO, ("zero_copy", 64 * KIB): ZERO, ("one_copy", KIB): ONE}))
     )
-    said = texts(drawn)
-    # 32 lines and a tenth for the seed are not in L1D; 16 of them not in L2 either.
+    words = texts(drawn)
+    # 32 lines, and a tenth for the seed, miss L1D. 16 of these lines miss L2, too.
     assert [
-        said[said.index(name) + 1]
+        words[words.index(name) + 1]
         for name in ("own memcpy", "copy to kernel", "copy to receiver", "late copy")
     ] == [*("32.1 + 0.0", "16.1 + 0.0", "17.1 + 0.0", "45.1 + 0.0")]
     assert bars(drawn) == [
         *(("l2", 16.1), ("llc", 16.0)),  # gather
-        *(("l2", 16.1),),  # copy_in: what gather has just written
-        *(("l2", 18.1),),  # pages
+        *(("l2", 16.1),),  # copy_in reads the lines that gather wrote
+        *(("l2", 18.1),),  # page pinning
         *(("l2", 1.1), ("llc", 16.0)),  # copy_out
         *(("l2", 12.1), ("llc", 24.0), ("memory", 9.0)),  # the late copy
         *(("l2", 1.1), ("llc", 16.0)),
     ]
-    assert "one_copy" not in said and "the same pages" in said
+    assert "one_copy" not in words and "the same pages" in words
 
 
-def test_an_invalid_boot_says_so_and_foreign_names_are_text() -> None:
+def test_invalid_boot_is_marked_and_foreign_names_are_escaped() -> None:
     record = boot({("one_copy", KIB): ONE})
     record["verdict"] = {"valid": False, "reasons": ["bytes"]}
     record["simulated"]["measurements"][0]["impl"] = "<script>alert(1)</script>\x1b[2J"
-    drawn = draw(typed_boot(record), KIB)
+    drawn = draw(typed_boot(record))
     assert "INVALID BOOT: do not use its figures" in texts(drawn)
     assert "<script>" not in drawn and "\x1b" not in drawn
 
 
-def test_the_size_is_chosen_or_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = boot({("one_copy", KIB): ONE, ("one_copy", 64 * KIB): ONE, ("one_copy", 1 << 20): ONE})
+@pytest.mark.parametrize(
+    ("sizes_bytes", "drawn"), [((KIB, 64 * KIB, 1 << 20), "64 KiB"), ((KIB, 1 << 20), "1 MiB")]
+)
+def test_64_kib_messages_are_drawn_or_else_the_largest_size(
+    sizes_bytes: tuple[int, ...], drawn: str, tmp_path: Path
+) -> None:
+    write(boot({("one_copy", size_bytes): ONE for size_bytes in sizes_bytes}), tmp_path / "run.json")
+    svg = tmp_path / "lines.svg"
+    assert show.main([str(tmp_path / "run.json"), "--export", "drawing", "--output", str(svg)]) == 0
+    assert f"Cache lines of each copy: {drawn} messages over veth" in texts(svg.read_text())
+
+
+def test_a_simulated_command_has_no_drawing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = boot({("one_copy", KIB): ONE})
+    record["simulated"]["measurements"][0] |= {"impl": None, "size_bytes": None}
     write(record, tmp_path / "run.json")
-    assert command.main([str(tmp_path / "run.json")]) == 0
-    assert capsys.readouterr().out == draw(typed_boot(record), 64 * KIB)
-    assert command.main([str(tmp_path / "run.json"), "--size", "1M"]) == 0
-    assert capsys.readouterr().out == draw(typed_boot(record), 1 << 20)
-    assert command.main([str(tmp_path / "run.json"), "--size", "4K"]) == 2
-    assert "--size: 4K: not in this record: it has 1 KiB, 64 KiB, 1 MiB" in capsys.readouterr().err
+    assert show.main([str(tmp_path / "run.json"), "--export", "drawing"]) == 1
+    assert "the path of a simulated command is unknown" in capsys.readouterr().err
 
 
-def test_the_drawing_in_the_docs_is_that_of_a_boot_that_came_with_the_tree() -> None:
-    """`draw results/vm/simulated/records.jsonl.gz --run ID --out docs/lines.svg` makes it again."""
+def test_drawing_in_the_docs_matches_a_committed_boot() -> None:
+    """`copyscope show results/vm/simulated/records.jsonl.gz --run ID --export drawing` prints it again."""
     wanted = {"topology": "veth", "cache": "generic", "working_set": 4}
-    records = [one for one in kept(paths.RESULTS / "vm" / "simulated") if one["run"]["repeat"] == 0]
+    records = [record for record in kept(paths.RESULTS / "vm" / "simulated") if record["run"]["repeat"] == 0]
     (record,) = [record for record in records if record["run"]["factors"] == wanted]
-    assert (paths.ROOT / "docs" / "lines.svg").read_text() == draw(typed_boot(record), 64 * KIB)
+    assert (paths.ROOT / "docs" / "lines.svg").read_text() == draw(typed_boot(record))

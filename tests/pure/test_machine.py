@@ -1,15 +1,16 @@
-"""The fingerprint on made-up machines: a hybrid laptop, cloud machines, an ARM server, one that is silent."""
+"""The fingerprint of invented machines: a laptop, cloud machines, an ARM server, an empty file tree."""
 
 import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from copyscope.machine import fingerprint, tool_versions
-from copyscope.machine.cpu import parse_cpu_list
-from copyscope.machine.fingerprint import CpuTimes
+from copyscope.base.spelling import parse_cpu_list
+from copyscope.machine import fingerprint
+from copyscope.machine.fingerprint import MachineCpuTimes, read_tool_versions
 
 LAPTOP = {
     "proc/sys/kernel/osrelease": "6.8.0-40-generic",
@@ -61,35 +62,35 @@ def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fingerprint, "read_tool_versions", dict)
 
 
-def test_hybrid_laptop(tmp_path: Path) -> None:
-    seen = fingerprint.describe(root=plant(tmp_path, LAPTOP))
-    assert seen["cpu_model"] == "12th Gen Intel(R) Core(TM) i7"
-    assert seen["cpus_online"] == 12
-    assert seen["pmu"] == ["cpu_atom", "cpu_core"]
-    assert seen["hybrid"] == {"cpu_core": "0-7", "cpu_atom": "8-11"}
-    assert seen["governor"] == "performance, powersave"
-    assert seen["turbo"] is True and seen["smt"] is True
-    assert seen["mitigations"] == {"spectre_v2": "Mitigation: Enhanced IBRS"}
-    assert seen["hypervisor"] is None and "hypervisor" in seen["reasons"]
-    assert (seen["lockdown"], seen["transparent_hugepages"]) == ("integrity", "madvise")
-    assert seen["irq_time_accounting"] is True
-    assert seen["limits"] == {"memlock_bytes": 8388608}
-    assert seen["memory_bytes"] == 16_384_000_000
-    assert seen["caches"] == {"l1d_bytes": 49152, "l3_bytes": 25165824, "last_level_shared_by_cpus": "0-11"}
-    assert seen["sysctls"]["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
-    assert seen["sysctls"]["net.core.max_skb_frags"] is None
-    json.dumps(seen)
+def test_a_hybrid_laptop_has_the_facts_of_its_files(tmp_path: Path) -> None:
+    machine = fingerprint.describe_machine(root=plant(tmp_path, LAPTOP))
+    assert machine.cpu_model == "12th Gen Intel(R) Core(TM) i7"
+    assert machine.cpus_online == 12
+    assert machine.pmu == ["cpu_atom", "cpu_core"]
+    assert machine.hybrid == {"cpu_core": "0-7", "cpu_atom": "8-11"}
+    assert machine.governor == "performance, powersave"
+    assert machine.turbo is True and machine.smt is True
+    assert machine.mitigations == {"spectre_v2": "Mitigation: Enhanced IBRS"}
+    assert machine.hypervisor is None and "hypervisor" in machine.reasons
+    assert (machine.lockdown, machine.transparent_hugepages) == ("integrity", "madvise")
+    assert machine.irq_time_accounting is True
+    assert machine.limits == {"memlock_bytes": 8388608}
+    assert machine.memory_bytes == 16_384_000_000
+    assert machine.caches == {"l1d_bytes": 49152, "l3_bytes": 25165824, "last_level_shared_by_cpus": "0-11"}
+    assert machine.sysctls["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
+    assert machine.sysctls["net.core.max_skb_frags"] is None
+    json.dumps(asdict(machine))
 
 
-def test_every_null_has_its_reason(tmp_path: Path) -> None:
-    seen = fingerprint.describe(root=tmp_path)
-    nulls = {key for key, value in seen.items() if value is None}
-    assert nulls == {key for key in seen["reasons"] if "." not in key}
-    assert seen["reasons"]["limits.memlock_bytes"] == "unlimited"
-    assert seen["cpu_model"] == "unknown" and seen["pmu"] == [] and seen["cpus_online"] == 1
+def test_every_unknown_fact_has_its_reason(tmp_path: Path) -> None:
+    machine = fingerprint.describe_machine(root=tmp_path)
+    nulls = {key for key, value in vars(machine).items() if value is None}
+    assert nulls == {key for key in machine.reasons if "." not in key}
+    assert machine.reasons["limits.memlock_bytes"] == "unlimited"
+    assert machine.cpu_model == "unknown" and machine.pmu == [] and machine.cpus_online == 1
 
 
-def test_cloud_machines(tmp_path: Path) -> None:
+def test_a_virtual_machine_is_named_by_its_firmware_and_bare_metal_has_no_hypervisor(tmp_path: Path) -> None:
     flags = {"proc/cpuinfo": "model name : Xeon\nflags : fpu hypervisor\n"}
     named = {
         **flags,
@@ -102,70 +103,72 @@ def test_cloud_machines(tmp_path: Path) -> None:
         "sys/class/dmi/id/product_name": "c5.metal",
     }
     assert (
-        fingerprint.describe(root=plant(tmp_path / "a", flags))["hypervisor"]
+        fingerprint.describe_machine(root=plant(tmp_path / "a", flags)).hypervisor
         == "the firmware does not name it"
     )
-    assert fingerprint.describe(root=plant(tmp_path / "b", named))["hypervisor"] == "Amazon EC2 c5.large"
-    assert fingerprint.describe(root=plant(tmp_path / "c", metal))["hypervisor"] is None
+    assert fingerprint.describe_machine(root=plant(tmp_path / "b", named)).hypervisor == "Amazon EC2 c5.large"
+    assert fingerprint.describe_machine(root=plant(tmp_path / "c", metal)).hypervisor is None
     assert (
-        fingerprint.describe(root=plant(tmp_path / "d", {"sys/hypervisor/type": "xen"}))["hypervisor"]
+        fingerprint.describe_machine(root=plant(tmp_path / "d", {"sys/hypervisor/type": "xen"})).hypervisor
         == "xen"
     )
 
 
-def test_arm_server(tmp_path: Path) -> None:
+def test_an_arm_server_is_named_by_implementer_and_part(tmp_path: Path) -> None:
     files = {
         "proc/cpuinfo": "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd0c\n",
         "sys/bus/event_source/devices/armv8_pmuv3_0/cpus": "0-63",
         "sys/devices/system/cpu/cpufreq/boost": "0",
     }
-    seen = fingerprint.describe(root=plant(tmp_path, files))
-    assert seen["cpu_model"] == "PHASE implementer 0x41 part 0xd0c"
-    assert seen["pmu"] == ["armv8_pmuv3_0"] and seen["turbo"] is False and seen["hybrid"] is None
+    machine = fingerprint.describe_machine(root=plant(tmp_path, files))
+    assert machine.cpu_model == "ARM implementer 0x41 part 0xd0c"
+    assert machine.pmu == ["armv8_pmuv3_0"] and machine.turbo is False and machine.hybrid is None
 
 
-def test_every_type_of_core_is_found_by_its_pmu(tmp_path: Path) -> None:
-    """Arrow Lake-H has three, and what is not a core's has a `cpumask`."""
+def test_each_type_of_core_is_found_by_its_pmu(tmp_path: Path) -> None:
+    """Arrow Lake-H has three types of cores. A PMU outside the cores has a `cpumask` instead of `cpus`."""
     pmus = {"cpu_core": "0-5", "cpu_atom": "6-13", "cpu_lowpower": "14-15"}
     files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in pmus.items()}
     files["sys/bus/event_source/devices/uncore_imc_0/cpumask"] = "0"
-    assert fingerprint.describe(root=plant(tmp_path / "a", files))["hybrid"] == pmus
+    assert fingerprint.describe_machine(root=plant(tmp_path / "a", files)).hybrid == pmus
     hybrid = {"armv8_cortex_a55": "0-3", "armv8_cortex_a76": "4-7"}
     files = {f"sys/bus/event_source/devices/{name}/cpus": cpus for name, cpus in hybrid.items()}
-    assert fingerprint.describe(root=plant(tmp_path / "b", files))["hybrid"] == hybrid
+    assert fingerprint.describe_machine(root=plant(tmp_path / "b", files)).hybrid == hybrid
 
 
-def test_irq_time_accounting_out_of_proc_config(tmp_path: Path) -> None:
+def test_irq_time_accounting_is_read_from_proc_config(tmp_path: Path) -> None:
     plant(tmp_path, {"proc/sys/kernel/osrelease": "6.1.0", "proc/cmdline": "tsc=noirqtime"})
     (tmp_path / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_IRQ_TIME_ACCOUNTING=y\n"))
-    assert fingerprint.describe(root=tmp_path)["irq_time_accounting"] is False  # switched off at boot
+    assert fingerprint.describe_machine(root=tmp_path).irq_time_accounting is False  # switched off at boot
     (tmp_path / "proc/cmdline").write_text("quiet")
-    assert fingerprint.describe(root=tmp_path)["irq_time_accounting"] is True
+    assert fingerprint.describe_machine(root=tmp_path).irq_time_accounting is True
 
 
-def test_sysctls_of_the_namespace_win(tmp_path: Path) -> None:
-    class Inside:
+def test_sysctls_of_the_senders_namespace_replace_those_of_the_host(tmp_path: Path) -> None:
+    class SenderNamespace:
         def sysctls(self, side: str, names: Sequence[str]) -> dict[str, str | None]:
             assert side == "sender"
             return {**dict.fromkeys(names), "net.core.optmem_max": "20480"}
 
-    seen = fingerprint.describe(Inside(), root=plant(tmp_path, LAPTOP))["sysctls"]
-    assert seen["net.core.optmem_max"] == "20480"
-    assert seen["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
+    values = fingerprint.describe_machine(SenderNamespace(), root=plant(tmp_path, LAPTOP)).sysctls
+    assert values["net.core.optmem_max"] == "20480"
+    assert values["net.ipv4.tcp_wmem"] == "4096 16384 4194304"
 
 
 @pytest.mark.parametrize(
     ("text", "cpus"), [("0", [0]), ("0-3,8", [0, 1, 2, 3, 8]), ("", []), ("2,5-6", [2, 5, 6])]
 )
-def test_cpu_lists(text: str, cpus: list[int]) -> None:
+def test_a_cpu_list_is_parsed(text: str, cpus: list[int]) -> None:
     assert parse_cpu_list(text) == cpus
 
 
-def test_steal(tmp_path: Path) -> None:
+def test_steal_is_a_share_of_all_cpu_time(tmp_path: Path) -> None:
     plant(tmp_path, {"proc/stat": "cpu  100 0 50 800 10 0 5 35 7 0\ncpu0 1 2 3"})
-    before = fingerprint.cpu_times(tmp_path)
-    assert before == CpuTimes(total=1000, steal=35, busy=155, softirq=5)  # guest time is not added twice
-    assert fingerprint.steal_percent(before, CpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
+    before = fingerprint.read_cpu_times(tmp_path)
+    assert before == MachineCpuTimes(
+        total=1000, steal=35, busy=155, softirq=5
+    )  # guest time is not added twice
+    assert fingerprint.steal_percent(before, MachineCpuTimes(total=1200, steal=45)) == pytest.approx(5.0)
     assert fingerprint.steal_percent(before, before) is None
 
 
@@ -181,31 +184,31 @@ def test_steal(tmp_path: Path) -> None:
         ("setpriv from util-linux 2.38.1\n", "2.38.1"),
     ],
 )
-def test_versions(answer: str, version: str | None) -> None:
-    assert tool_versions.parse_version(answer) == version
+def test_the_version_is_found_in_the_output_of_a_tool(answer: str, version: str | None) -> None:
+    assert fingerprint.parse_version(answer) == version
 
 
-def test_versions_are_asked_once(tmp_path: Path) -> None:
+def test_a_tool_is_asked_for_its_version_once(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    count = tmp_path / "asked"
+    queries = tmp_path / "queries"
     perf = tools / "perf"
-    perf.write_text(f"#!/bin/sh\necho x >>{count}\necho perf version 9.9.1\n")
+    perf.write_text(f"#!/bin/sh\necho x >>{queries}\necho perf version 9.9.1\n")
     perf.chmod(0o755)
-    memory = tmp_path / "memory.json"
+    cache = tmp_path / "memory.json"
     for _ in range(3):
-        versions = tool_versions.read_tool_versions(memory, str(tools))
+        versions = read_tool_versions(cache, str(tools))
         assert versions["perf"] == "9.9.1" and versions["clang"] is None
-    assert count.read_text() == "x\n"
-    os.utime(perf, ns=(1, 1))  # another version was installed
-    tool_versions.read_tool_versions(memory, str(tools))
-    assert count.read_text() == "x\nx\n"
-    memory.write_text("{damaged")
-    assert tool_versions.read_tool_versions(memory, str(tools))["perf"] == "9.9.1"
+    assert queries.read_text() == "x\n"
+    os.utime(perf, ns=(1, 1))  # as if another version had been installed
+    read_tool_versions(cache, str(tools))
+    assert queries.read_text() == "x\nx\n"
+    cache.write_text("{damaged")
+    assert read_tool_versions(cache, str(tools))["perf"] == "9.9.1"
 
 
 def test_a_tool_that_fails_has_no_version(tmp_path: Path) -> None:
     perf = tmp_path / "perf"
     perf.write_text("#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0-1021\nexit 2\n")
     perf.chmod(0o755)
-    assert tool_versions.read_tool_versions(tmp_path / "m", str(tmp_path))["perf"] is None
+    assert read_tool_versions(tmp_path / "m", str(tmp_path))["perf"] is None

@@ -1,4 +1,4 @@
-"""What a report says of simulated machines: misses that were put in come out, and are called modelled."""
+"""Reports on simulated machines: the misses of the records appear, and they are called modelled."""
 
 import csv
 import math
@@ -10,31 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import raw_record
+from builders.documents import derive, typed_boot, validate
 from builders.simulated import simulated_record
 from builders.sweep import store
-from copyscope import paths
+from copyscope.base import paths
+from copyscope.base.stats import Missing
 from copyscope.commands import report
-from copyscope.ledger.derive import derive
-from copyscope.record.check import find_problems, typed_boot
-from copyscope.report.plots.draw import Drawing, Subject, figure_of
-from copyscope.simulate import caches, document
-from copyscope.stats import Missing
-from copyscope.study import modelled
-from copyscope.study.claims.judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
-from copyscope.study.claims.table import CLAIMS
-from copyscope.study.modelled import ModelPoint, line_waterfall, pairs
-from copyscope.study.modelled_answers import beside, modelled_answers
-from copyscope.study.questions import Answer
+from copyscope.report import model_points as modelled
+from copyscope.report.claim_judge import HOLDS, REFUTED, UNDETERMINED, judge_all, judge_one
+from copyscope.report.claim_table import CLAIMS
+from copyscope.report.model_points import ModelPoint, line_waterfall, pairs
+from copyscope.report.modelled import add_modelled_answers, modelled_answers
+from copyscope.report.plots.draw import Drawing, PlotSubject, figure_of
+from copyscope.report.questions import QuestionAnswer
+from copyscope.run.simulate import caches, document
 from copyscope.sweep import results
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from msgspec import to_builtins
 
 pytestmark = pytest.mark.timeout(60)
 
 KIB = 1024
 Record = dict[str, Any]
 CHECK = {"name": "bytes", "left": 1, "right": 2, "tolerance": 0}
-# category, side -> load misses per KiB in L1D, L2, LLC
+# (category, side) -> load misses per KiB in L1D, L2, LLC
 Rows = Mapping[tuple[str, str], tuple[float, ...]]
 ONE: Rows = {
     ("copy_in", "sender"): (16, 16, 0),
@@ -59,70 +59,72 @@ def boot(
     *,
     threads: int = 1,
 ) -> Record:
-    """The record of one boot; each seed has a tenth of a line more in each row than the last."""
-    made = simulated_record(seeds=(seed,))
-    (pattern,) = made["simulated"]["measurements"]
+    """Return the record of one boot. `seed` adds a tenth of a cache line per KiB to each row."""
+    record = simulated_record(seeds=(seed,))
+    (pattern,) = record["simulated"]["measurements"]
     blank = {key: 0.0 if key.endswith("_per_kib") else value for key, value in pattern["rows"][0].items()}
     measurements = []
     for (impl, size), rows in points.items():
-        found = []
+        filled = []
         for (category, side), misses in rows.items():
             counts = {
                 f"{name}_load_misses_per_kib": float(n) for name, n in zip(caches.LEVELS, misses, strict=True)
             }
             counts["l1d_load_misses_per_kib"] += seed / 10
-            found.append({**blank, "category": category, "side": side, **counts})
+            filled.append({**blank, "category": category, "side": side, **counts})
         shape = {"impl": impl, "size_bytes": size, "working_set_messages": ring, "threads": threads}
-        measurements.append({**pattern, **shape, "rows": found})
-    made["simulated"] |= {
+        measurements.append({**pattern, **shape, "rows": filled})
+    record["simulated"] |= {
         "measurements": measurements,
-        "model": document.model_section(caches.PRESETS[cache]),
+        "model": to_builtins(document.model_section(caches.PRESETS[cache])),
     }
-    made["simulated"]["path"] = {**made["simulated"]["path"], "kind": path}
-    made["run"] |= {
+    record["simulated"]["path"] = {**record["simulated"]["path"], "kind": path}
+    record["run"] |= {
         "id": f"simulated-{cache}-{path}-{ring}-{seed}",
         "experiment": "simulated",
         "repeat": seed,
     }
-    made["run"]["factors"] = {"cache": cache, "topology": path, "working_set": ring}
-    return made
+    record["run"]["factors"] = {"cache": cache, "topology": path, "working_set": ring}
+    return record
 
 
 def usual(**of: Any) -> list[Record]:
     sizes = (KIB, 4 * KIB, 64 * KIB)
-    every = {
+    rows_of_point = {
         (i, size): r for i, r in (("two_copy", TWO), ("one_copy", ONE), ("zero_copy", ZERO)) for size in sizes
     }
-    return [boot(every, seed, **of) for seed in (1, 2, 3)]
+    return [boot(rows_of_point, seed, **of) for seed in (1, 2, 3)]
 
 
 def points_of(records: Iterable[Record]) -> list[ModelPoint]:
     return modelled.points_of(map(typed_boot, records))
 
 
-def test_boots_are_put_together_by_setting_and_invalid_ones_left_out() -> None:
+def test_boots_are_grouped_by_setting_without_invalid_boots() -> None:
     records = [*usual(), *usual(cache="laptop"), *usual(ring=64)]
-    bad = boot({("one_copy", KIB): {("copy_in", "sender"): (999, 0, 0)}}, 4)
-    bad["simulated"]["measurements"][0]["checks"] = [{**CHECK, "holds": False}]
-    assert find_problems(bad, raw=False) == []
-    points = points_of([bad, *reversed(records)])
+    broken = boot({("one_copy", KIB): {("copy_in", "sender"): (999, 0, 0)}}, 4)
+    broken["simulated"]["measurements"][0]["checks"] = [{**CHECK, "holds": False}]
+    assert validate(broken) == []
+    points = points_of([broken, *reversed(records)])
     assert len(points) == 27 and {len(point.boots) for point in points} == {3}
     first = points[0]
     assert (first.setting.cache, first.size, first.impl) == ("generic", KIB, "two_copy")
-    # 16 + 17 + 18 + 2 + 32, and a tenth of a line for each of five rows and each number of a seed
+    # 16 + 17 + 18 + 2 + 32, and for each number of the seed a tenth of a line in each of the five rows
     assert first.misses("l1d") == pytest.approx([85.5, 86.0, 86.5])
     assert first.misses("l2", side="sender") == [16, 16, 16]
 
 
-def test_the_steps_lead_from_one_sum_to_the_other() -> None:
-    ((one, zero),) = [p for p in pairs(points_of(usual()), "one_copy", "zero_copy") if p[0].size == KIB]
-    found = line_waterfall(one, zero)
-    assert [found.start, found.end] == pytest.approx([53.8, 67.6])
-    steps = {step.name: step.change.value for step in found.steps}
+def test_the_steps_of_a_line_waterfall_add_up_to_the_difference() -> None:
+    ((one_copy, zero_copy),) = [
+        p for p in pairs(points_of(usual()), "one_copy", "zero_copy") if p[0].size == KIB
+    ]
+    waterfall = line_waterfall(one_copy, zero_copy)
+    assert [waterfall.start, waterfall.end] == pytest.approx([53.8, 67.6])
+    steps = {step.name: step.change.value for step in waterfall.steps}
     assert steps == pytest.approx(
         {"copy into the kernel": -16.2, "late copy": 45.2, "pages": -18.2, "rest": 3.0}
     )
-    assert found.start + sum(steps.values()) == pytest.approx(found.end)
+    assert waterfall.start + sum(steps.values()) == pytest.approx(waterfall.end)
 
 
 @pytest.fixture
@@ -131,17 +133,19 @@ def points() -> list[ModelPoint]:
 
 
 def figure(name: str, points: list[ModelPoint]) -> Figure:
-    made = figure_of(name, Subject((), (), "Where.", points))
-    assert not isinstance(made, Missing)
-    return made
+    drawing = figure_of(name, PlotSubject((), "Where.", points))
+    assert not isinstance(drawing, Missing)
+    return drawing
 
 
 def dashed(axes: Axes) -> list[float]:
-    """Where the lines of the caches are."""
+    """Return the positions of the dashed lines that show the sizes of the caches."""
     return [float(np.asarray(line.get_xdata())[0]) for line in axes.lines]
 
 
-def test_bars_are_as_high_as_their_misses_and_caches_stand_at_their_sizes(points: list[ModelPoint]) -> None:
+def test_bars_have_the_height_of_their_misses_and_caches_are_drawn_at_their_sizes(
+    points: list[ModelPoint],
+) -> None:
     misses = figure("modelled_misses", points)
     titles = [axes.get_title(loc="left") for axes in misses.axes]
     assert titles == [
@@ -151,7 +155,7 @@ def test_bars_are_as_high_as_their_misses_and_caches_stand_at_their_sizes(points
     paths = [np.asarray(patch.get_path().vertices) for patch in l1d.patches]
     tops = [float(path[:, 1].max()) for path in paths if path.size]
     assert max(tops) == pytest.approx(86.0)  # two_copy: the mean of three boots
-    # 4 KiB to 64 KiB were sent: of the caches only 32 KiB lie between.
+    # 1 KiB to 64 KiB were sent: only the cache of 32 KiB lies between.
     assert dashed(l1d) == [math.log2(32 * KIB)]
     rings = figure("modelled_working_set", points)
     assert dashed(rings.axes[0]) == [15.0, 20.0, 25.0]
@@ -164,7 +168,7 @@ def test_bars_are_as_high_as_their_misses_and_caches_stand_at_their_sizes(points
 
 
 def with_misses(level: int, **of: float) -> list[Record]:
-    """Of each strategy so many misses in one level, of the sender, at every size over every path."""
+    """Return boots in which each strategy has the given misses per KiB: of the sender, in one cache level."""
     rows: dict[str, Rows] = {
         impl: {("copy_in", "sender"): tuple(n if i == level else 0.0 for i in range(3))}
         for impl, n in of.items()
@@ -174,22 +178,24 @@ def with_misses(level: int, **of: float) -> list[Record]:
 
 
 def with_flushes(pinned: float, plain: float) -> list[Record]:
-    """So many in each KiB, and a message is one; some more by a side and a stage that do not count."""
-    made = usual()
-    for one in (m for record in made for m in record["simulated"]["measurements"]):
-        for row in one["rows"]:
+    """Return boots with the given TLB flushes per KiB, and with flushes that the verdict must ignore."""
+    records = usual()
+    for measurement in (m for record in records for m in record["simulated"]["measurements"]):
+        for row in measurement["rows"]:
             row["tlb_flushes_per_kib"] = 0.0
-        one["rows"][0]["tlb_flushes_per_kib"] = pinned if one["impl"] == "zero_copy" else plain
+        measurement["rows"][0]["tlb_flushes_per_kib"] = (
+            pinned if measurement["impl"] == "zero_copy" else plain
+        )
         for side, category in (("receiver", "copy_out"), ("sender", "wakeup_sched")):
             extra = {"side": side, "category": category, "tlb_flushes_per_kib": 9.0}
-            one["rows"].append({**one["rows"][0], **extra})
-    return made
+            measurement["rows"].append({**measurement["rows"][0], **extra})
+    return records
 
 
-VERDICTS: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
+VERDICT_CASES: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
     ("C10", HOLDS, "0.30", lambda: with_misses(2, two_copy=10, one_copy=3)),
     ("C10", REFUTED, "0.40", lambda: with_misses(2, two_copy=10, one_copy=4)),
-    # Neither misses it: nothing drops.
+    # Both strategies miss too rarely for a ratio.
     ("C10", REFUTED, "1.00 (1.00 to 1.00)", lambda: with_misses(2, two_copy=0.5, one_copy=0.1)),
     ("C12", REFUTED, "1.00", lambda: with_misses(0, two_copy=227, zero_copy=460)),
     ("C11", REFUTED, "3 the other way", lambda: with_misses(2, one_copy=0, zero_copy=9)),
@@ -203,39 +209,46 @@ VERDICTS: list[tuple[str, str, str, Callable[[], list[Record]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "verdict", "words", "make"), VERDICTS, ids=lambda value: str(value)[:20])
-def test_verdict_in_the_model(name: str, verdict: str, words: str, make: Callable[[], list[Record]]) -> None:
-    (claim,) = (claim for claim in CLAIMS if claim.id == name)
-    judged = judge_one(claim, (), points_of(make()))
-    found = judged.modelled
-    assert found is not None and judged.verdict == UNDETERMINED
-    assert (found.verdict, words in found.evidence) == (verdict, True), found.evidence
+@pytest.mark.parametrize(
+    ("claim_id", "verdict", "evidence_part", "make_boots"), VERDICT_CASES, ids=lambda value: str(value)[:20]
+)
+def test_a_claim_is_judged_in_the_model(
+    claim_id: str, verdict: str, evidence_part: str, make_boots: Callable[[], list[Record]]
+) -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.id == claim_id)
+    judged = judge_one(claim, (), points_of(make_boots()))
+    in_model = judged.modelled
+    assert in_model is not None and judged.verdict == UNDETERMINED
+    assert (in_model.verdict, evidence_part in in_model.evidence) == (verdict, True), in_model.evidence
     assert judge_one(claim, (), ()).modelled is None
-    # One boot tells nothing of chance; what is counted needs no second one.
-    single = judge_one(claim, (), points_of(one for one in make() if one["run"]["seed"] == 1)).modelled
-    assert single is not None and (single.verdict == UNDETERMINED or name == "C8")
+    # A single boot has no interval. Claim C8 counts flushes and needs only one boot.
+    single = judge_one(
+        claim, (), points_of(boot_record for boot_record in make_boots() if boot_record["run"]["seed"] == 1)
+    ).modelled
+    assert single is not None and (single.verdict == UNDETERMINED or claim_id == "C8")
 
 
-def test_answers_of_a_model_stand_behind_those_of_the_machine(points: list[ModelPoint]) -> None:
+def test_answers_of_a_model_follow_those_of_the_machine(points: list[ModelPoint]) -> None:
     level, threads = modelled_answers(points)
     assert level.text.startswith("In the model (generic, veth, Linux 6.12")
-    # two_copy: 32 lines and a tenth of its gather more in L1D; in L2 16 by gather, and 16 fewer by copy_in
+    # L1D: the gather copy has 32 lines and two tenths. L2: gather has 16 more, copy_in 16 fewer.
     assert level.bullets[0] == "1 KiB: L1D -32.2, L2 +0.0, LLC +0.0 lines per KiB: most in L1D."
     assert "256 KiB 0.0, 64 MiB 0.0 lines per KiB" in threads.text
-    assert "32 MiB hold 128 rings of 256 KiB" in threads.text and "was not simulated" in threads.text
-    asked = Answer(level.question, "Not answered on this machine: no PMU.")
-    other = Answer("Another?", "Yes.")
-    both = beside([asked, other], points)
-    assert both[0].text == f"{asked.text} {level.text}" and both[0].bullets == level.bullets
-    assert both[1] is other and beside([asked], []) == [asked]
+    assert "32 MiB hold 128 rings of 256 KiB" in threads.text
+    assert "Only one thread was simulated" in threads.text
+    unanswered = QuestionAnswer(level.question, "Not answered on this machine: no PMU.")
+    answered = QuestionAnswer("Another?", "Yes.")
+    answers = add_modelled_answers([unanswered, answered], points)
+    assert answers[0].text == f"{unanswered.text} {level.text}" and answers[0].bullets == level.bullets
+    assert answers[1] is answered and add_modelled_answers([unanswered], []) == [unanswered]
 
 
-def test_more_threads_are_compared_where_they_were_simulated(points: list[ModelPoint]) -> None:
+def test_more_threads_are_compared_if_they_were_simulated(points: list[ModelPoint]) -> None:
     crowded = {**ONE, ("copy_in", "sender"): (16, 16, 10)}
     records = [boot({("one_copy", 64 * KIB): crowded}, seed, ring=64, threads=2) for seed in (1, 2, 3)]
-    found = points_of([*usual(), *usual(ring=64), *records])
-    level, threads = modelled_answers(found)
-    # Those of one thread are what the other answer is about, whatever else there is.
+    with_threads = points_of([*usual(), *usual(ring=64), *records])
+    level, threads = modelled_answers(with_threads)
+    # Points of two threads do not change the answer about one thread.
     assert level == modelled_answers(points)[0]
     assert "2 threads instead of 1 share the last level of 32 MiB" in threads.text
     assert threads.bullets == (
@@ -244,12 +257,13 @@ def test_more_threads_are_compared_where_they_were_simulated(points: list[ModelP
     )
 
 
-def draw_nothing(subject: Subject) -> tuple[dict[str, Drawing], dict[str, str]]:
-    """What is drawn is looked at above, and takes five seconds."""
-    return {plot.name: Drawing(b"<svg/>", b"") for plot in subject.plots}, {}
+def draw_nothing(subject: PlotSubject) -> tuple[dict[str, Drawing], dict[str, str]]:
+    """Return empty drawings, because real drawings take five seconds and have a test of their own."""
+    svg = b'<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><g id="figure_1"></g></svg>'
+    return {plot.name: Drawing(svg, b"") for plot in subject.plots}, {}
 
 
-def test_a_report_of_a_simulated_experiment(
+def test_a_report_of_a_simulated_experiment_says_that_it_is_modelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "draw_all", draw_nothing)
@@ -267,29 +281,33 @@ def test_a_report_of_a_simulated_experiment(
         rows = list(csv.DictReader(stream))
     (gather,) = [r for r in rows if (r["category"], r["message_bytes"]) == ("gather", "4096")]
     assert (float(gather["l1d_load_misses_per_kib"]), gather["method"]) == (32.2, "modelled")
-    # In the model 67.6 of 86 lines are left.
+    # Claim C12: in the model 67.6 of 86 lines are left.
     assert "Claims, judged in the model" in text and "C12" in text
 
 
-def test_boots_that_came_with_the_tree_say_what_a_copy_must_move() -> None:
-    """1 KiB is 16 lines; what was written a moment ago is where it fits; devices read without a CPU."""
+def test_committed_boots_have_the_misses_that_a_copy_must_cause() -> None:
+    """1 KiB has 16 lines. New data is in each cache that it fits in. A device reads without a CPU."""
     points = modelled.points_of(results.load(paths.RESULTS / "vm" / "simulated").modelled)
-    at = {
+    point_of = {
         (p.setting.cache, p.setting.path, p.setting.working_set_messages, p.impl, p.size): p for p in points
     }
 
-    def missed(level: str, category: str, *key: Any) -> float:
-        return fmean(at[key].values((f"{level}_load_misses",), lambda row: row.category == category))
+    def missed(level: str, category: str, *setting: Any) -> float:
+        return fmean(
+            point_of[setting].values((f"{level}_load_misses",), lambda row: row.category == category)
+        )
 
-    one, two = ("generic", "veth", 4, "one_copy"), ("generic", "veth", 4, "two_copy")
+    one_copy, two_copy = ("generic", "veth", 4, "one_copy"), ("generic", "veth", 4, "two_copy")
     for size in (16 * KIB, 64 * KIB, KIB * KIB):
         for copy in ("copy_in", "copy_out"):
-            assert 16 <= missed("l1d", copy, *one, size) <= 17
-    assert missed("l2", "copy_in", *two, 64 * KIB) < 0.5
-    assert 15 <= missed("l2", "copy_in", *two, KIB * KIB) <= 17
+            assert 16 <= missed("l1d", copy, *one_copy, size) <= 17
+    assert missed("l2", "copy_in", *two_copy, 64 * KIB) < 0.5
+    assert 15 <= missed("l2", "copy_in", *two_copy, KIB * KIB) <= 17
     for ring, least, most in ((4, 0.0, 0.1), (64, 0.0, 0.1), (1024, 4.0, 17.0)):
         assert least <= missed("llc", "copy_in", "generic", "veth", ring, "one_copy", 64 * KIB) <= most
     assert missed("l1d", "deferred", "generic", "nics", 4, "zero_copy", 64 * KIB) == 0
     assert missed("l1d", "deferred", "generic", "veth", 4, "zero_copy", 64 * KIB) > 16
-    verdicts = {one.claim.id: one.modelled.verdict for one in judge_all((), points) if one.modelled}
+    verdicts = {
+        judged.claim.id: judged.modelled.verdict for judged in judge_all((), points) if judged.modelled
+    }
     assert verdicts == {**dict.fromkeys(("C8", "C10", "C11", "C12"), REFUTED), "C18": HOLDS}

@@ -1,4 +1,4 @@
-"""Which peers are on this machine: by their own end, in whichever network namespace it is."""
+"""Peers on this machine are found by their own socket, in whichever network namespace it is."""
 
 import contextlib
 import os
@@ -8,59 +8,61 @@ from pathlib import Path
 
 import pytest
 from copyscope.run import path
-from copyscope.run.connections import Connection, Snapshots
-from copyscope.run.path import namespaces, whereabouts
-from copyscope.run.processes import uncounted
+from copyscope.run.connections import Snapshots, TcpConnection
+from copyscope.run.path import find_local_peers, find_namespaces
+from copyscope.run.processes import find_uncounted_sockets
 
 OWN = Path("/proc/self/ns/net")
 
 
 @contextlib.contextmanager
-def connected(family: socket.AddressFamily, host: str) -> Iterator[Connection]:
-    """A connection to ourselves, as TCP shows it."""
-    with contextlib.ExitStack() as held:
-        server = held.enter_context(socket.create_server((host, 0), family=family))
-        near = held.enter_context(socket.create_connection(server.getsockname()[:2]))
-        held.enter_context(server.accept()[0])
-        seen = Snapshots()
-        found = seen.take(OWN) or {}
-        seen.close()
-        yield found[os.fstat(near.fileno()).st_ino]
+def connected(family: socket.AddressFamily, host: str) -> Iterator[TcpConnection]:
+    """Connect to a server of this process, and yield the row of the client's socket."""
+    with contextlib.ExitStack() as open_sockets:
+        server = open_sockets.enter_context(socket.create_server((host, 0), family=family))
+        near = open_sockets.enter_context(socket.create_connection(server.getsockname()[:2]))
+        open_sockets.enter_context(server.accept()[0])
+        snapshots = Snapshots()
+        connections = snapshots.take(OWN) or {}
+        snapshots.close()
+        yield connections[os.fstat(near.fileno()).st_ino]
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to enter a namespace")
-def test_a_peer_whose_own_end_is_found_is_local_whatever_the_device(
+def test_a_peer_is_local_if_its_own_socket_is_found_whatever_the_device(
     family: socket.AddressFamily, host: str
 ) -> None:
     with connected(family, host) as mine:
         for kind in ("ether", "veth", "macvlan", "bridge"):
-            assert whereabouts(OWN, [mine], {host: kind}) == {host: True}
-        # The socket that listens there answers for every peer, and is none.
+            assert find_local_peers(OWN, [mine], {host: kind}) == {host: True}
+        # A lookup of an unknown connection finds the listening socket, which is not the peer.
         other = mine._replace(local_port=mine.local_port ^ 1)
-        assert whereabouts(OWN, [other], {host: "ether"}) == {host: False}
+        assert find_local_peers(OWN, [other], {host: "ether"}) == {host: False}
 
 
-def test_who_is_found_nowhere_is_elsewhere_if_all_places_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert whereabouts(OWN, [], {"192.0.2.9": "veth", "192.0.2.8": None, "127.0.0.1": "loopback"}) == {
+def test_a_peer_without_a_socket_is_remote_only_if_all_namespaces_were_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert find_local_peers(OWN, [], {"192.0.2.9": "veth", "192.0.2.8": None, "127.0.0.1": "loopback"}) == {
         "192.0.2.9": False,
         "192.0.2.8": None,
         "127.0.0.1": True,
     }
     monkeypatch.setattr(path, "NAMESPACES_MAX", 0)
-    assert whereabouts(OWN, [], {"192.0.2.9": "veth"}) == {"192.0.2.9": None}
+    assert find_local_peers(OWN, [], {"192.0.2.9": "veth"}) == {"192.0.2.9": None}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to enter a namespace")
-def test_an_address_of_this_machine_says_it_too_but_not_behind_hardware() -> None:
+def test_a_peer_with_an_address_of_this_machine_is_local_except_behind_hardware() -> None:
     for address in ("127.0.0.9", "::1"):
-        assert whereabouts(OWN, [], {address: "bridge"}) == {address: True}
-        assert whereabouts(OWN, [], {address: "ether"}) == {address: False}
+        assert find_local_peers(OWN, [], {address: "bridge"}) == {address: True}
+        assert find_local_peers(OWN, [], {address: "ether"}) == {address: False}
 
 
-def test_our_own_namespace_is_among_those_of_this_machine() -> None:
-    found, complete = namespaces()
-    assert OWN.stat().st_ino in found and complete
+def test_the_namespace_of_copyscope_is_among_those_found() -> None:
+    namespaces, complete = find_namespaces()
+    assert OWN.stat().st_ino in namespaces and complete
 
 
 def test_sockets_that_no_hook_counts_are_named() -> None:
@@ -72,11 +74,11 @@ def test_sockets_that_no_hook_counts_are_named() -> None:
         (socket.AF_INET, socket.SOCK_STREAM, 0): "",
     }
     for kind, name in kinds.items():
-        # A kernel without them, a user who may not.
+        # This kernel may lack the family, or the user may not open it.
         with contextlib.suppress(OSError):
             opened.append(socket.socket(*kind))
             named.add(name)
-    assert uncounted([os.getpid()]) == named - {""}
-    for one in opened:
-        one.close()
-    assert uncounted([os.getpid(), 2**22 + 1]) == set()
+    assert find_uncounted_sockets([os.getpid()]) == named - {""}
+    for opened_socket in opened:
+        opened_socket.close()
+    assert find_uncounted_sockets([os.getpid(), 2**22 + 1]) == set()

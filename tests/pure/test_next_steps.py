@@ -1,4 +1,4 @@
-"""What to do next fits what went wrong: a tool that is missing, no memory, an option behind `--`."""
+"""Suggested next steps fit the failure: a missing tool, no memory, an option of copyscope after `--`."""
 
 import errno
 import os
@@ -7,19 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from copyscope.commands.watch_arguments import misplaced
-from copyscope.errors import RunError, why_not_executed, why_not_started
-from copyscope.record.session_result import Totals
+from copyscope.base.errors import RunError, why_not_executed, why_not_started
+from copyscope.commands.watch_arguments import misplaced_options_hint
+from copyscope.machine.topology.namespace import NamespaceCommand, describe_failure
+from copyscope.record.messages import TotalsMessage
 from copyscope.run import processes
 from copyscope.run.child import Child
-from copyscope.run.followed import Followed
-from copyscope.topology.shell import Command, describe_failure
+from copyscope.run.target import Followed
 
 MTU = "choose an MTU of 68 to 65535 bytes"
 
 
 @pytest.mark.parametrize(
-    ("line", "said", "step"),
+    ("line", "error", "step"),
     [
         ("link set s mtu 9\n", "Error: mtu less than device minimum.\nCommand failed -:1\n", MTU),
         (
@@ -40,13 +40,13 @@ MTU = "choose an MTU of 68 to 65535 bytes"
         ),
     ],
 )
-def test_an_mtu_is_to_be_chosen_where_it_was_the_cause(line: str, said: str, step: str) -> None:
-    told = describe_failure(Command(("ip", "-batch", "-"), MTU, line, about="mtu"), 1, said)
-    assert step in told and (MTU in told) == (step == MTU)
+def test_another_mtu_is_suggested_only_if_the_mtu_was_the_cause(line: str, error: str, step: str) -> None:
+    message = describe_failure(NamespaceCommand(("ip", "-batch", "-"), MTU, line, about="mtu"), 1, error)
+    assert step in message and (MTU in message) == (step == MTU)
 
 
 @pytest.mark.parametrize(
-    ("program", "number", "step"),
+    ("program", "error_number", "step"),
     [
         ("setpriv", errno.ENOENT, "install util-linux (tools/deps.sh run)"),
         ("/opt/copyscope/.output/traffic", errno.ENOENT, "build it with make"),
@@ -54,22 +54,24 @@ def test_an_mtu_is_to_be_chosen_where_it_was_the_cause(line: str, said: str, ste
         ("/opt/copyscope/.output/collector", errno.EAGAIN, "pids.max"),
     ],
 )
-def test_what_could_not_be_started(program: str, number: int, step: str) -> None:
-    said = why_not_started(program, OSError(number, os.strerror(number)))
-    assert said.startswith(f"{program}: {os.strerror(number)}: ") and step in said
-    assert ("make" in said) == (step == "build it with make")
+def test_a_program_that_cannot_be_started_has_a_fitting_next_step(
+    program: str, error_number: int, step: str
+) -> None:
+    message = why_not_started(program, OSError(error_number, os.strerror(error_number)))
+    assert message.startswith(f"{program}: {os.strerror(error_number)}; ") and step in message
+    assert ("make" in message) == (step == "build it with make")
 
 
-def test_a_missing_tool_before_a_program_of_ours_is_named() -> None:
+def test_a_missing_wrapper_of_a_copyscope_program_is_named() -> None:
     with pytest.raises(
-        RunError, match=r"^traffic: no-such-setpriv: No such file .*: install no-such-setpriv"
+        RunError, match=r"^traffic: no-such-setpriv: No such file .*; install no-such-setpriv"
     ):
         Child("traffic", ["no-such-setpriv", "--", "/bin/true"])
-    said = "nsenter: failed to execute setpriv: No such file or directory"
-    assert why_not_executed(said) == (
-        "setpriv: No such file or directory: install util-linux (tools/deps.sh run)"
+    error = "nsenter: failed to execute setpriv: No such file or directory"
+    assert why_not_executed(error) == (
+        "setpriv: No such file or directory; install util-linux (tools/deps.sh run)"
     )
-    assert why_not_executed("traffic: --size: 0: out of range") is None
+    assert why_not_executed("traffic: --size 0: out of range") is None
 
 
 @pytest.mark.parametrize(
@@ -79,11 +81,11 @@ def test_a_missing_tool_before_a_program_of_ours_is_named() -> None:
         "echo 'collector: map: Cannot allocate memory' >&2; exit 1",
     ],
 )
-def test_a_program_of_ours_without_memory_is_told_whose_limit_that_is(script: str) -> None:
+def test_a_copyscope_program_without_memory_gets_the_limit_to_raise(script: str) -> None:
     child = Child("collector", ["sh", "-c", script])
     try:
         with pytest.raises(
-            RunError, match=r"Cannot allocate memory: free memory, or raise .* \(memory.max\)$"
+            RunError, match=r"Cannot allocate memory; free memory, or raise .* \(memory.max\)$"
         ):
             child.expect("ready")
     finally:
@@ -91,7 +93,7 @@ def test_a_program_of_ours_without_memory_is_told_whose_limit_that_is(script: st
 
 
 @pytest.mark.parametrize(
-    ("command", "named"),
+    ("command", "names"),
     [
         (["nginx", "--duration", "10"], "--duration"),
         (["sh", "-c", "x", "--live", "--json=run.json"], "--live, --json"),
@@ -101,46 +103,47 @@ def test_a_program_of_ours_without_memory_is_told_whose_limit_that_is(script: st
         ([], None),
     ],
 )
-def test_an_option_of_ours_behind_the_command_gets_one_hint(command: list[str], named: str | None) -> None:
-    said = misplaced(command)
-    assert (said is None) == (named is None)
-    if said is not None:
-        assert said == (
-            f"{named}: given to {command[0]}, because it comes after --; options of copyscope go before it"
+def test_copyscope_options_after_the_command_get_one_hint(command: list[str], names: str | None) -> None:
+    hint = misplaced_options_hint(command)
+    assert (hint is None) == (names is None)
+    if hint is not None:
+        assert hint == (
+            f"{names}: passed to {command[0]}, because everything after -- belongs to it; "
+            "write options of copyscope before --"
         )
 
 
-def test_threads_of_children_that_nobody_has_looked_for_are_under_way_too(
+def test_threads_of_new_children_count_before_the_next_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server forks workers in its first segment: each of their threads may be inside a call at its end."""
+    """A server forks workers in the first segment. Each of their threads may be inside a call at its end."""
     monkeypatch.setattr(processes, "PROC", tmp_path)
     for pid, threads in ((100, 1), (101, 17), (102, 17)):
         for thread in range(threads):
             (tmp_path / str(pid) / "task" / str(pid + thread)).mkdir(parents=True)
-    whom: Any = SimpleNamespace(find_processes=lambda *_: {100}, how="command")
-    followed = Followed(whom, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
-    alone: Totals = {"t_ns": 0, "processes": [[100, False]]}
-    forked: Totals = {"t_ns": 0, "processes": [[100, False], [101, True], [102, True]]}
-    assert followed.threads(alone) == 1
-    assert followed.threads(forked) == 35
-    # At the begin of the next segment they were there.
-    assert followed.threads(alone) == 35
-    assert followed.threads(alone) == 1
+    target: Any = SimpleNamespace(find_processes=lambda *_: {100}, how="command")
+    followed = Followed(target, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
+    alone: TotalsMessage = {"t_ns": 0, "processes": [[100, False]]}
+    forked: TotalsMessage = {"t_ns": 0, "processes": [[100, False], [101, True], [102, True]]}
+    assert followed.count_threads(alone) == 1
+    assert followed.count_threads(forked) == 35
+    # The workers existed at the beginning of the next segment.
+    assert followed.count_threads(alone) == 35
+    assert followed.count_threads(alone) == 1
 
 
-def test_perf_counts_on_while_processes_come_and_go() -> None:
-    """Of what it counted of children that lived for 0.1 s /proc says nothing to scale it by."""
-    whom: Any = SimpleNamespace(find_processes=lambda *_: set(), how="pid")
-    followed = Followed(whom, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
+def test_processes_that_start_or_exit_are_noticed_and_new_threads_are_not() -> None:
+    """Counts of a child that lived for 0.1 s cannot be scaled: /proc has no CPU time of the child."""
+    target: Any = SimpleNamespace(find_processes=lambda *_: set(), how="pid")
+    followed = Followed(target, {}, SimpleNamespace(), None, None)  # type: ignore[arg-type]
 
-    def volume(births: int, exits: int, *pids: int) -> Totals:
+    def volume(births: int, exits: int, *pids: int) -> TotalsMessage:
         totals = {"births": births, "exits": exits}
         return {"t_ns": 0, "totals": totals, "processes": [[pid, True] for pid in pids]}
 
-    assert not followed.same_processes(volume(0, 0, 100))
+    assert not followed.has_same_processes(volume(0, 0, 100))
     followed.find(volume(0, 0, 100))
-    assert followed.same_processes(volume(0, 0, 100))
-    assert followed.same_processes(volume(7, 0, 100))  # threads
-    assert not followed.same_processes(volume(7, 0, 100, 101))
-    assert not followed.same_processes(volume(7, 1, 100))
+    assert followed.has_same_processes(volume(0, 0, 100))
+    assert followed.has_same_processes(volume(7, 0, 100))  # births of threads
+    assert not followed.has_same_processes(volume(7, 0, 100, 101))
+    assert not followed.has_same_processes(volume(7, 1, 100))

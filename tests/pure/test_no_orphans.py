@@ -1,4 +1,4 @@
-"""What copyscope starts ends with it, and whoever waits for a process that was killed is told."""
+"""Programs that copyscope starts end with copyscope."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from copyscope.run import processes
 
-# As in a program of ours: one child that reads nothing from us.
+# A parent like copyscope, with one child that reads nothing from the parent.
 STARTER = """
 import subprocess, time
 from copyscope.run.child import dies_with_us
@@ -16,19 +16,19 @@ time.sleep(60)
 """
 
 
-def wait_until(true: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.01)
 
 
-def test_a_tool_that_is_asked_nothing_ends_with_us() -> None:
+def test_a_tool_that_reads_nothing_ends_with_its_parent() -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-c", STARTER], stdout=subprocess.PIPE, text=True
     ) as starter:
         assert starter.stdout is not None
         tool = int(starter.stdout.readline())
-        wait_until(lambda: (found := processes.read_process(tool)) and found.comm == "sleep")
+        wait_until(lambda: (process := processes.read_process(tool)) and process.comm == "sleep")
         starter.kill()
     wait_until(lambda: not processes.is_alive(tool), 5)

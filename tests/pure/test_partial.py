@@ -1,4 +1,4 @@
-"""Runs that were cut short or used a part of the instruments: what is known is kept, the rest says why."""
+"""Interrupted runs, and runs with few instruments: known values are kept, unknown values have a reason."""
 
 import copy
 import io
@@ -6,9 +6,8 @@ from typing import Any
 
 import builders
 import pytest
-from copyscope.ledger.derive import derive
+from builders.documents import derive, typed_whole, validate
 from copyscope.record import store
-from copyscope.record.check import typed_whole
 from copyscope.record.segments import NO_LEDGER
 from copyscope.show import terminal
 from rich.console import Console
@@ -36,7 +35,7 @@ def derived(impl: str, run: str) -> Record:
 
 
 def identity(full: Record, name: str) -> Record:
-    return next(found for found in full["identities"] if found["name"] == name)
+    return next(identity_row for identity_row in full["identities"] if identity_row["name"] == name)
 
 
 def report(full: Record, *, verbose: bool = True) -> str:
@@ -48,7 +47,7 @@ def report(full: Record, *, verbose: bool = True) -> str:
 
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("impl", IMPLS)
-def test_derives_renders_and_accuses_nobody(impl: str, run: str) -> None:
+def test_a_partial_run_is_shown_without_a_broken_identity(impl: str, run: str) -> None:
     full = derived(impl, run)
     assert [i for i in full["identities"] if i["holds"] is False] == []
     assert all(i["reason"] for i in full["identities"] if i["holds"] is None)
@@ -56,13 +55,13 @@ def test_derives_renders_and_accuses_nobody(impl: str, run: str) -> None:
     assert text.isascii() and "None" not in text
     assert max(map(len, text.splitlines())) <= 100
     assert store.serialise(derive(full)) == store.serialise(full)
-    assert store.validate(full) == []  # every null has its reason
+    assert validate(full) == []  # every null has its reason
 
 
 @pytest.mark.parametrize(
     "run", [name for name, run in RUNS.items() if run.keys() & {"died", "stopped_after"}]
 )
-def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
+def test_errors_of_the_run_are_the_first_reasons(run: str) -> None:
     full = derived("one_copy", run)
     errors = full["run"]["errors"]
     assert errors and not full["verdict"]["valid"]
@@ -73,7 +72,7 @@ def test_every_error_of_the_run_is_a_reason_and_comes_first(run: str) -> None:
     assert report(full, verbose=False).startswith("INVALID RUN") == (reasons != reasons[:stopped])
 
 
-def test_errors_stand_before_a_broken_identity() -> None:
+def test_errors_come_before_a_broken_identity() -> None:
     raw = builders.raw_record("one_copy", died=("receiver",))
     raw["run"]["segments"][1]["sides"]["sender"]["bytes"] += 1
     reasons = derive(raw)["verdict"]["reasons"]
@@ -83,13 +82,13 @@ def test_errors_stand_before_a_broken_identity() -> None:
 
 @pytest.mark.parametrize("run", ["calls only", "ledger only"])
 @pytest.mark.parametrize("impl", ["one_copy", "zero_copy"])
-def test_a_part_of_the_instruments_makes_a_valid_run(impl: str, run: str) -> None:
+def test_a_run_with_few_instruments_is_valid(impl: str, run: str) -> None:
     full = derived(impl, run)
     assert full["verdict"]["valid"], full["verdict"]["reasons"]
     assert identity(full, "delivered")["holds"]
 
 
-def test_without_the_ledger_nothing_of_it_is_zero() -> None:
+def test_without_ledger_segments_unknown_values_are_never_zero() -> None:
     full = derived("zero_copy", "calls only")
     absent = NO_LEDGER
     for row in full["ledger"]:
@@ -112,18 +111,18 @@ def test_without_the_ledger_nothing_of_it_is_zero() -> None:
     assert full["zerocopy"]["bytes_silent"] is None
     assert absent in full["verdict"]["sentence"]
     assert "no copy on the way" not in full["verdict"]["sentence"]
-    assert full["overhead"]["reason"] == "no segment of this phase in this run"
+    assert full["overhead"]["reason"] == "this run has no segment of this phase"
     assert full["overhead"]["phases"]["calls"]["ratio"] is not None
 
 
-def test_without_a_sender_the_gather_copy_is_known_by_its_timer_or_not_at_all() -> None:
+def test_without_a_senders_report_the_gather_copy_is_known_only_by_its_timer() -> None:
     gather = next(row for row in derived("two_copy", "sender died")["ledger"] if row["account"] == "gather")
     assert gather["bytes"] > 0 and gather["cpu_ns"] > 0
     gather = next(row for row in derived("one_copy", "sender died")["ledger"] if row["account"] == "gather")
     assert gather["bytes"] is None and "gave no report" in gather["reasons"]["bytes"]
 
 
-def test_without_a_collector_bytes_come_from_the_program() -> None:
+def test_without_a_collectors_report_bytes_come_from_the_program() -> None:
     full = derived("one_copy", "collector died")
     copy_in = next(row for row in full["ledger"] if row["account"] == "copy_in")
     assert (copy_in["bytes"], copy_in["bytes_method"]) == (29_100 * 65_536, "derived")
@@ -131,14 +130,14 @@ def test_without_a_collector_bytes_come_from_the_program() -> None:
     assert identity(full, "timed_calls")["holds"] is None
 
 
-def test_a_segment_that_was_cut_off_is_in_the_kernels_counts_only() -> None:
+def test_more_kernel_bytes_after_an_interrupted_segment_are_no_contradiction() -> None:
     raw = builders.raw_record("one_copy", stopped_after=4)
-    whole = copy.deepcopy(raw)
+    unchanged = copy.deepcopy(raw)
     for row in raw["bytes"]:
         row["bytes"] += 4_096
-    found = identity(derive(raw), "sent_bytes")
-    assert found["holds"] is None and "ended inside a segment" in found["reason"]
-    assert identity(derive(whole), "sent_bytes")["holds"]
+    sent_bytes = identity(derive(raw), "sent_bytes")
+    assert sent_bytes["holds"] is None and "ended inside a segment" in sent_bytes["reason"]
+    assert identity(derive(unchanged), "sent_bytes")["holds"]
     raw["run"] |= {"interrupted": False, "errors": []}
     assert identity(derive(raw), "sent_bytes")["holds"] is False
 
@@ -147,7 +146,7 @@ NO_BTF = "/sys/kernel/btf/vmlinux: missing: this kernel has no BTF"
 
 
 def without_hooks(impl: str) -> Record:
-    """A run on a kernel where the sampler works and no hook does."""
+    """Return a run on a kernel that supports the sampler but no hook."""
     raw = builders.raw_record(impl, phases=("unprobed", "ledger"))
     raw["run"]["bytes_phase"] = None
     raw["bytes"] = []
@@ -157,9 +156,9 @@ def without_hooks(impl: str) -> Record:
 
 
 @pytest.mark.parametrize("impl", IMPLS)
-def test_without_hooks_the_sampled_ledger_stands_and_the_rest_says_why(impl: str) -> None:
+def test_without_hooks_the_sampled_ledger_is_kept_and_counts_have_a_reason(impl: str) -> None:
     full = without_hooks(impl)
-    assert full["verdict"]["valid"] and store.validate(full) == []
+    assert full["verdict"]["valid"] and validate(full) == []
     for side, account in (("sender", "copy_in"), ("receiver", "copy_out")):
         row = next(row for row in full["ledger"] if row["account"] == account and row["context"] == "process")
         assert row["side"] == side and row["cpu_ns"] is not None and row["bytes_method"] == "derived"

@@ -1,4 +1,4 @@
-"""Starting perf where perf is odd: stand-ins on PATH that behave like old, wrapped or broken ones."""
+"""Starting perf: programs on PATH that behave like an old, wrapped or broken perf."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from copyscope.run.perf_stat import PerfStat
 
 pytestmark = pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
 
-# Answers like perf: acknowledges each command on the descriptors of --control, prints to --log-fd on SIGINT.
+# A program like perf: acknowledges each command of --control, and prints counts to --log-fd on SIGINT.
 STAND_IN = """#!/usr/bin/env python3
 import os, signal, sys
 arguments = sys.argv[1:]
@@ -27,7 +27,7 @@ while os.read(control, 64):
 """
 
 
-def place(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def put_perf_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     perf = folder / "perf"
     perf.write_text(text)
     perf.chmod(0o755)
@@ -44,29 +44,29 @@ def count() -> tuple[int | None, str | None]:
     return cycles.value, cycles.reason
 
 
-def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_read_from_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         b'{"counter-value" : "7.000000", "unit" : "", "event" : "cycles",'
         b' "event-runtime" : 5, "pcnt-running" : 100.00}\n'
     )
-    place(tmp_path, monkeypatch, STAND_IN.format(old=False, counts=line))
+    put_perf_on_path(tmp_path, monkeypatch, STAND_IN.format(old=False, counts=line))
     assert count() == (7, None)
 
 
-def test_perf_without_json_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place(tmp_path, monkeypatch, STAND_IN.format(old=True, counts=b"7,,cycles,5,100.00,,\n"))
+def test_perf_without_json_is_started_again_for_csv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_perf_on_path(tmp_path, monkeypatch, STAND_IN.format(old=True, counts=b"7,,cycles,5,100.00,,\n"))
     assert count() == (7, None)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="there is nothing to give up")
-def test_where_counting_wants_more_of_root_perf_is_asked_again(
+def test_perf_is_started_again_with_more_privileges_if_counting_needs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some kernels want CAP_SYS_ADMIN (bit 21) for any event."""
+    """Some kernels require CAP_SYS_ADMIN (bit 21) for every event."""
     refuses = """mask=$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status)
 [ $(( 0x$mask >> 21 & 1 )) = 1 ] || { echo "No permission to enable task-clock event." >&2; exit 255; }
 """
-    place(
+    put_perf_on_path(
         tmp_path,
         monkeypatch,
         f'#!/bin/sh\n{refuses}exec {tmp_path}/perf.py "$@"\n',
@@ -76,9 +76,13 @@ def test_where_counting_wants_more_of_root_perf_is_asked_again(
     assert count() == (9, None)
 
 
-def test_wrapper_without_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(perf_stat, "OTHER_BUILDS", (f"{tmp_path}/tools/*/perf",))
-    place(tmp_path, monkeypatch, "#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0 >&2\nexit 2\n")
+def test_the_perf_of_another_kernel_is_used_if_the_wrapper_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perf_stat, "UBUNTU_BUILDS", (f"{tmp_path}/tools/*/perf",))
+    put_perf_on_path(
+        tmp_path, monkeypatch, "#!/bin/sh\necho WARNING: perf not found for kernel 6.8.0 >&2\nexit 2\n"
+    )
     value, reason = count()
     assert value is None and reason is not None and "linux-tools-$(uname -r)" in reason
     other = tmp_path / "tools" / "6.8.0-40-generic"
@@ -101,38 +105,40 @@ def test_wrapper_without_perf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ),
     ],
 )
-def test_broken_ones_become_reasons(
+def test_a_broken_perf_gives_a_reason_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
 ) -> None:
     monkeypatch.setattr(perf_stat, "ACK_TIMEOUT_S", 0.2)
-    place(tmp_path, monkeypatch, script.replace("{old}", "False").replace("{counts!r}", "b''"))
+    put_perf_on_path(tmp_path, monkeypatch, script.replace("{old}", "False").replace("{counts!r}", "b''"))
     value, reason = count()
     assert value is None and reason is not None and words in reason and "\n" not in reason
 
 
-def test_no_perf_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_setpriv_the_reason_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert count() == (None, "setpriv: not installed: run tools/deps.sh run")
 
 
-def test_why_there_is_no_tracepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def why() -> str | None:
+def test_a_missing_tracepoint_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason() -> str | None:
         return perf_stat.why_no_tracepoint("tlb:tlb_flush")
 
     tracefs = tmp_path / "events"
     machine = {"proc/filesystems": "nodev\tsysfs\nnodev\ttracefs", "sys/kernel/security/lockdown": ""}
     monkeypatch.setattr(perf_stat, "read_text", lambda _, path: machine[path])
     monkeypatch.setattr(perf_stat, "TRACEFS", (tmp_path / "elsewhere", tracefs))
-    assert "tracefs is not mounted: mount -t" in str(why())
+    assert "tracefs is not mounted: mount -t" in str(reason())
     machine["proc/filesystems"] = "nodev\tsysfs"
-    assert why() == "tracepoint tlb:tlb_flush: this kernel has no tracefs (CONFIG_TRACING)"
+    assert reason() == "tracepoint tlb:tlb_flush: this kernel has no tracefs (CONFIG_TRACING)"
     tracefs.mkdir()
-    assert why() == "this kernel has no tracepoint tlb:tlb_flush"
+    assert reason() == "this kernel has no tracepoint tlb:tlb_flush"
     number = tracefs / "tlb" / "tlb_flush" / "id"
-    number.mkdir(parents=True)  # who is root may read any file, and no directory
-    assert why() == f"tracepoint tlb:tlb_flush: {tracefs}: Is a directory: run as root"
+    number.mkdir(parents=True)  # a directory, because root can read every file
+    assert reason() == f"tracepoint tlb:tlb_flush: {tracefs}: Is a directory: run as root"
     machine["sys/kernel/security/lockdown"] = "none integrity [confidentiality]"
-    assert str(why()).endswith(": lockdown=confidentiality")
+    assert str(reason()).endswith(": lockdown=confidentiality")
     number.rmdir()
     number.write_text("7\n")
-    assert why() is None
+    assert reason() is None

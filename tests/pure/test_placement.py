@@ -1,4 +1,4 @@
-"""Where the two sides run on known machines, and what is said of it."""
+"""Placement of sender and receiver on known machines, and the sentences about it."""
 
 import argparse
 import io
@@ -13,19 +13,19 @@ from typing import Any
 import builders
 import pytest
 from builders import processors
+from builders.documents import derive, typed_whole
 from builders.processors import Machine, numbers_of, plant
-from copyscope.ledger.derive import derive
-from copyscope.ledger.machine_state import in_common
-from copyscope.machine.cores import FACTS, look_at_load, read_cpus
+from copyscope.ledger.machine_state import describe_placement
+from copyscope.machine.cores import CPU_RECORD_KEYS, measure_busy_quarters, read_cpus
 from copyscope.plan import options
-from copyscope.plan.placement import beside, place
-from copyscope.record.check import typed_whole
+from copyscope.plan.placement import place_beside, place_sides
+from copyscope.plan.traffic_options import FACTORS
 from copyscope.record.measured import Pinned
 from copyscope.show import first_screen
 from rich.console import Console
 
-Two = tuple[list[int], list[int]]
-EVERY = range(1024)
+CpusOfSides = tuple[list[int], list[int]]
+ALL_CPUS = range(1024)
 
 
 Planted = Callable[[Machine], Path]
@@ -33,29 +33,30 @@ Planted = Callable[[Machine], Path]
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """Where the files of a machine are: hundreds for each, written once."""
-    made: dict[str, Path] = {}
+    """Return the folder with the files of a machine. Its hundreds of files are written only once."""
+    folders: dict[str, Path] = {}
 
     def root(machine: Machine) -> Path:
-        if repr(machine) not in made:
-            made[repr(machine)] = plant(tmp_path_factory.mktemp("machine"), machine)
-        return made[repr(machine)]
+        if repr(machine) not in folders:
+            folders[repr(machine)] = plant(tmp_path_factory.mktemp("machine"), machine)
+        return folders[repr(machine)]
 
     return root
 
 
-def both(
-    root: Path, threads: int = 1, allowed: Collection[int] = EVERY, load: Mapping[int, int] | None = None
-) -> Two:
-    return place("split", read_cpus(allowed, root), (threads, threads), load or {})
+def place_both(
+    root: Path, threads: int = 1, allowed: Collection[int] = ALL_CPUS, load: Mapping[int, int] | None = None
+) -> CpusOfSides:
+    return place_sides("split", read_cpus(allowed, root), (threads, threads), load or {})
 
 
-def said(root: Path, sides: Two, allowed: Collection[int] = EVERY) -> tuple[str, bool]:
-    known = {cpu.number: cpu for cpu in read_cpus(allowed, root)}
+def describe(root: Path, sides: CpusOfSides, allowed: Collection[int] = ALL_CPUS) -> tuple[str, bool]:
+    cpus = {cpu.number: cpu for cpu in read_cpus(allowed, root)}
     sender, receiver = (
-        [Pinned(one, **{fact: getattr(known[one], fact) for fact in FACTS}) for one in side] for side in sides
+        [Pinned(number, **{fact: getattr(cpus[number], fact) for fact in CPU_RECORD_KEYS}) for number in side]
+        for side in sides
     )
-    return in_common(sender, receiver)
+    return describe_placement(sender, receiver)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +73,15 @@ def said(root: Path, sides: Two, allowed: Collection[int] = EVERY) -> tuple[str,
         (processors.PHONE, 4, 5, "two cores of capacity 828, one L3"),
     ],
 )
-def test_one_thread_each_has_a_core_of_its_own(
+def test_single_threads_get_separate_cores(
     planted: Planted, machine: Machine, sender: int, receiver: int, words: str
 ) -> None:
-    found = both(planted(machine))
-    assert found == ([sender], [receiver])
-    assert said(planted(machine), found) == (f"sender CPU {sender}, receiver CPU {receiver}: {words}", False)
+    sides = place_both(planted(machine))
+    assert sides == ([sender], [receiver])
+    assert describe(planted(machine), sides) == (
+        f"sender CPU {sender}, receiver CPU {receiver}: {words}",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,11 +91,11 @@ def test_one_thread_each_has_a_core_of_its_own(
         (processors.RYZEN_8, 4, "0,2,4,6", "1,3,5,7"),
         (processors.RYZEN_8, 6, "0,2,4,6,8,10", "1,3,5,7,9,11"),
         (processors.RYZEN_8, 8, "0,2,4,6,8,10,12,14", "1,3,5,7,9,11,13,15"),
-        # One L3 has 8 cores: of 10 threads there is no one cache, and still a core for each.
+        # An L3 has 8 cores. Ten threads exceed one L3, but each thread still gets its own core.
         (processors.DESKTOP_16, 4, "0,2,4,6", "1,3,5,7"),
         (processors.DESKTOP_16, 5, "0,2,4,6,8", "1,3,5,7,9"),
         (processors.EPYC_64, 4, "0,2,4,6", "1,3,5,7"),
-        # A node has 24 cores: siblings there, and nothing on the other node.
+        # A node has 24 cores. 28 threads use siblings there rather than cores of the other node.
         (processors.XEON_48, 12, "0,2,4,6,8,10,12,14,16,18,20,22", "1,3,5,7,9,11,13,15,17,19,21,23"),
         (
             processors.XEON_48,
@@ -99,21 +103,21 @@ def test_one_thread_each_has_a_core_of_its_own(
             "0,2,4,6,8,10,12,14,16,18,20,22,48,50",
             "1,3,5,7,9,11,13,15,17,19,21,23,49,51",
         ),
-        # Four P cores have eight threads; ten are on both types, alike on both sides.
+        # Four P cores run eight threads. Ten threads use both types, in equal parts for sender and receiver.
         (processors.I7_1260P, 2, "0,4", "2,6"),
         (processors.I7_1260P, 4, "0,4,1,5", "2,6,3,7"),
         (processors.I7_1260P, 5, "0,4,8,10,12", "2,6,9,11,13"),
-        # More threads than CPUs: each side has half of all.
+        # More threads than CPUs: sender and receiver get half of the CPUs each.
         (processors.RYZEN_8, 99, "0,2,4,6,8,10,12,14", "1,3,5,7,9,11,13,15"),
     ],
 )
-def test_more_threads_fill_whole_cores_first(
+def test_more_threads_use_all_cores_before_siblings(
     planted: Planted, machine: Machine, threads: int, sender: str, receiver: str
 ) -> None:
-    found = both(planted(machine), threads)
-    assert found == tuple([int(one) for one in side.split(",")] for side in (sender, receiver))
-    core = {one: number for number, of in enumerate(machine.cores) for one in of}
-    assert not {core[one] for one in found[0]} & {core[one] for one in found[1]}
+    sides = place_both(planted(machine), threads)
+    assert sides == tuple([int(cpu) for cpu in side.split(",")] for side in (sender, receiver))
+    core_of = {cpu: core for core, siblings in enumerate(machine.cores) for cpu in siblings}
+    assert not {core_of[cpu] for cpu in sides[0]} & {core_of[cpu] for cpu in sides[1]}
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_more_threads_fill_whole_cores_first(
             ([5], [30]),
             "sender CPU 5, receiver CPU 30: two cores, two L3s, two NUMA nodes",
         ),
-        # One P core is too few for both sides: two E cores, which are alike.
+        # One P core is too few for sender and receiver, so two E cores are used: they are equal.
         (
             processors.I7_13700H,
             "0-1,12-19",
@@ -136,11 +140,11 @@ def test_more_threads_fill_whole_cores_first(
         ),
     ],
 )
-def test_in_a_container_it_is_what_is_allowed(
-    planted: Planted, machine: Machine, allowed: str, sides: Two, words: str
+def test_only_allowed_cpus_are_used(
+    planted: Planted, machine: Machine, allowed: str, sides: CpusOfSides, words: str
 ) -> None:
-    found = both(planted(machine), 1, numbers_of(allowed))
-    assert found == sides and said(planted(machine), found) == (words, False)
+    placed = place_both(planted(machine), 1, numbers_of(allowed))
+    assert placed == sides and describe(planted(machine), placed) == (words, False)
 
 
 @pytest.mark.parametrize(
@@ -161,27 +165,29 @@ def test_in_a_container_it_is_what_is_allowed(
         (processors.RYZEN_8, "5", ([5], [5]), "sender and receiver on CPU 5: they take turns"),
     ],
 )
-def test_where_there_is_nothing_good_it_is_a_caution(
-    planted: Planted, machine: Machine, allowed: str, sides: Two, words: str
+def test_poor_placement_gives_a_caution(
+    planted: Planted, machine: Machine, allowed: str, sides: CpusOfSides, words: str
 ) -> None:
-    found = both(planted(machine), 1, numbers_of(allowed))
-    assert found == sides and said(planted(machine), found) == (words, True)
+    placed = place_both(planted(machine), 1, numbers_of(allowed))
+    assert placed == sides and describe(planted(machine), placed) == (words, True)
 
 
-def test_what_is_offline_is_not_used(planted: Planted) -> None:
-    """SMT off, and a core that somebody took out; its sibling lists lack it."""
-    off = Machine(processors.DESKTOP_16.cores, processors.DESKTOP_16.caches, offline=(0, *range(16, 32)))
-    assert both(planted(off)) == ([1], [2])
-    assert both(planted(off), 8) == ([1, 3, 5, 7, 9, 11, 13], [2, 4, 6, 8, 10, 12, 14])
+def test_offline_cpus_are_not_used(planted: Planted) -> None:
+    """SMT is off and one core is offline, so the sibling lists lack these CPUs."""
+    without_siblings = Machine(
+        processors.DESKTOP_16.cores, processors.DESKTOP_16.caches, offline=(0, *range(16, 32))
+    )
+    assert place_both(planted(without_siblings)) == ([1], [2])
+    assert place_both(planted(without_siblings), 8) == ([1, 3, 5, 7, 9, 11, 13], [2, 4, 6, 8, 10, 12, 14])
     laptop = processors.I7_13700H
-    one = Machine(laptop.cores, laptop.caches, pmus=laptop.pmus, offline=(0, 2))
-    assert both(planted(one)) == ([1], [3])
+    without_two_cores = Machine(laptop.cores, laptop.caches, pmus=laptop.pmus, offline=(0, 2))
+    assert place_both(planted(without_two_cores)) == ([1], [3])
 
 
-def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
-    assert place("split", read_cpus({0, 1}, tmp_path), (1, 1), {}) == ([0], [1])
-    (found,) = read_cpus({0}, tmp_path)
-    assert (found.core_cpus, found.core_type, found.node, found.llc_cpus) == ("0", None, None, None)
+def test_without_topology_files_each_cpu_is_a_core(tmp_path: Path) -> None:
+    assert place_sides("split", read_cpus({0, 1}, tmp_path), (1, 1), {}) == ([0], [1])
+    (cpu,) = read_cpus({0}, tmp_path)
+    assert (cpu.core_cpus, cpu.core_type, cpu.node, cpu.llc_cpus) == ("0", None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -190,43 +196,43 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
         (processors.RYZEN_8, {0: 4}, ([1], [2])),
         # The sibling of CPU 1 makes its core busy.
         (processors.RYZEN_8, {9: 2, 0: 4}, ([2], [3])),
-        # Of eight L3s the first is quiet enough no more.
+        # The first of eight L3s has too few idle cores.
         (processors.EPYC_64, {0: 4, 1: 4, 66: 4}, ([4], [5])),
         (processors.XEON_48, dict.fromkeys(range(23), 4), ([24], [25])),
-        # Type comes before load: E cores are slower than busy P cores are late.
+        # The type of core matters more than the load: a busy P core is still faster than an E core.
         (processors.I7_1260P, dict.fromkeys(range(8), 1), ([0], [2])),
     ],
 )
-def test_the_least_busy_cores_are_taken(
-    planted: Planted, machine: Machine, busy: dict[int, int], sides: Two
+def test_least_busy_cores_are_chosen(
+    planted: Planted, machine: Machine, busy: dict[int, int], sides: CpusOfSides
 ) -> None:
-    assert both(planted(machine), load=busy) == sides
+    assert place_both(planted(machine), load=busy) == sides
 
 
-def test_busy_is_what_a_moment_of_proc_stat_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten ticks: CPU 0 was busy in nine of them, CPU 1 in two, CPU 2 in three of which one was a softirq."""
+def test_load_is_measured_from_proc_stat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In ten ticks CPU 0 is busy for nine, CPU 1 for two, and CPU 2 for three, with one tick in softirq."""
     stat = tmp_path / "proc/stat"
     stat.parent.mkdir()
     stat.write_text("cpu 0\ncpu0 5 0 0 100 0 0 0 0\ncpu1 5 0 0 100 0 0 0 0\ncpu2 5 0 0 100 0 0 0 0\n")
 
-    def later(seconds: float) -> None:
+    def sleep(seconds: float) -> None:
         assert seconds <= 0.1
         stat.write_text("cpu 0\ncpu0 10 0 4 101 0 0 0 0\ncpu1 7 0 0 108 0 0 0 0\ncpu2 7 0 0 107 0 0 1 0\n")
 
-    monkeypatch.setattr(time, "sleep", later)
-    assert look_at_load(tmp_path) == {0: 3, 1: 0, 2: 1}
-    assert look_at_load(tmp_path / "nothing") == {}
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert measure_busy_quarters(tmp_path) == {0: 3, 1: 0, 2: 1}
+    assert measure_busy_quarters(tmp_path / "nothing") == {}
 
 
-def test_the_other_side_is_near_the_one_that_was_chosen(planted: Planted) -> None:
-    laptop = read_cpus(EVERY, planted(processors.I7_13700H))
-    assert beside([2], laptop, 1, {}) == [0]
-    assert beside([2], laptop, 1, {1: 4}) == [4]
-    assert beside([12], laptop, 2, {}) == [13, 14]
-    server = read_cpus(EVERY, planted(processors.EPYC_64))
-    assert beside([33], server, 1, {}) == [32]
-    assert beside([33, 97], server, 4, {}) == [32, 34, 35, 36]
-    assert beside([5], read_cpus([5], planted(processors.EPYC_64)), 1, {}) == [5]
+def test_the_unchosen_side_is_placed_near_the_chosen_cpus(planted: Planted) -> None:
+    laptop = read_cpus(ALL_CPUS, planted(processors.I7_13700H))
+    assert place_beside([2], laptop, 1, {}) == [0]
+    assert place_beside([2], laptop, 1, {1: 4}) == [4]
+    assert place_beside([12], laptop, 2, {}) == [13, 14]
+    server = read_cpus(ALL_CPUS, planted(processors.EPYC_64))
+    assert place_beside([33], server, 1, {}) == [32]
+    assert place_beside([33, 97], server, 4, {}) == [32, 34, 35, 36]
+    assert place_beside([5], read_cpus([5], planted(processors.EPYC_64)), 1, {}) == [5]
 
 
 @pytest.mark.parametrize(
@@ -243,19 +249,19 @@ def test_the_other_side_is_near_the_one_that_was_chosen(planted: Planted) -> Non
         ("", "3", "sender on any CPU, receiver CPU 3", False),
     ],
 )
-def test_what_the_user_chose_is_said(
+def test_chosen_cpus_are_reported(
     planted: Planted, sender: str, receiver: str, words: str, caution: bool
 ) -> None:
     sides = tuple(sorted(numbers_of(text)) if text else [] for text in (sender, receiver))
-    assert said(planted(processors.I9_13900K), (sides[0], sides[1])) == (words, caution)
+    assert describe(planted(processors.I9_13900K), (sides[0], sides[1])) == (words, caution)
 
 
-def test_a_record_names_cpu_core_type_node_and_cache() -> None:
+def test_record_has_cpu_core_type_node_and_cache() -> None:
     raw = builders.raw_record("one_copy")
-    made = derive(raw)
-    assert made["placement"]["sentence"] == "sender CPU 0, receiver CPU 1: two cores, one L3"
-    assert made["placement"]["sender"] == raw["placement"]["sender"]
-    assert (made["sides"]["sender"]["cpus"], made["sides"]["receiver"]["cpus"]) == ([0], [1])
+    record = derive(raw)
+    assert record["placement"]["sentence"] == "sender CPU 0, receiver CPU 1: two cores, one L3"
+    assert record["placement"]["sender"] == raw["placement"]["sender"]
+    assert (record["sides"]["sender"]["cpus"], record["sides"]["receiver"]["cpus"]) == ([0], [1])
     raw["placement"]["receiver"] = raw["placement"]["sender"]
     assert derive(raw)["placement"]["caution"]
     console = Console(file=io.StringIO(), width=80, height=24, force_terminal=True, color_system=None)
@@ -267,20 +273,25 @@ def test_a_record_names_cpu_core_type_node_and_cache() -> None:
     raw["workload"]["placement"] = "same"
     assert not derive(raw)["placement"]["caution"]
     del raw["placement"]
-    old = derive(raw)
-    assert "placement" not in old and old["sides"]["sender"]["cpus"] is None
+    older = derive(raw)
+    assert "placement" not in older and older["sides"]["sender"]["cpus"] is None
 
 
 def resolved(
     monkeypatch: pytest.MonkeyPatch, root: Path, sender: str = "threads", **given: Any
-) -> options.Traffic:
-    """What becomes of options on a made-up machine, with two threads."""
-    known = read_cpus(EVERY, root)
-    monkeypatch.setattr(options, "read_cpus", lambda allowed: [one for one in known if one.number in allowed])
-    monkeypatch.setattr(options, "look_at_load", dict)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(EVERY))
-    says: dict[str, Any] = {"sender": sender, "receiver": "read", "coalesce_us": 0, "touch_received": False}
-    says |= {
+) -> options.TrafficOptions:
+    """Return the resolved options on an invented machine, with two threads."""
+    cpus = read_cpus(ALL_CPUS, root)
+    monkeypatch.setattr(options, "read_cpus", lambda allowed: [cpu for cpu in cpus if cpu.number in allowed])
+    monkeypatch.setattr(options, "measure_busy_quarters", dict)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(ALL_CPUS))
+    checked: dict[str, Any] = {
+        "sender": sender,
+        "receiver": "read",
+        "coalesce_us": 0,
+        "touch_received": False,
+    }
+    checked |= {
         "rcvbuf_bytes": None,
         "moves": [],
         "size_bytes": 1,
@@ -288,20 +299,19 @@ def resolved(
         "threads": 2,
         "working_set_messages": 1,
     }
-    monkeypatch.setattr(options, "_ask_traffic", lambda _: dict(says))
+    monkeypatch.setattr(options, "_check_by_traffic", lambda _: dict(checked))
     args = {"placement": "split", "sender_cpus": None, "receiver_cpus": None} | given
-    names = {*options.TO_BOTH, *options.TO_SENDER, *options.TO_RECEIVER}
-    return options.resolve_traffic(argparse.Namespace(**dict.fromkeys(names), **args))
+    return options.resolve_traffic(argparse.Namespace(**dict.fromkeys(FACTORS), **args))
 
 
-def test_both_programs_are_told_their_cpus(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_traffic_programs_get_their_cpus(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     def cpus(**given: Any) -> list[str | None]:
-        made = resolved(monkeypatch, planted(processors.I7_13700H), **given)
-        told = [dict(pairwise(argv)).get("--cpus") for argv in (made.send, made.receive)]
-        recorded = [",".join(str(row["cpu"]) for row in side) or None for side in made.placement.values()]
-        assert recorded == told
-        json.dumps(made.placement)
-        return told
+        traffic = resolved(monkeypatch, planted(processors.I7_13700H), **given)
+        given_cpus = [dict(pairwise(argv)).get("--cpus") for argv in (traffic.send, traffic.receive)]
+        recorded = [",".join(str(row["cpu"]) for row in side) or None for side in traffic.placement.values()]
+        assert recorded == given_cpus
+        json.dumps(traffic.placement)
+        return given_cpus
 
     assert cpus() == ["0,4", "2,6"]
     assert cpus(placement="same") == ["0", "0"]

@@ -1,7 +1,10 @@
-"""The Structs of a record, by the JSON Schema that is made from them: docs/reference/record.schema.json."""
+"""The Structs of a record and the JSON Schema made from them: docs/reference/record.schema.json."""
 
 import copy
+import importlib
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -10,26 +13,30 @@ import builders
 import jsonschema_rs
 import pytest
 from builders.complete import full_records
-from copyscope.ledger.derive import derive
-from copyscope.paths import RESULTS, ROOT
-from copyscope.record import records_file, store
+from builders.documents import derive, validate
+from copyscope.base.errors import RecordError
+from copyscope.base.paths import RESULTS, ROOT
+from copyscope.record import store
 from copyscope.sweep import results
 from test_made_pages import record_page
 
+sys.path.append(str(ROOT / "tests"))
+rederive: Any = importlib.import_module("rederive")
 RECORDS = full_records()
 FILE = ROOT / "docs" / "reference" / "record.schema.json"
 COMMITTED = results.find(RESULTS)
+SINGLE = sorted(RESULTS.glob("*/*/*.json.gz"))
 Schema = dict[str, Any]
 Path = tuple[Any, ...]
-# endings that say what a number counts or is measured in
+# endings of keys that name the unit of a number, or the things that it counts
 UNITS = (
     *("_ns", "_us", "_ms", "_s", "_bytes", "_gbps", "_hz", "_percent", "_share", "_messages", "_calls"),
     *("_kib", "_samples", "_misses", "_share_of_wall", "_switches", "_reads", "_sends", "_segments", "_used"),
     *("_faults", "_connections", "_per_message", "_per_send", "_squared", "_aligned", "_flight"),
     *("_half_width", "_ways", "_online", "_copies", "_calls_low", "_calls_high"),
 )  # fmt: skip
-# names that are themselves a count of things, a share, a ratio, an index, or have their unit beside them
-PLAIN = frozenset((
+# keys that are a count, a share, a ratio or an index by name, or have their unit in a neighbouring key
+KEYS_WITHOUT_ENDING = frozenset((
     "schema", "bytes", "messages", "calls", "cycles", "instructions", "samples", "share", "level", "count",
     "of", "repeat", "order", "seed", "index", "block", "fields", "threads", "perf_event_paranoid",
     "kptr_restrict", "value", "running", "left", "right", "tolerance", "ratio", "low", "high", "effect",
@@ -37,7 +44,7 @@ PLAIN = frozenset((
     "weight", "pid", "replies", "first_wrong_offset", "time_every", "zerocopied", "before_return", "reads",
     "events", "gate", "cpus", "bytes_sent", "bytes_copied", "bytes_received", "bytes_silent",
     "bytes_zero_copy", "processes", "unseen", "untold", "unregistered", "mixed", "forks", "exits",
-    "status", "packets", "last_errno",
+    "status", "packets", "last_errno", "arguments", "siblings", "stops",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
     "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles", "waits",
     "readings", "tid", "user_copies", "kernel_copies", "min", "max", "mean", "p50", "p90", "p99", "p999",
@@ -45,30 +52,45 @@ PLAIN = frozenset((
 
 
 SCHEMA = record_page.schema()
-PARTS: dict[str, Schema] = SCHEMA["$defs"]
+DEFINITIONS: dict[str, Schema] = SCHEMA["$defs"]
 
 
 @pytest.fixture(scope="module")
-def check() -> jsonschema_rs.Draft202012Validator:
-    """A validator that is not ours."""
+def validator() -> jsonschema_rs.Draft202012Validator:
+    """Return an independent validator of the published JSON Schema."""
     document = json.loads(FILE.read_bytes())
     jsonschema_rs.meta.validate(document)
     return jsonschema_rs.Draft202012Validator(document)
 
 
-# A sweep's order is random: its first runs have what the others have.
-@pytest.mark.parametrize("of_each", [24, pytest.param(None, marks=pytest.mark.all)])
-def test_every_record_has_the_schema(check: jsonschema_rs.Draft202012Validator, of_each: int | None) -> None:
-    files = [directory / records_file.NAME for directory in COMMITTED]
-    committed = [line.record for file in files for line in islice(records_file.lines(file), of_each)]
-    assert len(committed) == 24 * len(files) if of_each else len(committed) > 500
-    known = [record for record in (*committed, *RECORDS) if record is not None]
-    assert len(known) == len(committed) + len(RECORDS)
-    assert [record["run"]["id"] for record in known if not check.is_valid(record)] == []
+# Runs of a sweep are in random order, so its first runs are representative.
+@pytest.mark.parametrize("runs_of_each", [24, pytest.param(None, marks=pytest.mark.all)])
+def test_every_record_fits_the_schema(
+    validator: jsonschema_rs.Draft202012Validator, runs_of_each: int | None
+) -> None:
+    files = [directory / store.RECORDS_NAME for directory in COMMITTED]
+    committed = [line.record for file in files for line in islice(store.iterate_lines(file), runs_of_each)]
+    assert len(committed) == 24 * len(files) if runs_of_each else len(committed) == 288 + 72 + 24
+    committed += map(store.read_document, SINGLE)
+    records = [record for record in (*committed, *RECORDS) if record is not None]
+    assert len(records) == len(committed) + len(RECORDS)
+    assert [record["run"]["id"] for record in records if not validator.is_valid(record)] == []
 
 
-def test_what_it_finds_in_a_damaged_record_we_find_too(check: jsonschema_rs.Draft202012Validator) -> None:
-    (*_, committed) = records_file.lines(COMMITTED[0] / records_file.NAME)
+def test_records_of_each_kind_are_committed() -> None:
+    """`make check-records` needs records of each kind, because it compares their derived sections."""
+    lines = rederive.lines_of(rederive.committed())
+    kinds = Counter(rederive.kind_of(json.loads(line)) for line in lines)
+    assert set(kinds) == {
+        *("own traffic", "receivers", "simulated machines", "two hosts", "watched programs")
+    }
+    assert min(kinds.values()) >= 12
+
+
+def test_the_schema_and_the_structs_find_the_same_errors(
+    validator: jsonschema_rs.Draft202012Validator,
+) -> None:
+    (*_, committed) = store.iterate_lines(COMMITTED[0] / store.RECORDS_NAME)
     assert committed.record is not None
     for record in (committed.record, RECORDS[-1]):
         for path in scalars(record):
@@ -77,51 +99,57 @@ def test_what_it_finds_in_a_damaged_record_we_find_too(check: jsonschema_rs.Draf
             for step in path[:-1]:
                 owner = owner[step]
             owner[path[-1]] = {"not": "a scalar"}
-            problems = store.validate(broken, raw="verdict" not in broken)
-            assert check.is_valid(broken) == (problems == []), path
+            problems = validate(broken, raw="verdict" not in broken)
+            assert validator.is_valid(broken) == (problems == []), path
 
 
 def scalars(record: dict[str, Any]) -> Iterator[list[Any]]:
-    """A path to one value of each section, the deepest that its first keys lead to."""
+    """Yield a path to one scalar of each section: the first key at each level."""
     path: list[Any]
     for section, value in record.items():
         path = [section]
         while isinstance(value, (dict, list)) and value:
             step = next(iter(value)) if isinstance(value, dict) else 0
-            path, value = [*path, step], value[step]  # noqa: PLW2901 (down into it)
+            path, value = [*path, step], value[step]  # noqa: PLW2901 (the loop descends)
         if len(path) > 1:
             yield path
 
 
-def test_every_number_names_its_unit() -> None:
+def test_the_key_of_every_number_names_its_unit() -> None:
     numbers = {
         name
-        for part in PARTS.values()
+        for part in DEFINITIONS.values()
         for name, shape in part.get("properties", {}).items()
         if {"integer", "number"} & types(shape)
     }
     assert len(numbers) > 150
-    assert {name for name in numbers if name not in PLAIN and not name.endswith(UNITS)} == set()
+    assert {name for name in numbers if name not in KEYS_WITHOUT_ENDING and not name.endswith(UNITS)} == set()
 
 
 def types(shape: Schema) -> set[str]:
-    """What a value may be: `integer`, `null`, ...; nothing of one that may be anything."""
+    """Return the JSON types of a value (`integer`, `null`, ...): the empty set if any type is allowed."""
     if "$ref" in shape:
-        return types(PARTS[shape["$ref"].rpartition("/")[2]])
-    return {shape["type"]} if "type" in shape else {t for one in shape.get("anyOf", ()) for t in types(one)}
+        return types(DEFINITIONS[shape["$ref"].rpartition("/")[2]])
+    return (
+        {shape["type"]}
+        if "type" in shape
+        else {name for choice in shape.get("anyOf", ()) for name in types(choice)}
+    )
 
 
-def opened(shape: Schema) -> list[Schema]:
+def alternatives(shape: Schema) -> list[Schema]:
     if "$ref" in shape:
-        return opened(PARTS[shape["$ref"].rpartition("/")[2]])
-    return [part for one in shape["anyOf"] for part in opened(one)] if "anyOf" in shape else [shape]
+        return alternatives(DEFINITIONS[shape["$ref"].rpartition("/")[2]])
+    return (
+        [part for choice in shape["anyOf"] for part in alternatives(choice)] if "anyOf" in shape else [shape]
+    )
 
 
-ROOTS = [PARTS[name] for name in ("Measured", "Derived", "SimulatedRun")]
+ROOTS = [DEFINITIONS[name] for name in ("Measured", "Derived", "SimulatedRun")]
 
 
-def test_the_structs_name_every_key_that_is_written() -> None:
-    unknown = {path for record in RECORDS for path in strange(record, roots_of(record))}
+def test_the_structs_name_every_written_key() -> None:
+    unknown = {path for record in RECORDS for path in unknown_keys(record, roots_of(record))}
     assert unknown == set()
 
 
@@ -131,26 +159,26 @@ def roots_of(record: dict[str, Any]) -> list[Schema]:
     return ROOTS[:2]
 
 
-def strange(value: Any, shapes: list[Schema], where: str = "") -> Iterator[str]:
-    """Keys of objects whose keys the Structs name, and that are not among them."""
-    shapes = [one for shape in shapes for one in opened(shape)]
+def unknown_keys(value: Any, shapes: list[Schema], where: str = "") -> Iterator[str]:
+    """Yield the keys of a value that no Struct names. Objects with free keys are not checked."""
+    shapes = [alternative for shape in shapes for alternative in alternatives(shape)]
     if isinstance(value, list):
         items = [shape["items"] for shape in shapes if "items" in shape]
         for item in value if items else ():
-            yield from strange(item, items, f"{where}[]")
+            yield from unknown_keys(item, items, f"{where}[]")
     elif isinstance(value, dict) and any("properties" in shape for shape in shapes):
         for key, item in value.items():
             inner = [s["properties"][key] for s in shapes if key in s.get("properties", {})]
             if not inner:
                 yield f"{where}.{key}"
-            yield from strange(item, inner, f"{where}.{key}") if inner else ()
+            yield from unknown_keys(item, inner, f"{where}.{key}") if inner else ()
 
 
 FULL = derive(builders.raw_record("zero_copy"))
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "expected_end"),
     [
         ("workload.size_bytes", "64K", "Expected `int`, got `str` - at `$.workload.size_bytes`"),
         ("workload.size_bytes", 0, "Expected `int` >= 1 - at `$.workload.size_bytes`"),
@@ -159,60 +187,59 @@ FULL = derive(builders.raw_record("zero_copy"))
         ("ledger.0.cpu_ns", None, "cpu_ns: null without a reason - at `$.ledger[0]`"),
         ("overhead.ratio", None, "ratio: null without a reason - at `$.overhead`"),
         ("stages.1.side", "target", 'stages[1].side: "target": expected sender or receiver or other'),
-        ("verdict", FULL["verdict"] | {"valid": False}, "reasons: empty, of an invalid run - at `$.verdict`"),
+        ("verdict", FULL["verdict"] | {"valid": False}, "reasons: empty for an invalid run - at `$.verdict`"),
         ("machine.kernel", ["\x1b[2J\n"], "Expected `str`, got `array` - at `$.machine.kernel`"),
-        ("schema", 9, "schema: 9: expected 2"),
     ],
 )  # fmt: skip
-def test_an_error_names_the_key_and_what_was_expected(path: str, value: Any, said: str) -> None:
+def test_an_error_names_the_key_and_the_expected_value(path: str, value: Any, expected_end: str) -> None:
     broken = copy.deepcopy(FULL)
     owner: Any = broken
     *steps, last = [int(step) if step.isdigit() else step for step in path.split(".")]
     for step in steps:
         owner = owner[step]
     owner[last] = value
-    (problem,) = store.validate(broken)
-    assert problem.endswith(said)
+    (problem,) = validate(broken)
+    assert problem.endswith(expected_end)
 
 
-def test_a_record_is_of_traffic_of_ours_or_of_a_program() -> None:
+def test_a_record_has_either_own_traffic_or_a_watched_program() -> None:
     neither = {key: value for key, value in FULL.items() if key not in ("workload", "traffic")}
-    assert store.validate(neither) == ["target: expected it, or workload and traffic"]
+    assert validate(neither) == ["expected either target, or workload and traffic"]
 
 
-def test_what_cannot_be_derived_names_the_key_and_what_was_expected() -> None:
+def test_an_error_of_derive_names_the_key_and_the_expected_value() -> None:
     raw = builders.raw_record("one_copy")
     raw["machine"]["kernel"] = 6
     with pytest.raises(
-        store.RecordError,
-        match=r"^not a whole record: Expected `str`, got `int` - at `\$\.machine\.kernel`: ",
+        RecordError,
+        match=r"^incomplete record \(Expected `str`, got `int` - at `\$\.machine\.kernel`\); ",
     ):
         derive(raw)
 
 
-def test_a_key_of_any_name_is_no_line_of_its_own() -> None:
+def test_a_hostile_key_name_keeps_the_error_on_one_short_line() -> None:
     calls = {"sendmsg": 1, "\x1b[2J\n" + "k" * 300: "x"}
     raw = builders.raw_record("one_copy")
     raw["run"]["segments"][0]["sides"]["sender"]["send_syscalls"] = calls
-    (said,) = store.validate(raw, raw=True)
-    assert len(said) <= 200 and "\n" not in said and "\x1b" not in said
+    (problem,) = validate(raw, raw=True)
+    assert len(problem) <= 200 and "\n" not in problem and "\x1b" not in problem
 
 
-def test_a_key_that_is_no_text_is_refused_in_a_line() -> None:
-    assert len(store.validate(FULL | {"machine": FULL["machine"] | {"\udcff": 1}})) == 1
-    assert len(store.validate(FULL | {"\udcff": 1})) == 1
+def test_a_key_with_invalid_unicode_is_refused() -> None:
+    assert len(validate(FULL | {"machine": FULL["machine"] | {"\udcff": 1}})) == 1
+    assert len(validate(FULL | {"\udcff": 1})) == 1
 
 
-def test_keys_that_are_not_known_are_left_alone() -> None:
+def test_unknown_keys_are_accepted() -> None:
     more = {**FULL, "weather": {"rain": 3}, "workload": {**FULL["workload"], "depth": 3}}
-    assert store.validate(more) == []
+    assert validate(more) == []
 
 
 def required_paths(
     value: Any, shapes: list[Schema], where: tuple[Any, ...] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Every key that the schema demands; rows are looked at in their first one."""
-    shapes = [one for shape in shapes for one in opened(shape)]
+    """Yield the path of every required key in a value. Only the first row of a list is searched."""
+    shapes = [alternative for shape in shapes for alternative in alternatives(shape)]
     if isinstance(value, list) and value:
         items = [shape["items"] for shape in shapes if "items" in shape]
         yield from required_paths(value[0], items, (*where, 0))
@@ -227,7 +254,7 @@ def required_paths(
 REQUIRED = list(required_paths(FULL, ROOTS[:2]))
 
 
-def test_misses_every_key() -> None:
+def test_every_missing_required_key_is_reported() -> None:
     broken = copy.deepcopy(FULL)
     assert len(REQUIRED) > 300
     for path in REQUIRED:
@@ -235,6 +262,6 @@ def test_misses_every_key() -> None:
         for key in path[:-1]:
             owner = owner[key]
         value = owner.pop(path[-1])
-        (problem, *_) = store.validate(broken)
+        (problem, *_) = validate(broken)
         assert f"missing required field `{path[-1]}`" in problem or problem.startswith("target: ")
         owner[path[-1]] = value

@@ -1,4 +1,4 @@
-"""Many records in one file: what is whole is read, whatever became of the rest."""
+"""Many records in one file: complete records are read even if others are damaged."""
 
 import gzip
 import subprocess
@@ -7,63 +7,65 @@ from pathlib import Path
 
 import pytest
 from builders.sweep import kept, small
-from copyscope.record import records_file, store
-from copyscope.record.store import RecordError
+from copyscope.base.errors import RecordError
+from copyscope.record import store
 
 RECORDS = small()
-PARTS = [store.compressed_line(record) for record in RECORDS]
+COMPRESSED = [store.compressed_line(record) for record in RECORDS]
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / records_file.NAME
+    return tmp_path / store.RECORDS_NAME
 
 
 def numbers(path: Path) -> list[int]:
-    return [line.number for line in records_file.read(path) if line.record is not None]
+    return [line.number for line in store.read_lines(path) if line.record is not None]
 
 
-def test_what_was_appended_is_read_here_and_by_zcat(path: Path) -> None:
+def test_appended_records_are_read_by_copyscope_and_by_zcat(path: Path) -> None:
     for record in RECORDS:
-        records_file.append(path, record)
+        store.append_record(path, record)
     assert kept(path.parent) == RECORDS
     shown = subprocess.run(["zcat", str(path)], capture_output=True, check=True).stdout
     assert [store.parse(line.decode(), "") for line in shown.splitlines()] == RECORDS
 
 
-@pytest.mark.parametrize("cut", [1, 7, 300, len(PARTS[-1]) - 1])
-def test_a_torn_end_is_named_and_cut_off_and_nothing_else(path: Path, cut: int) -> None:
-    path.write_bytes(b"".join(PARTS)[:-cut])
-    *whole, torn = records_file.read(path)
-    assert [line.record for line in whole] == RECORDS[:-1]
+@pytest.mark.parametrize("cut", [1, 7, 300, len(COMPRESSED[-1]) - 1])
+def test_only_an_incomplete_last_record_is_named_and_cut_off(path: Path, cut: int) -> None:
+    path.write_bytes(b"".join(COMPRESSED)[:-cut])
+    *complete, torn = store.read_lines(path)
+    assert [line.record for line in complete] == RECORDS[:-1]
     assert (torn.record, torn.name) == (None, "line 4") and torn.problem.startswith("truncated")
-    assert records_file.resume(path) == whole
-    assert path.read_bytes() == b"".join(PARTS[:-1])
-    records_file.append(path, RECORDS[-1])
-    assert path.read_bytes() == b"".join(PARTS)
+    assert store.resume_records(path) == complete
+    assert path.read_bytes() == b"".join(COMPRESSED[:-1])
+    store.append_record(path, RECORDS[-1])
+    assert path.read_bytes() == b"".join(COMPRESSED)
 
 
-@pytest.mark.parametrize("at", range(4))
-def test_a_damaged_line_hides_no_other(path: Path, at: int) -> None:
-    spoiled = bytearray(PARTS[at])
+@pytest.mark.parametrize("damaged_index", range(4))
+def test_a_damaged_record_does_not_hide_other_records(path: Path, damaged_index: int) -> None:
+    spoiled = bytearray(COMPRESSED[damaged_index])
     spoiled[len(spoiled) // 2] ^= 0x55
-    path.write_bytes(b"".join([*PARTS[:at], bytes(spoiled), *PARTS[at + 1 :]]))
-    assert numbers(path) == [number for number in (1, 2, 3, 4) if number != at + 1]
+    path.write_bytes(
+        b"".join([*COMPRESSED[:damaged_index], bytes(spoiled), *COMPRESSED[damaged_index + 1 :]])
+    )
+    assert numbers(path) == [number for number in (1, 2, 3, 4) if number != damaged_index + 1]
     size = path.stat().st_size
-    records_file.resume(path)
-    assert path.stat().st_size == size or at == 3
+    store.resume_records(path)
+    assert path.stat().st_size == size or damaged_index == 3
 
 
-def test_many_empty_members_take_no_longer_for_being_many(path: Path) -> None:
-    path.write_bytes(gzip.compress(b"", mtime=0) * 100_000 + PARTS[0])
+def test_many_empty_gzip_members_are_skipped_quickly(path: Path) -> None:
+    path.write_bytes(gzip.compress(b"", mtime=0) * 100_000 + COMPRESSED[0])
     began = time.process_time()
-    assert [line.record for line in records_file.read(path)] == [RECORDS[0]]
+    assert [line.record for line in store.read_lines(path)] == [RECORDS[0]]
     assert time.process_time() - began < 10
 
 
-def test_what_is_no_file_of_records_is_one_line(path: Path) -> None:
+def test_a_missing_file_is_an_error_and_a_foreign_file_a_damaged_line(path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be read: No such file"):
-        records_file.read(path)
+        store.read_lines(path)
     path.write_bytes(b"not compressed")
-    (line,) = records_file.read(path)
+    (line,) = store.read_lines(path)
     assert line.problem.startswith("damaged, or not compressed")

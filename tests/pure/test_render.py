@@ -1,6 +1,6 @@
-"""The terminal report: golden texts, widths, and what must never be printed.
+"""The report of -v: golden texts, widths, and output that must never appear.
 
-COPYSCOPE_GOLDEN=1 writes the golden files anew; read the difference before it is kept.
+COPYSCOPE_GOLDEN=1 records the golden files anew; read the difference before you commit it.
 """
 
 import copy
@@ -14,19 +14,17 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.documents import derive, typed_whole
 from builders.encrypted import with_tls
 from builders.watched import watched_record
-from copyscope import units
-from copyscope.ledger.derive import derive
-from copyscope.record.check import typed_whole
+from copyscope.base import spelling
 from copyscope.record.sections import Histogram
 from copyscope.show import evidence, terminal, watch
-from copyscope.show.console import REPORT_WIDTH, make_console
-from copyscope.show.layout import Table, wrap
-from copyscope.show.progress import Steps
-from copyscope.show.summary import render_summary
+from copyscope.show.first_screen import render_summary
+from copyscope.show.layout import REPORT_WIDTH, TextTable, make_console, wrap
+from copyscope.show.progress import StepProgress
 from rich.console import Console
-from test_ledger import with_work_of_others
+from test_ledger import with_foreign_copies
 
 GOLDEN = Path(__file__).parent / "data" / "render"
 RENEW = bool(os.environ.get("COPYSCOPE_GOLDEN"))
@@ -35,7 +33,7 @@ Record = dict[str, Any]
 
 
 def broken_record() -> Record:
-    """The kernel saw one byte less than the program sent, and one call less; one stack found no room."""
+    """Return a run in which the kernel counted a byte and a call less than the program, and lost a stack."""
     raw = raw_record("one_copy")
     raw["bytes"][0]["bytes"] -= 1
     raw["bytes"][0]["calls"] -= 1
@@ -44,7 +42,7 @@ def broken_record() -> Record:
 
 
 def unknown_record() -> Record:
-    """A kernel that gives nothing: no hook, no sampler, no counter, no control."""
+    """Return a run on a kernel without hooks, sampler, counters and segments without instruments."""
     raw = raw_record("zero_copy", fixed_messages=23)
     for hook in raw["hooks"]:
         hook |= {"state": "refused", "how": None, "reason": "tp_btf: EPERM at load: run as root"}
@@ -69,7 +67,7 @@ DIFFERS_FROM = {
     **dict.fromkeys(("one_copy_pmu", "trunc", "invalid"), "one_copy"),
     "zero_copy_xdp": "zero_copy",
 }
-# golden file -> record, verbose, explain, and the report from which it differs by the lines in the file
+# Golden file -> (record, verbose, explain, base). The file has only the differences from a base report.
 CASES: dict[str, tuple[str, bool, bool, str | None]] = {
     **{name: (name, False, False, DIFFERS_FROM.get(name)) for name in RECORDS},
     "zero_copy_verbose": ("zero_copy", True, False, "zero_copy"),
@@ -100,18 +98,18 @@ def check_golden(name: str, text: str) -> None:
     if RENEW:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert text == path.read_text(), f"{path.name}: differs: COPYSCOPE_GOLDEN=1 writes it anew"
+    assert text == path.read_text(), f"{path.name}: differs: `make golden` writes it anew"
 
 
 def broken_counts() -> Record:
-    """Two loss counters above zero, one of them of an unknown whole."""
+    """Return a run with two loss counters above zero. The total of the second is unknown."""
     raw = raw_record("one_copy")
     raw["loss"] |= {"samples_stack_map_full": 3, "recursion_send_bytes": 2}
     return derive(raw)
 
 
 def lines_of(text: str, label: str) -> list[str]:
-    """A labelled finding with the lines that hang under it."""
+    """Return a labelled line with its continuation lines."""
     lines = text.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(label))
     rest = lines[first + 1 :]
@@ -119,7 +117,7 @@ def lines_of(text: str, label: str) -> list[str]:
     return lines[first : first + 1 + hanging]
 
 
-def test_losses_are_one_line_unless_there_are_some() -> None:
+def test_losses_of_zero_are_a_single_line() -> None:
     quiet = lines_of(report(RECORDS["one_copy"]()), "losses")
     assert quiet == ["losses        none; 12 loss counters read, all zero"]
     verbose = lines_of(report(RECORDS["one_copy"](), verbose=True), "losses")
@@ -132,8 +130,8 @@ def test_losses_are_one_line_unless_there_are_some() -> None:
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
-    """By the counters; where none was opened, by the sampler for all its events."""
+def test_a_missing_pmu_is_explained_once(verbose: bool) -> None:
+    """The line of counters explains it. Without counters, the line of the sampler does, for all events."""
     record = RECORDS["one_copy"]()
     assert report(record, verbose=verbose).count("PMU") == 1
     record["counters"] = {"sender": {}, "receiver": {}}
@@ -153,7 +151,7 @@ def test_that_there_is_no_pmu_is_said_once(verbose: bool) -> None:
         ([[4_096, 5_120, 98], [1 << 20, 1_310_720, 2]], "5.12 us", "1.31 ms"),
     ],
 )
-def test_a_quantile_is_the_upper_edge_of_its_bucket(
+def test_a_quantile_is_the_upper_end_of_its_bucket(
     buckets: list[list[int]], p50: str | None, p99: str | None
 ) -> None:
     histogram = Histogram("ns", buckets)
@@ -166,21 +164,22 @@ def report_of(name: str) -> str:
 
 
 def changes(before: str, after: str) -> str:
-    """The lines that go (-) and come (+)."""
+    """Return the removed (-) and added (+) lines."""
     lines = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), n=0)
     return "".join(line for line in list(lines)[2:] if not line.startswith("@@"))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_report_is_the_golden_text(name: str) -> None:
+def test_the_report_is_the_golden_text(name: str) -> None:
     base = CASES[name][-1]
     text = report_of(name)
     check_golden(name, changes(report_of(base), text) if base else text)
 
 
 ELSEWHERE = (
-    "elsewhere on this machine: 400 ms of softirq work, unrelated or unknown; not included elsewhere "
-    "(packets of others, timers, the scheduler)"
+    "elsewhere on this machine: 400 ms of softirq work for packets of other or unknown programs, not counted "
+    "above "
+    "(packets of other programs, timers, the scheduler)"
 )
 
 
@@ -191,25 +190,28 @@ def report_of_watched(record: Record) -> str:
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("make_record", "report_text"),
     [(lambda: raw_record("one_copy"), report), (watched_record, report_of_watched)],
     ids=["own", "watched"],
 )
-def test_work_that_is_not_known_to_be_of_the_run_is_one_line_below_the_tables(
-    made: Callable[[], Record], said: Callable[[Record], str]
+def test_softirq_work_of_other_programs_is_one_line_below_the_tables(
+    make_record: Callable[[], Record], report_text: Callable[[Record], str]
 ) -> None:
-    """400 ms of somebody's copies in softirq; every other line is that of the run without them."""
-    alone, beside = said(derive(made())), said(derive(with_work_of_others(made(), tie=None)))
+    """Copies of other programs take 400 ms in softirq. They add a sentence and change no other line."""
+    alone, with_others = (
+        report_text(derive(make_record())),
+        report_text(derive(with_foreign_copies(make_record(), tie=None))),
+    )
     assert "elsewhere on this machine" not in alone
-    lines = changes(alone, beside).splitlines()
+    lines = changes(alone, with_others).splitlines()
     assert [line[0] for line in lines] == ["+"] * len(lines)
     assert " ".join(" ".join(line[1:] for line in lines).split()) == ELSEWHERE
-    above, _, below = beside.partition("elsewhere on this machine")
+    above, _, below = with_others.partition("elsewhere on this machine")
     assert "ALL CPU TIME" in above and "SYSTEM CALLS" in below
 
 
-def test_work_on_the_time_of_others_for_a_watched_program_names_its_rule() -> None:
-    record = derive(with_work_of_others(watched_record(), tie="packet"))
+def test_softirq_work_charged_to_other_tasks_names_its_rule() -> None:
+    record = derive(with_foreign_copies(watched_record(), tie="packet"))
     assert record["sides"]["other"]["rule"] == "on packets of its connections"
     text = " ".join(report_of_watched(record).split())
     assert (
@@ -221,7 +223,7 @@ def test_work_on_the_time_of_others_for_a_watched_program_names_its_rule() -> No
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_console_of_any_width_shows_whole_lines_and_the_same_numbers(name: str) -> None:
+def test_consoles_of_any_width_show_complete_lines_and_all_numbers(name: str) -> None:
     record = RECORDS[name]()
     for width in (80, 100, 132):
         text = report(record, width=width, verbose=True, explain=True)
@@ -231,7 +233,7 @@ def test_a_console_of_any_width_shows_whole_lines_and_the_same_numbers(name: str
     assert numbers[100] <= numbers[80]
 
 
-def test_rendering_changes_nothing_in_the_record() -> None:
+def test_rendering_does_not_change_the_record() -> None:
     record = RECORDS["zero_copy"]()
     before = copy.deepcopy(record)
     report(record, verbose=True, explain=True)
@@ -239,13 +241,13 @@ def test_rendering_changes_nothing_in_the_record() -> None:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """Stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_no_color_leaves_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_no_color_there_is_no_escape_code(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "100")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -270,7 +272,7 @@ def test_a_pipe_gets_a_hundred_columns_and_no_escape_code(monkeypatch: pytest.Mo
     assert pipe.getvalue() == report(RECORDS["one_copy"]())
 
 
-def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
+def test_the_summary_names_invalid_runs_and_ignores_their_numbers() -> None:
     records = []
     for repeat, rate in enumerate((20.0, 22.0, 99.0)):
         record = RECORDS["zero_copy"]()
@@ -279,7 +281,7 @@ def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
         records.append(record)
     records[2]["verdict"] |= {"valid": False, "reasons": ["sent_bytes: broken"]}
     console = plain_console(100)
-    render_summary([typed_whole(one) for one in records], console)
+    render_summary([typed_whole(record) for record in records], console)
     check_golden("summary", printed(console))
     assert "median 21.0 Gb/s, 20.0 Gb/s .. 22.0 Gb/s (2 runs)" in printed(console)
 
@@ -290,15 +292,17 @@ def test_summary_names_invalid_runs_and_leaves_them_out() -> None:
 def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
     name: str, invalid: int, count: int
 ) -> None:
-    """A line is the prompt's. Which runs are left out of the numbers is said before which are in them."""
-    one = derive(with_tls(raw_record("zero_copy"))) if name == "tls" else RECORDS[name]()
-    broken = one["verdict"] | broken_record()["verdict"]
+    """One line is left for the prompt. Invalid runs are listed first."""
+    run_record = derive(with_tls(raw_record("zero_copy"))) if name == "tls" else RECORDS[name]()
+    broken = run_record["verdict"] | broken_record()["verdict"]
     records = [
-        one | {"run": one["run"] | {"id": f"run-{n}"}} | ({"verdict": broken} if count - n <= invalid else {})
+        run_record
+        | {"run": run_record["run"] | {"id": f"run-{n}"}}
+        | ({"verdict": broken} if count - n <= invalid else {})
         for n in range(count)
     ]
     console = Console(file=io.StringIO(), width=80, height=24, color_system=None, force_terminal=True)
-    render_summary([typed_whole(one) for one in records], console)
+    render_summary([typed_whole(record) for record in records], console)
     lines = printed(console).splitlines()
     assert len(lines) < 24 and max(map(len, lines)) <= 80
     shown = [line.split()[0] for line in lines if re.match(r"run-\d+ ", line)]
@@ -309,25 +313,25 @@ def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
     assert "goodput       " in printed(console) and "COPIES" in printed(console)
 
 
-def test_summary_without_a_valid_run_says_so() -> None:
+def test_a_summary_without_a_valid_run_has_no_numbers() -> None:
     record = RECORDS["invalid"]()
     console = plain_console(80)
     render_summary([typed_whole(record)], console)
     assert "n/a: no valid run" in printed(console)
 
 
-def test_the_picture_has_the_cipher_on_both_ways() -> None:
-    said = report(derive(with_tls(raw_record("one_copy"))), explain=True)
-    picture = said.partition("THE PATH OF A BYTE")[2].partition("WHAT THE ROWS MEAN")[0]
-    places = [
-        picture.index(f"  {name}: ")
+def test_the_path_drawing_shows_encryption_and_decryption_in_order() -> None:
+    text = report(derive(with_tls(raw_record("one_copy"))), explain=True)
+    drawing = text.partition("THE PATH OF A BYTE")[2].partition("WHAT THE ROWS MEAN")[0]
+    positions = [
+        drawing.index(f"  {name}: ")
         for name in ("into the kernel", "encryption", "decryption", "to the receiver")
     ]
-    assert places == sorted(places)
+    assert positions == sorted(positions)
 
 
-def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:
-    table = Table(("name",), "first", "second", "", optional=("",))
+def test_a_wide_table_continues_below_with_its_keys_repeated() -> None:
+    table = TextTable(("name",), "first", "second", "", optional=("",))
     table.add("a", "1" * 8, "2" * 8, "###")
     table.add("b", None, "3", "")
     assert [line.plain for line in table.lines(40)] == [
@@ -347,7 +351,7 @@ def test_a_table_that_is_too_wide_continues_under_its_keys() -> None:
 
 
 def test_a_column_without_any_value_is_left_out() -> None:
-    table = Table(("name",), "known", "unknown")
+    table = TextTable(("name",), "known", "unknown")
     table.add("a", "1", None)
     assert [line.plain for line in table.lines(80)] == ["name  known", "a         1"]
 
@@ -355,25 +359,25 @@ def test_a_column_without_any_value_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (units.format_bytes(65_536), "64 KiB"),
-        (units.format_bytes(1_000), "1000 B"),
-        (units.format_bytes(1_253_638_144), "1.17 GiB"),
-        (units.format_bytes(1_253_638_144, exact=True), "1,253,638,144 B"),
-        (units.format_bytes(None), "n/a"),
-        (units.format_ns(999), "999 ns"),
-        (units.format_ns(1_234_567), "1.23 ms"),
-        (units.format_gbps(0.27), "0.27 Gb/s"),
-        (units.format_gbps(123.4), "123 Gb/s"),
-        (units.format_tenths(0.0), "0.0"),
-        (units.format_tenths(0.01), "<0.1"),
-        (units.format_percent(0.5), "50.0 %"),
-        (units.format_percent(None), None),
-        (units.format_interval(1.0, None), None),
-        (units.format_bar(0.5, 0.5, 10), "#" * 10),
-        (units.format_bar(None, 0.5, 10), ""),
+        (spelling.format_bytes(65_536), "64 KiB"),
+        (spelling.format_bytes(1_000), "1000 B"),
+        (spelling.format_bytes(1_253_638_144), "1.17 GiB"),
+        (spelling.format_bytes(1_253_638_144, exact=True), "1,253,638,144 B"),
+        (spelling.format_bytes(None), "n/a"),
+        (spelling.format_ns(999), "999 ns"),
+        (spelling.format_ns(1_234_567), "1.23 ms"),
+        (spelling.format_gbps(0.27), "0.27 Gb/s"),
+        (spelling.format_gbps(123.4), "123 Gb/s"),
+        (spelling.format_tenths(0.0), "0.0"),
+        (spelling.format_tenths(0.01), "<0.1"),
+        (spelling.format_percent(0.5), "50.0 %"),
+        (spelling.format_percent(None), None),
+        (spelling.format_interval(1.0, None), None),
+        (spelling.format_bar(0.5, 0.5, 10), "#" * 10),
+        (spelling.format_bar(None, 0.5, 10), ""),
     ],
 )
-def test_numbers(text: str | None, expected: str | None) -> None:
+def test_quantities_are_spelled_with_units(text: str | None, expected: str | None) -> None:
     assert text == expected
 
 
@@ -385,27 +389,27 @@ def test_prose_wraps_with_a_hanging_indent_and_a_number_stays_with_its_unit() ->
 def test_progress_in_a_log_is_sparse() -> None:
     now_s = 0.0
     log = io.StringIO()
-    with Steps("run", 3, stream=log, clock=lambda: now_s) as steps:
+    with StepProgress("run", 3, stream=log, clock=lambda: now_s) as steps:
         for phase, at_s in (("ledger", 0.0), ("calls", 3.0), ("unprobed", 12.0)):
             now_s = at_s
             steps.begin(phase)
             steps.done()
-    # Two steps took 12 s: the third will take 6.
+    # Two steps took 12 s, so the third should take 6 s.
     assert log.getvalue() == "run: 1 of 3: ledger\nrun: 3 of 3: unprobed, 6 s left\n"
 
 
-def test_quiet_progress_says_nothing() -> None:
+def test_quiet_progress_prints_nothing() -> None:
     for stream in (io.StringIO(), Terminal()):
-        with Steps("run", 1, quiet=True, stream=stream) as steps:
+        with StepProgress("run", 1, quiet=True, stream=stream) as steps:
             steps.begin("ledger")
             steps.done()
         assert stream.getvalue() == ""
 
 
-def test_progress_on_a_terminal_is_drawn_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_on_a_terminal_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with Steps("run", 2, stream=stream) as steps:
+    with StepProgress("run", 2, stream=stream) as steps:
         steps.begin("ledger")
         steps.done()
     assert "ledger" in stream.getvalue()

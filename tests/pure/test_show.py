@@ -1,4 +1,4 @@
-"""`copyscope show`: the screen from a saved record is that of the run."""
+"""`copyscope show` prints the screen of the run from a saved record."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from builders import raw_record, write
+from builders.documents import derive
 from builders.simulated import simulated_record
 from builders.watched import watched_record
 from copyscope.commands import show
-from copyscope.ledger.derive import derive
 from test_render import report_of
 
 
@@ -18,19 +18,21 @@ def shown(capsys: pytest.CaptureFixture[str], path: Path, *options: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["derived", "raw"])
-def test_the_screen_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str], whole: bool) -> None:
+@pytest.mark.parametrize("derived", [True, False], ids=["derived", "raw"])
+def test_a_saved_record_is_shown_like_its_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], derived: bool
+) -> None:
     raw = raw_record("zero_copy")
-    write(derive(raw) if whole else raw, tmp_path / "run.json")
+    write(derive(raw) if derived else raw, tmp_path / "run.json")
     for name, options in (("zero_copy", ("-v",)), ("zero_copy_explain", ("-v", "--explain"))):
         assert shown(capsys, tmp_path / "run.json", *options) == report_of(name)
 
 
-def test_a_watched_program_a_simulated_machine_and_several_runs(
+def test_watched_programs_simulated_machines_and_lists_of_runs_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def written(what: Any) -> Path:
-        (tmp_path / "run.json").write_text(json.dumps(what))
+    def written(document: Any) -> Path:
+        (tmp_path / "run.json").write_text(json.dumps(document))
         return tmp_path / "run.json"
 
     assert "processes" in shown(capsys, written(derive(watched_record())), "-v")
@@ -40,26 +42,26 @@ def test_a_watched_program_a_simulated_machine_and_several_runs(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         ("{}", "no schema number"),
         ("[1]", "not an object"),
         ("[]", "an empty list"),
-        ("hi", "not a record, or damaged"),
-        ("", "x.json: empty: "),
+        ("hi", "it is damaged, or not a record"),
+        ("", "x.json: empty; "),
         ('{"schema": 1', "truncated"),
     ],
 )
-def test_what_is_no_record_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+def test_a_file_without_a_record_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
 ) -> None:
     (tmp_path / "x.json").write_text(text)
     assert show.main([str(tmp_path / "x.json")]) == 1
     err = capsys.readouterr().err
-    assert said in err and err.startswith("copyscope: record: ") and err.count("\n") == 1
+    assert words in err and err.startswith("copyscope show: ") and err.count("\n") == 1
 
 
-def test_a_directory_is_called_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_is_refused_with_a_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show.main([str(tmp_path)]) == 1
-    said = f"copyscope: record: {tmp_path}: cannot be read: is a directory: choose a file in it\n"
-    assert capsys.readouterr().err == said
+    message = f"copyscope show: {tmp_path}: cannot be read: is a directory; choose a file in the directory\n"
+    assert capsys.readouterr().err == message

@@ -1,4 +1,4 @@
-"""Sweeps of simulated machines: a boot is a run, each is there once, and none is taken for a measured one."""
+"""Sweeps of simulated machines: a run is a boot, has one record, and is never mixed with measured runs."""
 
 import io
 import json
@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.documents import typed_boot
 from builders.simulated import simulated_record
 from builders.sweep import kept
-from copyscope import paths
-from copyscope.commands import crossover, reading
-from copyscope.errors import RunError, UsageError
+from copyscope.base import paths
+from copyscope.base.errors import RunError, UsageError
+from copyscope.commands import crossover, record_files
+from copyscope.commands.sweep import SweepProgress
 from copyscope.plan import options
-from copyscope.show.sweep import SweepProgress
-from copyscope.simulate import simulation
-from copyscope.simulate.request import Request
+from copyscope.record.derived import SimulatedRun
+from copyscope.run.simulate import simulation
+from copyscope.run.simulate.request import Request
 from copyscope.sweep import results
 from copyscope.sweep.directory import refuse_foreign
 from copyscope.sweep.experiment import expand, load, points_in, run_s, runs_of
-from copyscope.sweep.simulated_runner import BootRunner
+from copyscope.sweep.runner import BootRunner
 from copyscope.sweep.sweep import Outcome, perform
 
 pytestmark = pytest.mark.timeout(20)
@@ -51,31 +53,31 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def asked_once() -> Iterator[None]:
-    """The traffic program is asked about the same words once, not by each boot of each test."""
-    ask = options._ask_traffic
-    kept = cache(lambda words: json.dumps(ask(list(words))))
+def cached_option_checks() -> Iterator[None]:
+    """Cache the answers of the traffic program, which every boot of every test would request again."""
+    check = options._check_by_traffic
+    cached = cache(lambda words: json.dumps(check(list(words))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(options, "_ask_traffic", lambda words: json.loads(kept(tuple(words))))
+        patch.setattr(options, "_check_by_traffic", lambda words: json.loads(cached(tuple(words))))
         yield
 
 
-class Booted:
-    """Stands for QEMU: remembers what was asked, and stops at one boot, as by Ctrl-C."""
+class FakeQemu:
+    """Replacement for QEMU that stores requests, and raises `error` at the boot with index `failing`."""
 
-    def __init__(self, at: int | None = None, how: BaseException | None = None, **said: int) -> None:
-        self.asked: list[Request] = []
-        self._at, self._how, self._said = at, how, said
+    def __init__(self, failing: int | None = None, error: BaseException | None = None, **counts: int) -> None:
+        self.requests: list[Request] = []
+        self._failing, self._error, self._counts = failing, error, counts
 
-    def __call__(self, asked: Request, _: Any) -> dict[str, Any]:
-        self.asked.append(asked)
-        if len(self.asked) - 1 == self._at and self._how is not None:
-            raise self._how
-        return simulated_record(seeds=asked.seeds, **self._said)
+    def __call__(self, request: Request, **_: Any) -> SimulatedRun:
+        self.requests.append(request)
+        if len(self.requests) - 1 == self._failing and self._error is not None:
+            raise self._error
+        return typed_boot(simulated_record(seeds=request.seeds, **self._counts))
 
 
-def sweep(file: Path, booted: Booted, monkeypatch: pytest.MonkeyPatch) -> Outcome:
-    monkeypatch.setattr(simulation, "simulate", booted)
+def sweep(file: Path, qemu: FakeQemu, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+    monkeypatch.setattr(simulation, "simulate", qemu)
     experiment = load(file)
     runner = BootRunner(experiment)
     assert runner.prepare(runs_of(experiment)) == []
@@ -83,23 +85,28 @@ def sweep(file: Path, booted: Booted, monkeypatch: pytest.MonkeyPatch) -> Outcom
     return perform(experiment, file.parent / "out", progress=progress, run=runner, here={"kernel": "6.18"})
 
 
-def test_what_is_counted_together_shares_a_boot_and_a_repeat_is_another_seed(
+def test_strategies_and_sizes_share_a_boot_and_a_repeat_has_another_seed(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = Booted()
-    assert sweep(file, booted, monkeypatch).complete
-    # generic: 2 strategies x 2 sizes; laptop: 64 KiB only. Twice.
-    found = sorted((one.model.name, one.seeds, len(one.measured)) for one in booted.asked)
-    assert found == [
+    qemu = FakeQemu()
+    assert sweep(file, qemu, monkeypatch).complete
+    # Two repeats. generic: 2 strategies x 2 sizes; laptop: 64 KiB only.
+    boots = sorted((request.model.name, request.seeds, len(request.measured)) for request in qemu.requests)
+    assert boots == [
         *(("generic", (5,), 4), ("generic", (6,), 4)),
         *(("laptop", (5,), 2), ("laptop", (6,), 2)),
     ]
-    # The largest first, with a longer warm-up: no strategy is alone with the pages that nobody has touched.
-    for one in booted.asked:
-        first, *others = one.measured
-        assert (first.size_bytes, first.warm) == (65536, 6 * 64) and {m.warm for m in others} <= {64, 1024}
+    # The largest size comes first, with a longer warm-up, so that no strategy pays for untouched pages.
+    for request in qemu.requests:
+        first, *others = request.measured
+        assert (first.size_bytes, first.warm) == (65536, 6 * 64) and {
+            measurement.warm for measurement in others
+        } <= {64, 1024}
     assert {
-        (m.impl, m.size_bytes) for one in booted.asked if len(one.measured) == 2 for m in one.measured
+        (measurement.impl, measurement.size_bytes)
+        for request in qemu.requests
+        if len(request.measured) == 2
+        for measurement in request.measured
     } == {
         ("one_copy", 65536),
         ("two_copy", 65536),
@@ -107,43 +114,41 @@ def test_what_is_counted_together_shares_a_boot_and_a_repeat_is_another_seed(
 
 
 @pytest.mark.parametrize(
-    "how", [KeyboardInterrupt(), RunError("guest: silent for 180 s")], ids=["^C", "hung"]
+    "error", [KeyboardInterrupt(), RunError("guest: silent for 180 s")], ids=["^C", "hung"]
 )
-def test_a_sweep_goes_on_where_it_stopped(
-    file: Path, how: BaseException, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_sweep_resumes(
+    file: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = Booted(2, how)
-    first = sweep(file, booted, monkeypatch)
-    assert first.interrupted == isinstance(how, KeyboardInterrupt)
-    # The same seed would fail in the same way.
-    assert first.interrupted or booted.asked[-1].seeds == (booted.asked[2].seeds[0] + 1000,)
+    qemu = FakeQemu(2, error)
+    first = sweep(file, qemu, monkeypatch)
+    assert first.interrupted == isinstance(error, KeyboardInterrupt)
+    # The retry has another seed, because the same seed would fail in the same way.
+    assert first.interrupted or qemu.requests[-1].seeds == (qemu.requests[2].seeds[0] + 1000,)
     before = kept(file.parent / "out")
-    # A failed boot is tried once more at the end; Ctrl-C ends everything.
+    # A failed boot is tried once more at the end. Ctrl-C ends the sweep.
     assert len(before) == (2 if first.interrupted else 4)
-    again = Booted()
-    second = sweep(file, again, monkeypatch)
-    assert second.complete and len(again.asked) == 4 - len(before)
+    second_qemu = FakeQemu()
+    second = sweep(file, second_qemu, monkeypatch)
+    assert second.complete and len(second_qemu.requests) == 4 - len(before)
     after = kept(file.parent / "out")
     assert after[: len(before)] == before
-    assert {one["run"]["id"] for one in after} == {point.run_id for point in expand(load(file))}
+    assert {record["run"]["id"] for record in after} == {point.run_id for point in expand(load(file))}
 
 
-def test_a_boot_whose_check_does_not_hold_is_kept_and_named(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcome = sweep(file, Booted(sent=64 * 1024), monkeypatch)
+def test_a_boot_with_a_failed_check_is_kept_as_invalid(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = sweep(file, FakeQemu(sent=64 * 1024), monkeypatch)
     assert len(outcome.invalid) == outcome.done == 4 and not outcome.complete
 
 
-def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep(file, Booted(), monkeypatch)
+def test_simulated_runs_are_not_read_as_measurements(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(file, FakeQemu(), monkeypatch)
     out = file.parent / "out"
-    found = results.load(out)
-    assert found.records == () and found.left_out == () and len(found.modelled) == 4
-    with pytest.raises(UsageError, match=r"out: modelled, not measured: "):
-        reading.load(out)
+    loaded = results.load(out)
+    assert loaded.records == () and loaded.left_out == () and len(loaded.modelled) == 4
+    with pytest.raises(UsageError, match=r"out: modelled, not measured; "):
+        record_files.load_sweep(out)
     assert crossover.main([str(out)]) == 2
-    # Another machine may go on with it: QEMU is the same.
+    # Another machine may resume the sweep, because the simulated machine is the same.
     refuse_foreign(out, {"kernel": "another", "hostname": "another"})
 
 
@@ -153,9 +158,9 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
         (
             "seed = 5",
             "seed = 5\nduration_s = 1.0",
-            "duration_s: a simulated machine counts messages: remove it",
+            "duration_s: a simulated machine counts messages; remove duration_s",
         ),
-        ('"laptop"]', '"abacus"]', "factors.cache: abacus: use generic"),
+        ('"laptop"]', '"abacus"]', "factors.cache: abacus: unknown model; choose generic"),
         (
             "simulate = true",
             "simulate = true\nseeds = 3",
@@ -170,7 +175,7 @@ def test_what_was_modelled_is_no_measurement(file: Path, monkeypatch: pytest.Mon
         ("simulate = true", "messages = 9", "factors.cache: only for a simulated machine"),
     ],
 )
-def test_mistakes_are_named(file: Path, old: str, new: str, words: str) -> None:
+def test_mistakes_in_a_simulated_experiment_are_named(file: Path, old: str, new: str, words: str) -> None:
     text = EXPERIMENT.replace(old, new)
     assert text != EXPERIMENT
     file.write_text(text)
@@ -179,14 +184,14 @@ def test_mistakes_are_named(file: Path, old: str, new: str, words: str) -> None:
     assert words in str(caught.value) and str(caught.value).startswith(f"{file}:")
 
 
-def test_ours_fits_into_a_quarter_of_an_hour_with_every_size_of_working_set() -> None:
-    made = load(paths.ROOT / "experiments" / "simulated.toml")
-    assert len(expand(made)) * run_s(made) < 15 * 60
+def test_the_committed_experiment_takes_less_than_15_minutes() -> None:
+    experiment = load(paths.ROOT / "experiments" / "simulated.toml")
+    assert len(expand(experiment)) * run_s(experiment) < 15 * 60
     at_64k = {
         (boot["cache"], point["working_set"] * 65536)
-        for boot in runs_of(made)
-        for point in points_in(made, boot)
+        for boot in runs_of(experiment)
+        for point in points_in(experiment, boot)
         if (point["impl"], point["size"], boot["topology"]) == ("zero_copy", 65536, "veth")
     }
-    # inside L2, inside the last level, beyond; of both models
+    # for both models: ring buffers that fit into L2, fit into the LLC, and exceed the LLC
     assert at_64k == {(cache, kib << 10) for cache in ("generic", "laptop") for kib in (256, 4096, 65536)}

@@ -1,24 +1,24 @@
-"""Reports of sweeps that went wrong or ask for little: no section is missing, no unknown has a value."""
+"""Reports of failed or tiny sweeps: no section is missing, and no unknown value is shown as a number."""
 
 import html
 import re
 from typing import Any
 
 import pytest
+from builders.documents import typed_runs
 from builders.sweep import sweep
-from copyscope.judge.metrics import typed_runs
-from copyscope.report import html as page
+from copyscope.base.stats import Missing
+from copyscope.report import study_table as table
+from copyscope.report.blocks import write_html
+from copyscope.report.claim_judge import judge_all
 from copyscope.report.plots.catalogue import PLOTS
-from copyscope.report.plots.draw import Subject, figure_of
+from copyscope.report.plots.draw import PlotSubject, figure_of
 from copyscope.report.sections import document
-from copyscope.stats import Missing
-from copyscope.study import table
-from copyscope.study.claims.judge import judge_all
-from copyscope.study.cost_waterfall import simplest
-from copyscope.study.study import caption, examine
+from copyscope.report.study import caption, examine
 from matplotlib.text import Text
 
 Record = dict[str, Any]
+EMPTY_SVG = b'<svg viewBox="0 0 1 1" xmlns="http://www.w3.org/2000/svg"><g id="figure_1"></g></svg>'
 PAIR = ("one_copy", "zero_copy")
 
 
@@ -27,7 +27,7 @@ def invalid() -> list[Record]:
     return [r | {"verdict": r["verdict"] | {"valid": False, "reasons": ["lost"]}} for r in records]
 
 
-# name -> records, and what the report must say
+# name -> (records, text that the report must contain)
 CASES: dict[str, tuple[list[Record], str]] = {
     "every run is invalid": (invalid(), "no valid run of this point: lost"),
     "a fixed number of messages": (
@@ -53,17 +53,19 @@ CASES: dict[str, tuple[list[Record], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
+def test_the_report_is_complete_and_says_what_is_missing(name: str) -> None:
     records, expected = CASES[name]
     runs = typed_runs(records)
     rows = table.fill(runs)
     judged = judge_all(runs)
-    study = examine("demo", None, runs, rows, left_out=[("a.json", "truncated")], judgements=judged)
-    subject = Subject(rows, simplest(rows), caption(runs, rows), crossings=study.crossings)
+    study = examine(
+        "demo", None, runs, rows, left_out=[("a.json", "truncated")], judgements=judged, factors={}
+    )
+    subject = PlotSubject(rows, caption(runs, rows), ratios=study.ratios)
     figures = {plot.name: figure_of(plot.name, subject) for plot in PLOTS}
-    undrawn = {name: one.reason for name, one in figures.items() if isinstance(one, Missing)}
-    made = page.write(document(study, undrawn), {plot.name: b"<svg/>" for plot in PLOTS})
-    text = html.unescape(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", "", made))
+    undrawn = {name: figure.reason for name, figure in figures.items() if isinstance(figure, Missing)}
+    page = write_html(document(study, undrawn), dict.fromkeys(figures, EMPTY_SVG))
+    text = html.unescape(re.sub(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>", "", page))
     assert expected in text
     assert "a.json" in text
     assert not re.search(r"\b(nan|inf|None)\b", text)
@@ -71,8 +73,8 @@ def test_the_report_is_whole_and_says_what_is_missing(name: str) -> None:
     for plot, figure in figures.items():
         if isinstance(figure, Missing):
             continue
-        said = " ".join(t.get_text() for t in figure.findobj(Text) if isinstance(t, Text))
-        assert not re.search(r"\b(nan|inf|None)\b", said)
+        drawn_text = " ".join(t.get_text() for t in figure.findobj(Text) if isinstance(t, Text))
+        assert not re.search(r"\b(nan|inf|None)\b", drawn_text)
         for axes in figure.axes:  # no empty frame
             assert [*axes.lines, *axes.patches, *axes.collections] or not axes.axison, plot
 

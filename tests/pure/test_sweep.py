@@ -1,4 +1,4 @@
-"""The sweep with a machine that does not exist: whatever happens to it, each run is there once."""
+"""Sweeps with invented runs: whatever interrupts a sweep, each run has exactly one record."""
 
 import io
 import json
@@ -15,21 +15,27 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.documents import derive, typed_whole
 from builders.sweep import kept
 from builders.two_hosts import on_two_hosts
-from copyscope import paths
-from copyscope.commands.sweep import EXPERIMENTS, default_directory
-from copyscope.errors import MachineError, RunError, UsageError
-from copyscope.ledger.derive import derive
-from copyscope.record import records_file, store
-from copyscope.show.sweep import SweepProgress, outcome_lines, plan_lines
-from copyscope.sweep import noise
+from copyscope.base import paths
+from copyscope.base.errors import MachineError, RecordError, RunError, UsageError
+from copyscope.base.spelling import format_minutes
+from copyscope.commands.sweep import EXPERIMENTS, SweepProgress, default_directory, outcome_lines, plan_lines
+from copyscope.record import store
+from copyscope.record.run import Run
+from copyscope.record.store import without_derived
 from copyscope.sweep.directory import refuse_foreign
-from copyscope.sweep.experiment import Experiment, Point, expand, identify, load
-from copyscope.sweep.noise import Sample, count_judged, find_unsteady
-from copyscope.sweep.rewriting import rewrite, strip
-from copyscope.sweep.sweep import Outcome, perform
-from copyscope.units import format_minutes
+from copyscope.sweep.experiment import Experiment, ExperimentPoint, expand, identify, load
+from copyscope.sweep.results import rewrite
+from copyscope.sweep.sweep import (
+    NOISY_REPEATS_MAX,
+    NoiseSample,
+    Outcome,
+    count_judged,
+    find_unsteady,
+    perform,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,11 +57,11 @@ MOMENTS = ("run", "part", "kept", "ctrl-c")
 
 
 class Killed(BaseException):
-    """SIGKILL: nothing of the sweep runs after it."""
+    """Exception that replaces SIGKILL: no code of the sweep handles it."""
 
 
-def make(point: Point, goodput_gbps: float = STEADY_GBPS, **machine: Any) -> dict[str, Any]:
-    """The record of a run that went well."""
+def make(point: ExperimentPoint, goodput_gbps: float = STEADY_GBPS, **machine: Any) -> dict[str, Any]:
+    """Return the record of a valid run."""
     run: dict[str, Any] = {"id": point.run_id, "experiment": "tiny", "factors": point.factors}
     run |= {"repeat": point.repeat, "order": point.order}
     return {
@@ -66,33 +72,33 @@ def make(point: Point, goodput_gbps: float = STEADY_GBPS, **machine: Any) -> dic
     }
 
 
-def invalid(point: Point) -> dict[str, Any]:
+def invalid(point: ExperimentPoint) -> dict[str, Any]:
     verdict = {**TEMPLATE["verdict"], "valid": False, "reasons": ["too short: 3 ms"]}
     return {**make(point), "verdict": verdict}
 
 
 def sweep(
-    directory: Path, run: Callable[[Point], dict[str, Any]], text: str = EXPERIMENT, **options: Any
+    directory: Path, run: Callable[[ExperimentPoint], dict[str, Any]], text: str = EXPERIMENT, **options: Any
 ) -> Outcome:
     path = directory.parent / f"{directory.name}.toml"
     path.write_text(text)
     progress = SweepProgress("tiny", quiet=True, stream=io.StringIO())
-    return perform(load(path), directory, progress=progress, run=run, **options)
+    return perform(load(path), directory, progress=progress, run=lambda p: typed_whole(run(p)), **options)
 
 
 def experiment_of(directory: Path) -> Experiment:
     return load(directory / "experiment.toml")
 
 
-def there(directory: Path) -> set[str]:
+def recorded_ids(directory: Path) -> set[str]:
     return {record["run"]["id"] for record in kept(directory)} if file_of(directory).exists() else set()
 
 
 def file_of(directory: Path) -> Path:
-    return directory / records_file.NAME
+    return directory / store.RECORDS_NAME
 
 
-def planned(directory: Path) -> list[Point]:
+def planned(directory: Path) -> list[ExperimentPoint]:
     return expand(experiment_of(directory))
 
 
@@ -106,39 +112,41 @@ def parents(directory: Path) -> None:
     directory.parent.mkdir(parents=True)
 
 
-def test_every_run_once_in_its_order(directory: Path) -> None:
-    order: list[Point] = []
+def test_every_run_is_performed_once_in_the_planned_order(directory: Path) -> None:
+    order: list[ExperimentPoint] = []
 
-    def run(point: Point) -> dict[str, Any]:
+    def run(point: ExperimentPoint) -> dict[str, Any]:
         order.append(point)
         return make(point)
 
     outcome = sweep(directory, run)
     assert order == planned(directory) and len(order) == RUNS
-    assert there(directory) == {point.run_id for point in order}
+    assert recorded_ids(directory) == {point.run_id for point in order}
     assert outcome.complete and (outcome.done, outcome.ran, outcome.judged) == (RUNS, RUNS, 4)
     assert (directory / "experiment.toml").read_text() == EXPERIMENT
-    for point, found in zip(order, kept(directory), strict=True):
-        assert found["run"]["id"] == point.run_id
-        assert found["run"]["factors"] == point.factors and found["run"]["order"] == point.order
-    rewrite(directory, strip)
+    for point, record in zip(order, kept(directory), strict=True):
+        assert record["run"]["id"] == point.run_id
+        assert record["run"]["factors"] == point.factors and record["run"]["order"] == point.order
+    rewrite(directory, without_derived)
     again = sweep(directory, run)
     assert len(order) == RUNS and again.complete and (again.done, again.ran) == (RUNS, 0)
 
 
 @settings(max_examples=16)
 @given(st.lists(st.tuples(st.integers(0, RUNS), st.sampled_from(MOMENTS)), max_size=6))
-def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple[int, str]]) -> None:
-    """Killed while it runs, while it writes, after it has written; or stopped by Ctrl-C."""
+def test_each_run_is_recorded_once_whatever_interrupts_the_sweep(
+    interruptions: list[tuple[int, str]],
+) -> None:
+    """The sweep is killed during a run, while it writes a record or afterwards, or stopped by Ctrl-C."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "tiny"
         ran: Counter[str] = Counter()
         for after, moment in [*interruptions, (RUNS + 1, "never")]:
             done = 0
-            before = there(directory) if directory.exists() else set()
+            before = recorded_ids(directory) if directory.exists() else set()
 
             def run(
-                point: Point, after: int = after, moment: str = moment, before: set[str] = before
+                point: ExperimentPoint, after: int = after, moment: str = moment, before: set[str] = before
             ) -> dict[str, Any]:
                 nonlocal done
                 assert point.run_id not in before, "run twice"
@@ -163,38 +171,38 @@ def test_whatever_interrupts_it_each_run_is_there_once(interruptions: list[tuple
             assert outcome.interrupted == (moment == "ctrl-c" and len(before) + after < RUNS)
             assert outcome.done + outcome.left == RUNS
         assert outcome.complete
-        assert there(directory) == {point.run_id for point in planned(directory)}
+        assert recorded_ids(directory) == {point.run_id for point in planned(directory)}
         assert set(ran.values()) == {1} and len(ran) == RUNS
         assert len(kept(directory)) == RUNS
-        # and no part of one
+        # The file contains no part of a record.
         assert file_of(directory).read_bytes() == b"".join(map(store.compressed_line, kept(directory)))
 
 
-def test_what_is_there_is_inflated_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_earlier_records_are_decompressed_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sweep(directory, make).complete
     inflated: list[int] = []
-    inflate = records_file._member
+    inflate = store._member
 
-    def count(data: bytes, at: int) -> records_file.Member:
+    def count(data: bytes, at: int) -> store.Member:
         inflated.append(at)
         return inflate(data, at)
 
-    monkeypatch.setattr(records_file, "_member", count)
+    monkeypatch.setattr(store, "_member", count)
     assert sweep(directory, fail).complete and len(inflated) == RUNS
 
 
-def test_a_failed_run_is_written_down_and_tried_once_more_at_the_end(directory: Path) -> None:
-    seen: list[str] = []
+def test_a_failed_run_is_logged_and_retried_at_the_end(directory: Path) -> None:
+    attempts: list[str] = []
 
-    def run(point: Point) -> dict[str, Any]:
-        seen.append(point.run_id)
-        if point.order == 2 or (point.order == 4 and seen.count(point.run_id) == 1):
+    def run(point: ExperimentPoint) -> dict[str, Any]:
+        attempts.append(point.run_id)
+        if point.order == 2 or (point.order == 4 and attempts.count(point.run_id) == 1):
             raise RunError("sender: ended by SIGKILL")
         return make(point)
 
     outcome = sweep(directory, run)
     runs = [point.run_id for point in planned(directory)]
-    assert seen == [*runs, runs[2], runs[4]]
+    assert attempts == [*runs, runs[2], runs[4]]
     assert not outcome.complete and outcome.done == RUNS - 1 and outcome.left == 0
     (reason,) = outcome.failed
     assert "ended by SIGKILL" in reason and "impl=" in reason
@@ -202,13 +210,13 @@ def test_a_failed_run_is_written_down_and_tried_once_more_at_the_end(directory: 
     assert [row["run_id"] for row in rows] == [runs[2], runs[4], runs[2]]
     assert all(row["reason"] == "sender: ended by SIGKILL" for row in rows)
     assert rows[0]["factors"] == planned(directory)[2].factors and rows[0]["repeat"] == 0
-    # The next call tries it again, and only it.
-    seen.clear()
+    # The next call repeats only the failed run.
+    attempts.clear()
     assert sweep(directory, make).complete
 
 
-def test_what_the_machine_cannot_do_costs_only_its_own_points(directory: Path) -> None:
-    def run(point: Point) -> dict[str, Any]:
+def test_a_point_that_the_machine_cannot_run_fails_alone(directory: Path) -> None:
+    def run(point: ExperimentPoint) -> dict[str, Any]:
         if point.factors["size"] == 65536:
             raise MachineError("pages: hugetlb: 0 free")
         return make(point)
@@ -217,7 +225,7 @@ def test_what_the_machine_cannot_do_costs_only_its_own_points(directory: Path) -
     assert outcome.done == RUNS // 2 and len(outcome.failed) == RUNS // 2
 
 
-def test_a_failure_after_a_cut_line_has_a_line_of_its_own(directory: Path) -> None:
+def test_a_failure_after_half_a_line_starts_a_new_line(directory: Path) -> None:
     directory.mkdir()
     (directory / "failures.jsonl").write_text('{"run_id": "tiny-')
 
@@ -229,7 +237,7 @@ def test_a_failure_after_a_cut_line_has_a_line_of_its_own(directory: Path) -> No
 def test_an_invalid_run_is_kept_and_not_repeated(directory: Path) -> None:
     calls: Counter[str] = Counter()
 
-    def run(point: Point) -> dict[str, Any]:
+    def run(point: ExperimentPoint) -> dict[str, Any]:
         calls[point.run_id] += 1
         return invalid(point) if point.order == 3 else make(point)
 
@@ -248,8 +256,10 @@ def test_a_damaged_record_is_named_and_run_again(directory: Path) -> None:
     file_of(directory).write_bytes(b"".join(lines))
     outcome = sweep(directory, make)
     assert outcome.complete and outcome.ran == 3
-    named = [f"{file_of(directory)}: line {number}: " for number in (1, 2, 3)]
-    assert [told.startswith(name) for told, name in zip(outcome.damaged, named, strict=True)] == [True] * 3
+    names = [f"{file_of(directory)}: line {number}: " for number in (1, 2, 3)]
+    assert [message.startswith(name) for message, name in zip(outcome.damaged, names, strict=True)] == [
+        True
+    ] * 3
     assert not sweep(directory, make).damaged
 
 
@@ -271,22 +281,22 @@ def test_a_full_disk_stops_before_the_next_run(directory: Path, monkeypatch: pyt
 def test_a_disk_that_is_full_while_writing_loses_only_that_run(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = records_file.append
+    append = store.append_record
 
-    def full(path: Path, made: dict[str, Any]) -> None:
-        if made["run"]["order"] == 5:
-            raise store.RecordError(f"record: {path}: cannot be written: No space left on device")
-        append(path, made)
+    def full(path: Path, measured_run: Run) -> None:
+        if measured_run.raw.run.order == 5:
+            raise RecordError(f"{path}: cannot be written: No space left on device")
+        append(path, measured_run)
 
-    monkeypatch.setattr(records_file, "append", full)
-    monkeypatch.setattr("tempfile.tempdir", str(directory.parent))  # where it is kept instead
+    monkeypatch.setattr(store, "append_record", full)
+    monkeypatch.setattr("tempfile.tempdir", str(directory.parent))  # directory for the rescued record
     outcome = sweep(directory, make)
     assert outcome.done == 5 and outcome.stopped and "No space left on device" in outcome.stopped
     monkeypatch.undo()
     assert sweep(directory, make).ran == RUNS - 5
 
 
-def test_another_experiment_is_refused_with_the_way_out(directory: Path) -> None:
+def test_another_experiment_in_the_directory_is_refused(directory: Path) -> None:
     sweep(directory, make)
     with pytest.raises(UsageError, match=r"factors\.size differs from .*choose another --out"):
         sweep(directory, make, EXPERIMENT.replace("4K", "8K"))
@@ -295,14 +305,14 @@ def test_another_experiment_is_refused_with_the_way_out(directory: Path) -> None
     assert (directory / "experiment.toml").read_text() == EXPERIMENT
 
 
-def test_more_repeats_and_better_words_are_the_same_experiment(directory: Path) -> None:
+def test_more_repeats_and_other_comments_are_the_same_experiment(directory: Path) -> None:
     sweep(directory, make)
     outcome = sweep(directory, make, "# A comment\n" + EXPERIMENT.replace("repeats = 2", "repeats = 3"))
     assert outcome.complete and (outcome.done, outcome.ran) == (12, 4)
     assert (directory / "experiment.toml").read_text() == EXPERIMENT
 
 
-def test_a_kill_while_the_experiment_was_copied(directory: Path) -> None:
+def test_a_half_copied_experiment_is_copied_again(directory: Path) -> None:
     directory.mkdir()
     (directory / "experiment.toml").write_text(EXPERIMENT[:20])
     assert sweep(directory, make).complete
@@ -313,15 +323,15 @@ def test_two_machines_are_not_mixed(directory: Path) -> None:
     sweep(directory, lambda point: make(point) if point.order < 2 else stop(point))
     outcome = sweep(directory, lambda point: make(point, kernel="7.2.0"))
     assert outcome.stopped and "machine.kernel" in outcome.stopped and "7.2.0" in outcome.stopped
-    assert len(there(directory)) == 2
+    assert len(recorded_ids(directory)) == 2
 
 
-def stop(_point: Point) -> dict[str, Any]:
+def stop(_point: ExperimentPoint) -> dict[str, Any]:
     raise KeyboardInterrupt
 
 
 def test_two_sweeps_at_once_are_not_mixed(directory: Path) -> None:
-    def run(point: Point) -> dict[str, Any]:
+    def run(point: ExperimentPoint) -> dict[str, Any]:
         with pytest.raises(RunError, match="another sweep"):
             sweep(directory, make)
         return make(point)
@@ -329,23 +339,23 @@ def test_two_sweeps_at_once_are_not_mixed(directory: Path) -> None:
     assert sweep(directory, run).complete
 
 
-def test_a_directory_that_cannot_be(directory: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_an_error(directory: Path) -> None:
     directory.write_text("a file")
     with pytest.raises(RunError, match=r"tiny.*choose another --out"):
         sweep(directory, make)
 
 
-def noisy_runs(noisy: Callable[[Point], bool]) -> Callable[[Point], dict[str, Any]]:
+def noisy_runs(noisy: Callable[[ExperimentPoint], bool]) -> Callable[[ExperimentPoint], dict[str, Any]]:
     generator = random.Random(1)
     return lambda point: make(point, STEADY_GBPS * (generator.uniform(0.5, 2) if noisy(point) else 1.0))
 
 
-def test_noise_is_named_and_repeated_with_its_counterparts_while_the_budget_lasts(directory: Path) -> None:
+def test_noisy_points_are_repeated_with_their_rivals_within_the_budget(directory: Path) -> None:
     run = noisy_runs(lambda point: point.factors == {"impl": "one_copy", "size": 4096})
     first = sweep(directory, run)
     assert first.complete and first.extra == 0  # no budget, no extra repeats
     assert len(first.noisy) == 1 and first.noisy[0].startswith("impl=one_copy size=4K: goodput varies by")
-    # A block of two runs takes about 2.6 s: a budget of 2 s has no room for one.
+    # A block of two runs takes about 2.6 s, which exceeds a budget of 2 s.
     assert sweep(directory, run, budget_s=2).extra == 0
     outcome = sweep(directory, run, budget_s=1e6)
     extra = [record["run"] for record in kept(directory)]
@@ -354,15 +364,15 @@ def test_noise_is_named_and_repeated_with_its_counterparts_while_the_budget_last
     assert {identify(row["factors"]) for row in extra} == {
         identify({"impl": impl, "size": 4096}) for impl in ("one_copy", "two_copy")
     }
-    assert set(Counter(row["repeat"] for row in extra).values()) == {2}  # whole blocks
+    assert set(Counter(row["repeat"] for row in extra).values()) == {2}  # complete blocks of two runs
     assert len({row["order"] for row in extra}) == len(extra) and min(row["order"] for row in extra) == RUNS
-    assert max(row["repeat"] for row in extra) < noise.MOST_REPEATS
-    # What is there counts for the next call.
+    assert max(row["repeat"] for row in extra) < NOISY_REPEATS_MAX
+    # Existing repeats count for the next call.
     assert sweep(directory, run, budget_s=1e6).ran <= 2
 
 
-def test_extra_repeats_that_fail_do_not_go_on_for_ever(directory: Path) -> None:
-    def run(point: Point) -> dict[str, Any]:
+def test_failing_extra_repeats_end_the_sweep(directory: Path) -> None:
+    def run(point: ExperimentPoint) -> dict[str, Any]:
         if point.repeat >= 2:
             raise RunError("no")
         return make(point, STEADY_GBPS * (1 + point.order))
@@ -371,65 +381,72 @@ def test_extra_repeats_that_fail_do_not_go_on_for_ever(directory: Path) -> None:
     assert outcome.done == RUNS and outcome.ran == RUNS + 4  # one block
 
 
-def samples(*goodputs: float, steal: float = 0.0, valid: bool = True) -> list[Sample]:
-    return [Sample({"impl": "x"}, at, value, steal, valid) for at, value in enumerate(goodputs)]
+def samples(*goodputs: float, steal: float = 0.0, valid: bool = True) -> list[NoiseSample]:
+    return [
+        NoiseSample({"impl": "x"}, order, goodput, steal, valid) for order, goodput in enumerate(goodputs)
+    ]
 
 
-def test_the_gates() -> None:
+def test_a_noisy_point_gets_more_repeats_up_to_a_limit() -> None:
     assert find_unsteady(samples(10, 10.2, 9.9)) == []
-    (found,) = find_unsteady(samples(10, 12, 9))
-    # standard deviation 1.53 of a mean of 10.33
-    assert "varies by 15 %" in found.reason and "3 runs" in found.reason and found.wants_more
+    (unsteady,) = find_unsteady(samples(10, 12, 9))
+    # standard deviation 1.53, mean 10.33
+    assert "varies by 15 %" in unsteady.reason and "3 runs" in unsteady.reason and unsteady.wants_more
     assert find_unsteady(samples(10)) == [] and count_judged(samples(10)) == 0
     assert find_unsteady(samples(10, 12, 9, valid=False)) == []
-    (found,) = find_unsteady(samples(10, 10, steal=3.0))
-    assert "3.0 % of the CPU time" in found.reason and found.wants_more
-    # Noisy for good, but the median is known: more repeats help nobody.
-    (found,) = find_unsteady(samples(*[10.0] * 12, 14.0))
-    assert not found.wants_more
-    (found,) = find_unsteady(samples(*[5.0, 10.0, 20.0] * 5))
-    assert not found.wants_more and noise.MOST_REPEATS == 15
+    (unsteady,) = find_unsteady(samples(10, 10, steal=3.0))
+    assert "3.0 % of the CPU time" in unsteady.reason and unsteady.wants_more
+    # The point stays noisy, but its median is known well enough: more repeats would not help.
+    (unsteady,) = find_unsteady(samples(*[10.0] * 12, 14.0))
+    assert not unsteady.wants_more
+    (unsteady,) = find_unsteady(samples(*[5.0, 10.0, 20.0] * 5))
+    assert not unsteady.wants_more and NOISY_REPEATS_MAX == 15
     assert find_unsteady(samples(0, 0, 0)) == []
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=2, max_size=14), st.sampled_from([0.25, 2.0, 1024.0]))
-def test_noise_has_no_unit(goodputs: list[float], factor: float) -> None:
+def test_noise_does_not_depend_on_the_unit(goodputs: list[float], factor: float) -> None:
     scaled = [value * factor for value in goodputs]
     assert bool(find_unsteady(samples(*goodputs))) == bool(find_unsteady(samples(*scaled)))
 
 
-def test_progress_in_a_log(directory: Path) -> None:
+def test_progress_in_a_log_has_few_lines(directory: Path) -> None:
     stream, seconds = io.StringIO(), iter(range(0, 10_000, 4))
     path = directory.parent / "tiny.toml"
     path.write_text(EXPERIMENT)
     with SweepProgress("tiny", stream=stream, clock=lambda: float(next(seconds))) as progress:
-        perform(load(path), directory, progress=progress, run=lambda p: make(p) if p.order else fail(p))
+        perform(
+            load(path),
+            directory,
+            progress=progress,
+            run=lambda p: typed_whole(make(p) if p.order else fail(p)),
+        )
     lines = stream.getvalue().splitlines()
     assert lines[0].startswith("tiny: 1 of 8: impl=") and lines[0].endswith("10 s left")
     assert sum("failed: sender: gone" in line for line in lines) == 2
     assert 2 < len(lines) < 12
 
 
-def fail(_point: Point) -> dict[str, Any]:
+def fail(_point: ExperimentPoint) -> dict[str, Any]:
     raise RunError("sender: gone")
 
 
-def test_outcome_in_words(directory: Path) -> None:
+def test_the_outcome_names_failed_and_invalid_runs_and_noise(directory: Path) -> None:
     outcome = sweep(directory, lambda p: invalid(p) if p.order == 1 else fail(p) if p.order == 2 else make(p))
     lines = outcome_lines("tiny", RUNS, outcome, verbose=False)
     assert lines[0].startswith(f"tiny: 7 of 8 runs are in {directory} (9 run now, ")
-    assert "1 failed (all attempts: failures.jsonl)" in lines
-    assert "1 invalid: kept, never averaged" in lines
+    assert "1 failed run (all attempts are in failures.jsonl)" in lines
+    assert "1 invalid run (invalid runs are kept, but never averaged)" in lines
     assert "noise: none of 2 points is noisy" in lines
     many = replace(outcome, noisy=[f"point {n}" for n in range(30)], interrupted=True)
     lines = outcome_lines("tiny", RUNS, many, verbose=False)
-    assert "  and 27 more (-v shows them)" in lines and "point 3" not in "".join(lines)
-    assert lines[-1] == "interrupted: run the same command again to go on"
+    assert "  and 27 more (-v shows the whole list)" in lines and "point 3" not in "".join(lines)
+    assert lines[-1] == "interrupted; run the same command again to go on"
     assert "  point 29" in outcome_lines("tiny", RUNS, many, verbose=True)
 
 
-def test_plan_in_words() -> None:
-    lines = plan_lines("tiny", "Does it hold?", points=4, repeats=2, there=3, run_s=20)
+def test_the_plan_has_numbers_of_runs_and_minutes() -> None:
+    lines = plan_lines("tiny", "Does it hold?", points=4, repeats=2, finished_runs=3, run_s=20)
     assert lines == [
         "Does it hold?",
         "tiny: 4 points x 2 repeats = 8 runs, about 3 min; 3 are done, about 2 min left",
@@ -439,80 +456,101 @@ def test_plan_in_words() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away")
-def test_under_sudo_everything_belongs_to_who_called_it(
+def test_under_sudo_all_files_belong_to_the_invoking_user(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1234")
-    deeper = directory / "a" / "b"
+    output_directory = directory / "a" / "b"
     directory.mkdir()
     path = directory / "tiny.toml"
     path.write_text(EXPERIMENT)
     progress = SweepProgress("tiny", quiet=True)
-    perform(load(path), deeper, progress=progress, run=lambda p: fail(p) if p.order == 1 else make(p))
-    made = [place for place in directory.rglob("*") if place != path]
-    assert {"a", "b", records_file.NAME, "experiment.toml", "failures.jsonl"} <= {
-        place.name for place in made
+    perform(
+        load(path),
+        output_directory,
+        progress=progress,
+        run=lambda p: typed_whole(fail(p) if p.order == 1 else make(p)),
+    )
+    created = [entry for entry in directory.rglob("*") if entry != path]
+    assert {"a", "b", store.RECORDS_NAME, "experiment.toml", "failures.jsonl"} <= {
+        entry.name for entry in created
     }
-    assert {(place.stat().st_uid, place.stat().st_gid) for place in made} == {(1234, 1234)}
+    assert {(entry.stat().st_uid, entry.stat().st_gid) for entry in created} == {(1234, 1234)}
 
 
 HERE = TEMPLATE["machine"]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
-        ("kernel", "6.18.44-fc-v657", "made on 6.18.44-fc-v657, this is {}: choose another --out"),
-        ("hostname", "elsewhere", "made on hostname elsewhere, this is hostname {}: choose another --out"),
-        ("cpu_model", "AMD EPYC", "made on cpu_model AMD EPYC, this is cpu_model {}: choose another --out"),
-        ("governor", "powersave", "made on governor powersave, this is governor {}: choose another --out"),
+        (
+            "kernel",
+            "6.18.44-fc-v657",
+            "made on 6.18.44-fc-v657, but this machine has {}; choose another --out",
+        ),
+        (
+            "hostname",
+            "elsewhere",
+            "made on hostname elsewhere, but this machine has hostname {}; choose another --out",
+        ),
+        (
+            "cpu_model",
+            "AMD EPYC",
+            "made on cpu_model AMD EPYC, but this machine has cpu_model {}; choose another --out",
+        ),
+        (
+            "governor",
+            "powersave",
+            "made on governor powersave, but this machine has governor {}; choose another --out",
+        ),
     ],
 )
-def test_what_another_machine_has_made_is_not_gone_on_with(
-    key: str, value: str, said: str, directory: Path
+def test_a_sweep_of_another_machine_is_not_resumed(
+    key: str, value: str, message: str, directory: Path
 ) -> None:
-    """Not even where every run is there, so that nothing would be run."""
+    """The sweep is refused even if all its runs are complete."""
     sweep(directory, lambda point: make(point, **{key: value}))  # type: ignore[arg-type]
-    wanted = f"{directory}: {said.format(HERE[key])}"
+    expected = f"{directory}: {message.format(HERE[key])}"
     with pytest.raises(UsageError) as refused:
         refuse_foreign(directory, HERE)
-    assert str(refused.value) == wanted
-    runs: list[Point] = []
+    assert str(refused.value) == expected
+    runs: list[ExperimentPoint] = []
     outcome = sweep(directory, lambda point: runs.append(point) or make(point), here=HERE)  # type: ignore[func-returns-value]
-    assert outcome.stopped == wanted and runs == [] and not outcome.complete
+    assert outcome.stopped == expected and runs == [] and not outcome.complete
     refuse_foreign(directory, HERE | {key: value})
 
 
-def test_what_two_other_hosts_have_made_is_gone_on_with_and_never_with_another_kernel_of_theirs(
+def test_a_sweep_between_two_hosts_is_resumed_unless_their_kernel_changed(
     directory: Path,
 ) -> None:
-    """This machine has no part in it, and its own kernel may be any."""
-    between = derive(on_two_hosts(raw_record("one_copy")))
+    """The kernel of this machine does not matter: sender and receiver run on other machines."""
+    template = derive(on_two_hosts(raw_record("one_copy")))
     here = HERE | {"hostname": "vm", "kernel": "6.18.44"}
 
-    def far(point: Point, kernel: str = "7.2.13") -> dict[str, Any]:
-        places = {side: dict(place) for side, place in between["places"].items()}
+    def run_between_hosts(point: ExperimentPoint, kernel: str = "7.2.13") -> dict[str, Any]:
+        places = {side: dict(host) for side, host in template["places"].items()}
         places["receiver"]["machine"] = places["receiver"]["machine"] | {"kernel": kernel}
-        return between | {"run": {**between["run"], **make(point)["run"]}, "places": places}
+        return template | {"run": {**template["run"], **make(point)["run"]}, "places": places}
 
-    assert sweep(directory, far, here=here).complete
+    assert sweep(directory, run_between_hosts, here=here).complete
     refuse_foreign(directory, here)
-    records_file.write(file_of(directory), kept(directory)[1:])
-    stopped = sweep(directory, lambda point: far(point, "7.3.0"), here=here).stopped
+    store.write_records(file_of(directory), kept(directory)[1:])
+    stopped = sweep(directory, lambda point: run_between_hosts(point, "7.3.0"), here=here).stopped
     assert stopped is not None and "web2: machine.kernel: 7.2.13 and 7.3.0: results of two" in stopped
 
 
-def test_reference_results_are_not_gone_on_with(directory: Path) -> None:
+def test_reference_results_are_not_resumed(directory: Path) -> None:
     (directory.parent / ".reference").write_text("")
-    with pytest.raises(UsageError, match="reference results, of another machine: choose another --out"):
+    with pytest.raises(UsageError, match="reference results of another machine; choose another --out"):
         refuse_foreign(directory, HERE)
 
 
-def test_a_sweep_has_the_kernel_in_its_place_and_quick_is_what_make_runs() -> None:
+def test_the_directory_is_named_after_host_and_kernel_and_make_sweep_runs_quick() -> None:
     here = os.uname()
-    place = default_directory(load(EXPERIMENTS / "quick.toml"))
-    assert place.parts[-2:] == (f"{here.nodename}-{here.release}", "quick")
+    directory = default_directory(load(EXPERIMENTS / "quick.toml"))
+    assert directory.parts[-2:] == (f"{here.nodename}-{here.release}", "quick")
     shown = subprocess.run(
         ["make", "-n", "sweep"], cwd=paths.ROOT, capture_output=True, text=True, check=True
     )

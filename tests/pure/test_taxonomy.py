@@ -1,4 +1,4 @@
-"""The taxonomy: what each rule decides, what a bad file is told, and how much of real stacks it names."""
+"""The taxonomy: results of rules, messages about wrong files, and the coverage of captured stacks."""
 
 import random
 import re
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copyscope.taxonomy.accounts import ACCOUNTS, STAGES
 from copyscope.taxonomy.samples import folded_stacks, to_record
 from copyscope.taxonomy.taxonomy import (
-    ACCOUNTS,
-    STAGES,
     USER_SYMBOL,
     Taxonomy,
     TaxonomyError,
@@ -27,8 +26,8 @@ STACKS = Path(__file__).parent / "data" / "stacks"
 TAXONOMY = Taxonomy.load()
 
 
-def from_folded(text: str, period: int) -> list[dict[str, Any]]:
-    """Folded text with counts of samples as rows of the collector; a line begins with its side."""
+def from_folded(text: str, period: int) -> list[Any]:
+    """Return rows like the collector's from folded stacks. A line begins with sender, receiver or other."""
     rows: list[dict[str, Any]] = []
     for line in text.splitlines():
         stack, _, count = line.rpartition(" ")
@@ -40,7 +39,7 @@ def from_folded(text: str, period: int) -> list[dict[str, Any]]:
 
 
 def read_cases() -> list[tuple[str, str, str, list[str]]]:
-    """Rows of data/stacks/cases.tsv with the names in capitals filled in."""
+    """Return the rows of data/stacks/cases.tsv, with names in capitals replaced by their stacks."""
     tails: dict[str, list[str]] = {}
     cases = []
     for line in (STACKS / "cases.tsv").read_text().splitlines():
@@ -56,28 +55,31 @@ def read_cases() -> list[tuple[str, str, str, list[str]]]:
 
 
 @pytest.mark.parametrize(("category", "symbol", "context", "frames"), read_cases())
-def test_classifies(category: str, symbol: str, context: str, frames: list[str]) -> None:
-    found = TAXONOMY.classify(frames)
-    assert (found.category, found.symbol, found.context) == (category, symbol, context)
+def test_a_stack_is_classified_by_its_rule(
+    category: str, symbol: str, context: str, frames: list[str]
+) -> None:
+    kind = TAXONOMY.classify(frames)
+    assert (kind.category, kind.symbol, kind.context) == (category, symbol, context)
 
 
 def test_every_account_and_stage_has_a_case() -> None:
-    """What a program does itself no kernel stack shows."""
-    assert {category for category, *_ in read_cases()} == ({*ACCOUNTS, *STAGES}) - {"gather", "user_encrypt"}
+    """Work in user mode and the owner of a packet have no case, because kernel stacks do not show them."""
+    without_case = {"gather", "user_encrypt", "other_packets"}
+    assert {category for category, *_ in read_cases()} == {*ACCOUNTS, *STAGES} - without_case
 
 
 @pytest.mark.parametrize("path", sorted(STACKS.glob("*.folded")), ids=lambda p: p.stem)
-def test_names_captured_stacks(path: Path) -> None:
-    """At most 1 % of either side may stay without a name."""
-    seen: Counter[str] = Counter()
-    nameless: Counter[str] = Counter()
+def test_captured_stacks_are_classified(path: Path) -> None:
+    """At most 1 % of the samples of sender and receiver may stay unattributed."""
+    samples: Counter[str] = Counter()
+    unattributed: Counter[str] = Counter()
     for row in from_folded(path.read_text(), 200_040):
-        seen[row["side"]] += row["samples"]
+        samples[row["side"]] += row["samples"]
         if TAXONOMY.classify(row["frames"]).category == "unattributed":
-            nameless[row["side"]] += row["samples"]
-    assert {"sender", "receiver"} <= seen.keys()
+            unattributed[row["side"]] += row["samples"]
+    assert {"sender", "receiver"} <= samples.keys()
     for side in ("sender", "receiver"):
-        assert nameless[side] <= 0.01 * seen[side]
+        assert unattributed[side] <= 0.01 * samples[side]
 
 
 @pytest.mark.parametrize(
@@ -89,32 +91,32 @@ def test_names_captured_stacks(path: Path) -> None:
         ("sendfile_lo", {"pin", "copy_out"}, {"copy_in", "deferred"}),
     ],
 )
-def test_tells_the_copies_of_captures_apart(capture: str, present: set[str], absent: set[str]) -> None:
+def test_captured_stacks_have_the_expected_copies(capture: str, present: set[str], absent: set[str]) -> None:
     rows = to_record(from_folded((STACKS / f"{capture}.folded").read_text(), 1), TAXONOMY)
     accounts = {row["category"] for row in rows if row["kind"] == "account"}
     assert present <= accounts
     assert not absent & accounts
 
 
-def test_file_has_no_rule_that_never_decides() -> None:
-    """A row behind a glob that matches all of its names is dead."""
+def test_every_rule_of_the_file_can_decide() -> None:
+    """A row below a glob that matches all its names never decides."""
     dead = []
     globs: list[tuple[str, re.Pattern[str]]] = []
     for rule in TAXONOMY.rules:
         fills = ("", "zz") if "*" in rule.pattern else ("",)
         names = [rule.pattern.replace("*", fill) for fill in fills]
-        dead += [f"{rule.pattern} behind {text}" for text, glob in globs if all(map(glob.match, names))]
+        dead += [f"{rule.pattern} is below {text}" for text, glob in globs if all(map(glob.match, names))]
         if is_glob(rule.pattern):
             globs.append((rule.pattern, re.compile(translate(rule.pattern))))
-    assert dead == []
+    assert dead == [], "in taxonomy.tsv, move the first row of each pair above the second"
 
 
 HEAD = "version\t7\n"
-GOOD = "leaf\ttcp_*\ttcp_ip\t5.10-\tprotocol\n"
+VALID_ROW = "leaf\ttcp_*\ttcp_ip\t5.10-\tprotocol\n"
 
 
-def test_parses() -> None:
-    taxonomy = parse("# comment\n\n" + HEAD + GOOD, "t.tsv")
+def test_a_taxonomy_file_is_parsed() -> None:
+    taxonomy = parse("# comment\n\n" + HEAD + VALID_ROW, "t.tsv")
     assert taxonomy.version == "7"
     assert taxonomy.rules[0].note == "protocol"
 
@@ -122,10 +124,10 @@ def test_parses() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD, "t.tsv: no version line"),
+        (VALID_ROW, "t.tsv: no version line"),
         (HEAD + "leef\ttcp_*\ttcp_ip\tall\n", "t.tsv:2: unknown kind 'leef'"),
         (HEAD + "leaf\ttcp_*\ttcp\tall\n", "t.tsv:2: unknown category 'tcp'"),
-        (HEAD + GOOD + "leaf\ttcp_*\tdevice\tall\n", "t.tsv:3: pattern 'tcp_*' is on line 2 already"),
+        (HEAD + VALID_ROW + "leaf\ttcp_*\tdevice\tall\n", "t.tsv:3: pattern 'tcp_*' is on line 2 already"),
         (HEAD + "leaf\ttcp_*\ttcp_ip\t5.x\n", "t.tsv:2: kernels '5.x'"),
         (HEAD + "leaf\ttcp_*\ttcp_ip\t6.12-5.10\n", "t.tsv:2: kernels '6.12-5.10'"),
         (HEAD + "leaf\ttcp_*\ttcp_ip\n", "t.tsv:2: 3 columns"),
@@ -137,7 +139,7 @@ def test_parses() -> None:
         ),
     ],
 )
-def test_refuses_a_bad_file(text: str, message: str) -> None:
+def test_a_wrong_taxonomy_file_is_refused_with_its_line(text: str, message: str) -> None:
     with pytest.raises(TaxonomyError) as caught:
         parse(text, "t.tsv")
     assert message in str(caught.value)
@@ -145,28 +147,28 @@ def test_refuses_a_bad_file(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("frame", ["__pi___x86_indirect_thunk_rax", "memcpy", "_raw_spin_unlock_irqrestore"])
-def test_a_helper_whose_caller_is_not_seen_is_given_to_no_stage(frame: str) -> None:
-    """It is called in system calls and in softirqs alike, and the kernel's unwinder knows no more."""
-    found = TAXONOMY.classify([frame])
-    assert (found.kind, found.category, found.symbol) == ("stage", "unattributed", frame)
+def test_a_helper_without_a_caller_belongs_to_no_stage(frame: str) -> None:
+    """System calls and softirqs both call such a helper, so its stage is unknown without the caller."""
+    kind = TAXONOMY.classify([frame])
+    assert (kind.kind, kind.category, kind.symbol) == ("stage", "unattributed", frame)
 
 
-def test_refuses_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_taxonomy_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TaxonomyError, match=r"gone\.tsv: cannot be read"):
         Taxonomy.load(tmp_path / "gone.tsv")
 
 
 @pytest.mark.parametrize("suffix", ["", ".cold", ".isra.0", ".constprop.12", ".part.0", ".isra.0.cold"])
-def test_strips_what_the_compiler_adds(suffix: str) -> None:
+def test_compiler_suffixes_are_stripped(suffix: str) -> None:
     assert strip_suffix("tcp_ack" + suffix) == "tcp_ack"
 
 
-def test_keeps_dots_that_belong_to_a_name() -> None:
+def test_other_dots_in_a_name_are_kept() -> None:
     assert strip_suffix("x.y") == "x.y"
 
 
-def test_is_fast_enough() -> None:
-    """5000 distinct stacks of 40 frames; CPU time, best of three, so that a busy machine is not slow code."""
+def test_classification_is_fast() -> None:
+    """Classify 5000 distinct stacks of 40 frames. The best CPU time of three runs counts."""
     names = sorted(
         {
             frame
@@ -189,7 +191,7 @@ def _time_classifying(stacks: list[list[str]]) -> float:
     return time.process_time() - begin
 
 
-def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) -> dict[str, object]:
+def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) -> Any:
     return {
         "side": side,
         "owner": owner,
@@ -201,7 +203,7 @@ def _sample(side: str, frames: str, samples: int = 3, owner: str | None = None) 
     }
 
 
-def test_leaves_out_what_is_not_of_this_run() -> None:
+def test_samples_of_other_programs_are_left_out() -> None:
     samples = [
         _sample("other", "default_idle do_idle"),
         _sample("other", "tcp_v4_rcv net_rx_action handle_softirqs run_ksoftirqd kthread"),
@@ -229,11 +231,11 @@ TIMER = "rcu_core handle_softirqs irq_exit_rcu default_idle"
         ("other", f"veth_poll {KSOFTIRQD}", "target", "batch"),
         ("other", f"skb_release_data {KSOFTIRQD}", "others", None),
         ("other", "tcp_wfree tcp_tasklet_func tasklet_action_common handle_softirqs", "target", "batch"),
-        # the timer of somebody, a moment after a packet of ours on the same CPU
+        # the timer of another program, shortly after a packet of the run on the same CPU
         ("other", TIMER, "target", None),
     ],
 )
-def test_work_on_the_time_of_others_needs_a_packet_of_ours(
+def test_softirq_work_charged_to_other_tasks_needs_a_packet_of_the_run(
     side: str, frames: str, owner: str | None, tie: str | None
 ) -> None:
     assert [row["tie"] for row in to_record([_sample(side, frames, 3, owner)], TAXONOMY)] == [tie]
@@ -262,17 +264,17 @@ def in_softirq(frames: Any) -> bool:
 
 
 @given(samples_)
-def test_loses_no_sample(samples: list[dict[str, object]]) -> None:
+def test_no_sample_is_lost_in_the_record(samples: list[Any]) -> None:
     rows = to_record(samples, TAXONOMY)
-    ours = [s for s in samples if s["side"] != "other" or in_softirq(s["frames"])]
-    assert sum(row["samples"] for row in rows) == sum(int(str(s["samples"])) for s in ours)
+    of_the_run = [s for s in samples if s["side"] != "other" or in_softirq(s["frames"])]
+    assert sum(row["samples"] for row in rows) == sum(int(str(s["samples"])) for s in of_the_run)
     sums = ("samples", "weight", "weight_squared")
     keys = [tuple(sorted((k, v) for k, v in r.items() if k not in sums and v)) for r in rows]
     assert len(keys) == len(set(keys))
 
 
 @given(samples_)
-def test_folds_all_weights(samples: list[dict[str, object]]) -> None:
+def test_folded_stacks_have_all_weights(samples: list[Any]) -> None:
     text = folded_stacks(samples)
     assert sum(int(line.rpartition(" ")[2]) for line in text.splitlines()) == sum(
         int(str(s["weight"])) for s in samples
@@ -281,7 +283,7 @@ def test_folds_all_weights(samples: list[dict[str, object]]) -> None:
     assert folded_stacks(again) == text
 
 
-def test_folds_only_one_event() -> None:
-    both = [_sample("sender", "b a"), {**_sample("sender", "b a"), "event": "cycles"}]
-    assert folded_stacks(both) == "sender;a;b 30\n"
+def test_only_one_event_is_folded() -> None:
+    two_events = [_sample("sender", "b a"), {**_sample("sender", "b a"), "event": "cycles"}]
+    assert folded_stacks(two_events) == "sender;a;b 30\n"
     assert folded_stacks([]) == ""

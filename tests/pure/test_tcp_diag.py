@@ -1,4 +1,4 @@
-"""TCP's own counts of a connection, as the kernel hands them over; ss(8) printed the same of this one."""
+"""Counts of TCP connections in messages of sock_diag(7). ss(8) printed the expected values."""
 
 import socket
 import struct
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from copyscope.run import connections
 
-# Recorded on Linux 6.18: a program had sent all that fits, its peer had taken 50,000 bytes and sent 321.
+# Recorded on Linux 6.18: a program had filled its socket; its peer had read 50,000 bytes and sent 321.
 MESSAGE = bytes.fromhex(
     "02010400e776e3e57f0000010000000000000000000000007f00000100000000000000000000000000000000"
     "7f18000000000000380100004101000000903d000000000009632500"
@@ -21,15 +21,15 @@ INFO = bytes.fromhex(
 )
 
 
-def body(message: bytes = MESSAGE, info: bytes = INFO, before: int = 1) -> bytes:
-    """With its header, and behind another attribute, whose length is not a multiple of four."""
-    attributes = ((8, bytes(before)), (connections.INET_DIAG_INFO, info))
+def body(message: bytes = MESSAGE, info: bytes = INFO, first_attribute_bytes: int = 1) -> bytes:
+    """Return a netlink message with two attributes. The length of the first is not a multiple of four."""
+    attributes = ((8, bytes(first_attribute_bytes)), (connections.INET_DIAG_INFO, info))
     padded = (
         struct.pack("=HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
         for kind, value in attributes
     )
-    whole = message + b"".join(padded)
-    return connections.HEADER.pack(16 + len(whole), connections.TCPDIAG_GETSOCK, 0, 0, 0) + whole
+    content = message + b"".join(padded)
+    return connections.HEADER.pack(16 + len(content), connections.TCPDIAG_GETSOCK, 0, 0, 0) + content
 
 
 def with_inode(inode: int) -> bytes:
@@ -40,47 +40,65 @@ DONE = connections.HEADER.pack(20, connections.NLMSG_DONE, 0, 0, 0) + bytes(4)
 
 
 def test_a_connection_is_read_as_ss_reads_it() -> None:
-    found = connections.parse([body()])
-    assert list(found) == [2_450_185]
-    one = found[2_450_185]
-    assert (one.state, one.local, one.peer) == ("ESTAB", "127.0.0.1:59254", "127.0.0.1:58341")
-    assert (one.written, one.taken) == (160_416 + 4_034_560, 321 - 321)
-    assert (one.mss_bytes, one.bytes_retrans) == (47_616, 0)
-    assert (one.busy_us, one.rwnd_limited_us, one.sndbuf_limited_us) == (304_000, 304_000, 0)
+    connections_by_inode = connections.parse([body()])
+    assert list(connections_by_inode) == [2_450_185]
+    connection = connections_by_inode[2_450_185]
+    assert (connection.state, connection.local, connection.peer) == (
+        "ESTAB",
+        "127.0.0.1:59254",
+        "127.0.0.1:58341",
+    )
+    assert (connection.written, connection.taken) == (160_416 + 4_034_560, 321 - 321)
+    assert (connection.mss_bytes, connection.bytes_retrans) == (47_616, 0)
+    assert (connection.unacked_segments, connection.window_segments) == (0, 15)
+    assert (connection.busy_us, connection.rwnd_limited_us, connection.sndbuf_limited_us) == (
+        304_000,
+        304_000,
+        0,
+    )
 
 
 @pytest.mark.parametrize("end", [b"", DONE])
-def test_many_in_one_answer_are_read_whether_they_are_alike_or_not(end: bytes) -> None:
-    """Alike: at once; one that has more attributes, or less of tcp_info, does not hide the others."""
+def test_messages_of_different_lengths_in_an_answer_are_read(end: bytes) -> None:
+    """Longer attributes are accepted. A message with a short tcp_info is skipped and hides no other."""
     alike = [body(with_inode(inode)) for inode in range(1, 101)]
-    found = connections.parse([b"".join(alike) + end])
-    assert {inode: one.written for inode, one in found.items()} == dict.fromkeys(range(1, 101), 4_194_976)
-    unlike = [*alike, body(with_inode(200), before=9), body(with_inode(201), INFO[:200]), alike[0]]
-    found = connections.parse([b"".join(unlike) + end])
-    assert sorted(found) == [*range(1, 101), 200]
-    assert found[200] == found[1]._replace(inode=200, message_bytes=found[200].message_bytes)
+    connections_by_inode = connections.parse([b"".join(alike) + end])
+    assert {inode: connection.written for inode, connection in connections_by_inode.items()} == dict.fromkeys(
+        range(1, 101), 4_194_976
+    )
+    unlike = [
+        *alike,
+        body(with_inode(200), first_attribute_bytes=9),
+        body(with_inode(201), INFO[:200]),
+        alike[0],
+    ]
+    connections_by_inode = connections.parse([b"".join(unlike) + end])
+    assert sorted(connections_by_inode) == [*range(1, 101), 200]
+    assert connections_by_inode[200] == connections_by_inode[1]._replace(
+        inode=200, message_bytes=connections_by_inode[200].message_bytes
+    )
 
 
-def test_addresses_of_both_families() -> None:
+def test_addresses_of_ipv4_and_ipv6_are_spelled() -> None:
     mapped = bytes(10) + b"\xff\xff" + socket.inet_aton("10.0.0.1")
     loopback = socket.inet_pton(socket.AF_INET6, "::1")
     message = bytes((socket.AF_INET6, *MESSAGE[1:8])) + mapped + loopback + MESSAGE[40:]
-    (one,) = connections.parse([body(message)]).values()
-    assert (one.local, one.peer) == ("[::ffff:10.0.0.1]:59254", "[::1]:58341")
-    assert connections.host_of(one.local) == "10.0.0.1"
+    (connection,) = connections.parse([body(message)]).values()
+    assert (connection.local, connection.peer) == ("[::ffff:10.0.0.1]:59254", "[::1]:58341")
+    assert connections.host_of(connection.local) == "10.0.0.1"
 
 
-def test_what_has_no_counts_or_no_file_is_left_out() -> None:
+def test_connections_without_counts_or_inode_are_skipped() -> None:
     bare = connections.HEADER.pack(16 + len(MESSAGE), connections.TCPDIAG_GETSOCK, 0, 0, 0) + MESSAGE
     assert connections.parse([bare, body(info=INFO[:200]), body(with_inode(0)), DONE, b""]) == {}
 
 
-def test_messages_and_attributes_that_are_cut_short_end() -> None:
-    """The kernel does not send such: a reader must not hang on one."""
+def test_truncated_messages_and_attributes_end_the_reading() -> None:
+    """The kernel does not send such messages, but the reader must not hang."""
     assert connections.find_attribute(struct.pack("=HH", 0, 1) + bytes(8), 0, 12, 2) is None
     two = connections.HEADER.pack(17, 18, 0, 0, 0) + b"abcd" + connections.HEADER.pack(16, 3, 0, 0, 0)
-    assert list(connections.messages(two)) == [(0, 17)]
-    assert list(connections.messages(bytes(16))) == []
+    assert list(connections.find_messages(two)) == [(0, 17)]
+    assert list(connections.find_messages(bytes(16))) == []
     assert connections.parse([body()[:200]]) == {}
 
 
@@ -89,4 +107,4 @@ def test_a_namespace_that_is_gone_has_no_connections(tmp_path: Path) -> None:
     assert snapshots.take(tmp_path / "none") is None
     snapshots.close()
     with pytest.raises(OSError, match="none"):
-        connections.Asked(tmp_path / "none")
+        connections.DiagSocket(tmp_path / "none")

@@ -1,14 +1,12 @@
-"""By thread: whose time is whose, by the name that it had when it was sampled."""
+"""CPU time by thread, by the name that a thread had when it was sampled."""
 
 from typing import Any
 
 import pytest
+from builders.documents import derive, typed_whole, validate
 from builders.watched import watched_record
+from copyscope.base.errors import UsageError
 from copyscope.commands.watch_arguments import parse
-from copyscope.errors import UsageError
-from copyscope.ledger.derive import derive
-from copyscope.record import store
-from copyscope.record.check import typed_whole
 from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import THREADS_MAX, thread_names
 from copyscope.taxonomy.taxonomy import Taxonomy
@@ -17,12 +15,12 @@ from rich.console import Console
 Record = dict[str, Any]
 
 
-def sample(thread: str, count: int, *frames: str, copy: str | None = None) -> Record:
+def sample(thread: str, count: int, *frames: str, copy: str | None = None) -> Any:
     row: Record = {"side": "target", "event": "cpu-clock", "frames": frames, "thread": thread, "copy": copy}
     return row | {"samples": count, "weight": 1000 * count}
 
 
-def test_samples_are_added_up_by_name_and_kind() -> None:
+def test_samples_are_added_up_by_thread_name_and_account() -> None:
     rows = [
         sample("io-1", 30, "rep_movs_alternative", "_copy_from_iter", "tcp_sendmsg_locked"),
         sample("io-1", 10),
@@ -38,12 +36,12 @@ def test_samples_are_added_up_by_name_and_kind() -> None:
     ]
 
 
-def test_of_thousands_of_names_those_that_did_most_are_kept() -> None:
+def test_only_the_busiest_of_thousands_of_thread_names_are_kept() -> None:
     rows = [sample(f"t{number}", 2 + (number == 4999)) for number in range(5000)]
-    found = thread_names(rows, Taxonomy.load())
-    assert len(found) == THREADS_MAX + 1
-    assert {"t4999", ""} <= {row["thread"] for row in found}
-    assert sum(row["samples"] for row in found) == sum(row["samples"] for row in rows)
+    named = thread_names(rows, Taxonomy.load())
+    assert len(named) == THREADS_MAX + 1
+    assert {"t4999", ""} <= {row["thread"] for row in named}
+    assert sum(row["samples"] for row in named) == sum(row["samples"] for row in rows)
 
 
 def with_threads(count: int) -> Record:
@@ -57,9 +55,9 @@ def with_threads(count: int) -> Record:
     return derive(record)
 
 
-def test_the_screen_and_all_tables() -> None:
+def test_threads_are_shown_on_the_first_screen_and_by_v() -> None:
     full = with_threads(40)
-    assert store.validate(full) == []
+    assert validate(full) == []
     console = Console(width=80, height=24, color_system=None, force_terminal=True, record=True)
     first_screen.render(typed_whole(full), console, by_thread=True)
     shown = console.export_text()
@@ -70,13 +68,13 @@ def test_the_screen_and_all_tables() -> None:
     assert "BY THREAD" in console.export_text()
 
 
-def test_a_record_of_before_says_so() -> None:
+def test_a_record_without_threads_asks_to_measure_again() -> None:
     console = Console(width=80, height=24, color_system=None, force_terminal=True, record=True)
     first_screen.render(typed_whole(derive(watched_record() | {"threads": None})), console, by_thread=True)
     assert "not in this record" in console.export_text()
 
 
 @pytest.mark.parametrize("option", ["--live", "--advise"])
-def test_it_is_a_screen_of_its_own(option: str) -> None:
+def test_by_thread_is_a_screen_of_its_own(option: str) -> None:
     with pytest.raises(UsageError, match="--by thread"):
         parse([option, "--by", "thread", "--pid", "1"])

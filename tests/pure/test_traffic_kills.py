@@ -1,6 +1,6 @@
-"""Each way to send is killed at random moments: the other side ends, says so, and has got no wrong byte.
+"""Sender or receiver is killed at random moments: the other program ends with a report, and no byte is wrong.
 
-One kill of each side here; COPYSCOPE_KILLS=50 makes fifty.
+Sender and receiver are killed once each. COPYSCOPE_KILLS=50 makes fifty kills.
 """
 
 import os
@@ -13,9 +13,9 @@ import pytest
 from test_traffic_loopback import BY_PAGES, RELAYS, end, listening_port, start
 
 KILLS = int(os.environ.get("COPYSCOPE_KILLS", "1"))
-# A side that waits for one that is gone is still there after this.
+# A program that has not ended after this many seconds hangs.
 ENDS_S = 10.0
-WAYS = (
+STRATEGIES = (
     *("zero_copy", "one_copy --call writev", "per_field --batch 8", "sendfile --via splice", "vmsplice"),
     *RELAYS,
     *("uring_send", "uring_send --issue async", "uring_send --issue sqpoll"),
@@ -24,7 +24,7 @@ WAYS = (
 
 
 def wait_until_connected(port: str, connections: int) -> None:
-    """A sender waits for ever for receivers that were killed before they connected."""
+    """Wait for all connections, because a sender waits forever if its receiver dies before connecting."""
     deadline = time.monotonic() + ENDS_S
     while time.monotonic() < deadline:
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -34,23 +34,23 @@ def wait_until_connected(port: str, connections: int) -> None:
     raise AssertionError("the receiver does not connect")
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("victim", ["sender", "receiver"])
-def test_a_side_that_is_killed_takes_nothing_with_it(way: str, victim: str) -> None:
-    chosen = random.Random(f"{way} {victim}")
-    touch = [] if way.split(maxsplit=1)[0] in (*BY_PAGES, *RELAYS) else ["--touch"]
-    both = ["--size", "100003", "--verify", *touch, "--threads", "2"]
+def test_after_a_kill_the_other_program_ends_with_a_report(strategy: str, victim: str) -> None:
+    generator = random.Random(f"{strategy} {victim}")
+    touch = [] if strategy.split(maxsplit=1)[0] in (*BY_PAGES, *RELAYS) else ["--touch"]
+    common = ["--size", "100003", "--verify", *touch, "--threads", "2"]
     for _ in range(KILLS):
-        with start("send", "--impl", *way.split(), "--duration", "60", *both) as sender:
+        with start("send", "--impl", *strategy.split(), "--duration", "60", *common) as sender:
             port = listening_port(sender)
-            with start("recv", "--port", port, *both) as receiver:
-                killed, left = (sender, receiver) if victim == "sender" else (receiver, sender)
+            with start("recv", "--port", port, *common) as receiver:
+                killed, survivor = (sender, receiver) if victim == "sender" else (receiver, sender)
                 try:
                     wait_until_connected(port, 2)
-                    time.sleep(chosen.uniform(0, 0.08))
+                    time.sleep(generator.uniform(0, 0.08))
                     killed.send_signal(signal.SIGKILL)
                     killed.communicate(timeout=ENDS_S)
-                    ended = end(left)
+                    ended = end(survivor)
                 finally:
                     receiver.kill()
                     sender.kill()

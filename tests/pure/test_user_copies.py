@@ -1,4 +1,4 @@
-"""Copies in a watched program's own memory: which functions copy, where these are, and what is not known."""
+"""Copies in the memory of a watched program: copying functions, their addresses, and bounds of their time."""
 
 import ctypes
 import mmap
@@ -12,19 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.documents import advise, derive, typed_whole, validate
 from builders.watched import watched_record
-from copyscope.errors import RunError
-from copyscope.judge import advice
-from copyscope.ledger.derive import derive
-from copyscope.record import store
-from copyscope.record.check import typed_whole
-from copyscope.run.code_file import STATIC, parse_mapping
-from copyscope.run.elf import NAME_MAX, NT_GNU_BUILD_ID, SHT_NOTE, SHT_SYMTAB, STT_FUNC, TABLES_MAX, ElfFile
-from copyscope.run.user_code import GENERATED, GONE, ONE_OF_MANY, UserCode
+from copyscope.base.errors import RunError
+from copyscope.run.code_file import STATIC_STRIPPED, File, Mapping, parse_mapping
+from copyscope.run.elf import (
+    NAME_MAX_BYTES,
+    NT_GNU_BUILD_ID,
+    SHT_DYNSYM,
+    SHT_NOTE,
+    SHT_SYMTAB,
+    STT_FUNC,
+    TOO_LARGE,
+    ElfFile,
+    TableBudget,
+)
+from copyscope.run.user_code import GENERATED, GONE, TOO_MANY_FILES, UserCodeFinder
 from copyscope.show import first_screen, watch
-from copyscope.taxonomy.samples import folded_stacks, to_record, user_code
+from copyscope.taxonomy.samples import folded_stacks, to_record, user_code, user_functions
 from copyscope.taxonomy.taxonomy import Taxonomy
-from copyscope.taxonomy.user_copies import copies, is_call, is_repeated_move
+from copyscope.taxonomy.user_code import copies, is_call, is_repeated_move
 from rich.console import Console
 
 Record = dict[str, Any]
@@ -46,18 +53,18 @@ int main(void) { volatile size_t n = 64; memcpy(to, from, n); return read(0, to,
         *("runtime.memmove", "_ZN17compiler_builtins3mem6memcpy17h0123456789abcdefE", "__intel_memcpy"),
     ],
 )
-def test_functions_that_copy(name: str) -> None:
+def test_copying_functions_are_recognised_by_name(name: str) -> None:
     assert copies(name)
 
 
 @pytest.mark.parametrize(
     "name", ["memset", "memcmp", "strlen", "main", "copy", "my_memcpy_stats", "ngx_cpymem"]
 )
-def test_functions_of_which_nobody_knows_that_they_only_copy(name: str) -> None:
+def test_functions_that_may_do_more_than_copy_are_not_recognised(name: str) -> None:
     assert not copies(name)
 
 
-def test_the_instruction_that_copies() -> None:
+def test_copying_instructions_are_recognised() -> None:
     assert [is_repeated_move(code) for code in (b"\xf3\xa4\xc3", b"\xf3\x48\xa5", b"\xf3\xa5\x90")] == [
         True
     ] * 3
@@ -65,43 +72,45 @@ def test_the_instruction_that_copies() -> None:
 
 
 def address_of(function: str) -> int:
-    """Where this process would go if it called a function of libc: the variant for this processor."""
-    found = ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value
-    assert found is not None
-    return found
+    """Return the address of a libc function in this process: the variant for this processor."""
+    address = ctypes.cast(getattr(ctypes.CDLL(None), function), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
-def sample(pid: int, address: int, count: int = 1) -> Record:
+def sample(pid: int, address: int, count: int = 1) -> Any:
     row: Record = {"side": "target", "event": "cpu-clock", "frames": [], "samples": count, "weight": count}
     row["weight_squared"] = float(count)
     return row | {"pid": pid, "address": address, "back": 0, "framed_back": 0}
 
 
 @NEEDS_ROOT
-def test_the_variant_of_memmove_that_this_process_uses_is_found() -> None:
-    """dlsym(3) says where that is: the end of the function is where the unwind table has it."""
+def test_the_variant_of_memmove_for_this_processor_is_named() -> None:
+    """dlsym(3) gives the beginning of the function, and the unwind table its end."""
     code, rows = (
-        UserCode(),
+        UserCodeFinder(),
         [sample(os.getpid(), address_of(name)) for name in ("memmove", "memcpy", "qsort")],
     )
-    code.look([os.getpid()])
-    code.name(rows)
+    code.read_mappings([os.getpid()])
+    code.name_samples(rows)
     assert [row["unknown"] for row in rows] == [None] * 3
-    assert all(row["caller"] is None and row["uncalled"] for row in rows if row["copy"])  # from nowhere
+    assert all(
+        row["caller"] is None and row["uncalled"] for row in rows if row["copy"]
+    )  # the invented samples have no return address
     assert all("libc" in Path(row["code"]).name and len(row["build_id"]) >= 16 for row in rows)
     assert rows[0]["copy"] and copies(rows[0]["copy"]) and copies(rows[1]["copy"] or "")
     assert rows[2]["copy"] is None
 
 
-def test_what_nobody_can_name() -> None:
-    code = UserCode()
+def test_a_sample_without_a_mapped_file_has_a_reason() -> None:
+    code = UserCodeFinder()
     rows = [sample(2**22 + 1, 0x1000), sample(os.getpid(), 1)]
-    code.name(rows)
+    code.name_samples(rows)
     assert rows[0]["unknown"] == GONE
     assert rows[1]["unknown"] is not None and rows[1]["copy"] is None
     assert parse_mapping("7f00-7f10 rw-p 00000000 00:00 0 [heap]") is None
-    made = parse_mapping("7f00-7f10 r-xp 00002000 fe:01 12 /a b (deleted)")
-    assert made is not None and (made.begin, made.offset, made.inode, made.path) == (
+    mapping = parse_mapping("7f00-7f10 r-xp 00002000 fe:01 12 /a b (deleted)")
+    assert mapping is not None and (mapping.begin, mapping.offset, mapping.inode, mapping.path) == (
         *(0x7F00, 0x2000, 12),
         "/a b (deleted)",
     )
@@ -110,9 +119,7 @@ def test_what_nobody_can_name() -> None:
 @NEEDS_ROOT
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.parametrize("options", [(), ("-s",), ("-static",), ("-static", "-s")])
-def test_a_stripped_program_is_known_if_its_memcpy_is_that_of_libc(
-    options: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_only_a_stripped_static_program_hides_its_memcpy(options: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "p.c").write_text(PROGRAM)
     program = tmp_path / "p"
     subprocess.run(["cc", "-O1", *options, "-o", program, tmp_path / "p.c"], check=True, timeout=30)
@@ -120,10 +127,10 @@ def test_a_stripped_program_is_known_if_its_memcpy_is_that_of_libc(
     try:
         while str(program) not in Path(f"/proc/{child.pid}/maps").read_text():
             pass
-        code = UserCode()
-        code.look([child.pid])
+        code = UserCodeFinder()
+        code.read_mappings([child.pid])
         own = next(file for file in code.files() if file.name == str(program))
-        assert own.why == (STATIC if options == ("-static", "-s") else None)
+        assert own.why == (STATIC_STRIPPED if options == ("-static", "-s") else None)
     finally:
         child.communicate(b"")
 
@@ -131,42 +138,75 @@ def test_a_stripped_program_is_known_if_its_memcpy_is_that_of_libc(
 @pytest.mark.parametrize(
     "data", [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + bytes(4), b"\x7fELF\x01\x01" + bytes(60)]
 )
-def test_what_is_no_elf_file_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_elf_is_refused(data: bytes) -> None:
     with pytest.raises(RunError):
         ElfFile(lambda at, count: data[at : at + count])
 
 
-def test_a_table_that_claims_to_be_huge_is_refused() -> None:
-    header = bytearray(Path("/proc/self/exe").read_bytes()[:64])
-    header[54:62] = b"\x38\x00\x00\x00\xff\xff\xff\xff"  # no segments, 65,535 sections of 65,535 bytes
-    with pytest.raises(RunError, match="MiB"):
-        ElfFile(lambda at, count: bytes(header[at : at + count]))
+CRAFTED_MAPPING = Mapping(0x1000, 0x2000, 0, "0:0", 1, "/bin/crafted")
 
 
-def elf_with(sections: list[tuple[int, int, int]], content: bytes) -> ElfFile:
-    """Of sections (kind, place in the content, size), and a first one whose names are all of it."""
+def elf_with(sections: list[tuple[int, int, int]], content: bytes, names: bytes | None = None) -> ElfFile:
+    """Return an ELF file with sections (kind, offset in the content, size).
+
+    `names`: string table. Without `names`, all content is a string table.
+    """
     header = b"\x7fELF\x02\x01".ljust(40, b"\0") + struct.pack("<Q", 64)
     header = header.ljust(58, b"\0") + struct.pack("<3H", 64, 1 + len(sections), 0)
     begin = 64 + 64 * (1 + len(sections))
-    rows = [(3, begin, len(content)), *((kind, begin + at, size) for kind, at, size in sections)]
+    table_of_names = (3, begin, len(content)) if names is None else (3, begin + len(content), len(names))
+    rows = [table_of_names, *((kind, begin + offset, size) for kind, offset, size in sections)]
     table = b"".join(
-        struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, at, size, 0, 0, 0, 0) for kind, at, size in rows
+        struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, offset, size, 0, 0, 0, 0) for kind, offset, size in rows
     )
-    return ElfFile.of(header + table + content)
+    return ElfFile.of(header + table + content + (names or b""))
 
 
-def test_an_elf_file_that_claims_what_no_linker_makes_is_read_in_bounds() -> None:
-    """Names without an end, the same table many times, an id of 4 GiB: that ended the run, or never ended."""
+def test_a_forged_elf_file_is_read_within_limits() -> None:
+    """The files have names without an end, a hundred symbol tables, or a build id of 4 GiB."""
     symbol = struct.pack("<IBBHQQ", 24, STT_FUNC, 0, 1, 0x1000, 16)
-    made = elf_with([(SHT_SYMTAB, 0, 24)] * 100, symbol + b"x" * 10_000)
-    names = [one.name for one in made.functions(SHT_SYMTAB)]
-    assert names == ["x" * NAME_MAX] * TABLES_MAX
+    file = elf_with([(SHT_SYMTAB, 0, 24)] * 100, symbol + b"x" * 10_000)
+    names = [function.name for function in file.functions(SHT_SYMTAB)]
+    assert names == ["x" * NAME_MAX_BYTES]
     note = struct.pack("<III", 4, 0xFFFFFFFF, NT_GNU_BUILD_ID) + b"GNU\0"
     assert elf_with([(SHT_NOTE, 0, 16)], note).build_id is None
 
 
-def test_code_in_a_file_without_a_name_is_named_by_the_map_of_its_runtime() -> None:
-    """.NET writes its code to a memfd. Without a map nothing is known."""
+def test_tables_that_would_take_the_memory_of_root_are_refused() -> None:
+    """Sixteen tables share the rows of 100,000 copying functions."""
+    symbol = struct.pack("<IBBHQQ", 0, STT_FUNC, 0, 1, 0x1000, 16)
+    names = b"memcpy\0".ljust(24, b"\0")
+    rows = symbol * 100_000
+    tables = [(kind, 0, len(rows)) for kind in (SHT_SYMTAB, SHT_DYNSYM) for _ in range(8)]
+    file = File("/bin/crafted", 1, CRAFTED_MAPPING, TableBudget())
+    file.elf = elf_with(tables, rows, names=names)
+    file.read()
+    assert file.why == TOO_LARGE and file.copies == []
+    file.elf = elf_with([(SHT_SYMTAB, 0, 1 << 40)], rows[:24], names=names)
+    assert [function.name for function in file.elf.functions(SHT_SYMTAB)] == ["memcpy"]
+
+
+def test_all_files_of_a_run_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    symbol = struct.pack("<IBBHQQ", 0, STT_FUNC, 0, 1, 0x1000, 16)
+    table = elf_with([(SHT_SYMTAB, 0, 2400)], symbol * 100)
+    monkeypatch.setattr("copyscope.run.elf.ROWS_MAX", 250)
+    budget = TableBudget()
+    for number in range(3):
+        file = File(f"/bin/{number}", 1, CRAFTED_MAPPING, budget)
+        file.elf, table.budget = table, budget
+        file.read()
+        assert (file.why == TOO_LARGE) == (number == 2)
+
+
+def test_reading_stops_when_its_cpu_time_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("copyscope.run.elf.CPU_MAX_S", 0.0)
+    symbol = struct.pack("<IBBHQQ", 0, STT_FUNC, 0, 1, 0x1000, 16)
+    with pytest.raises(RunError, match=TOO_LARGE):
+        list(elf_with([(SHT_SYMTAB, 0, 24)], symbol).functions(SHT_SYMTAB))
+
+
+def test_code_in_a_memfd_is_named_by_the_perf_map_of_its_runtime() -> None:
+    """.NET writes its code to a memfd. Without a perf map, the code has no names."""
     path, file = Path(f"/tmp/perf-{os.getpid()}.map"), os.memfd_create("doublemapper")
     os.ftruncate(file, mmap.PAGESIZE)
     memory = mmap.mmap(file, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
@@ -174,9 +214,9 @@ def test_code_in_a_file_without_a_name_is_named_by_the_map_of_its_runtime() -> N
     begin = int(next(line for line in maps if "doublemapper" in line).partition("-")[0], 16)
     try:
         unnamed, named = sample(os.getpid(), begin), sample(os.getpid(), begin)
-        UserCode().name([unnamed])
+        UserCodeFinder().name_samples([unnamed])
         path.write_text(f"{begin:x} 10 memmove\n")
-        UserCode().name([named])
+        UserCodeFinder().name_samples([named])
     finally:
         path.unlink(missing_ok=True)
         memory.close()
@@ -185,24 +225,24 @@ def test_code_in_a_file_without_a_name_is_named_by_the_map_of_its_runtime() -> N
     assert named["copy"] == "memmove" and named["unknown"] is None
 
 
-def test_of_more_files_than_are_looked_at_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_above_the_limit_are_reported_as_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("copyscope.run.user_code.FILES_MAX", 0)
     row = sample(os.getpid(), address_of("memmove"))
-    UserCode().name([row])
-    assert row["copy"] is None and row["unknown"] == ONE_OF_MANY and "libc" in row["code"]
+    UserCodeFinder().name_samples([row])
+    assert row["copy"] is None and row["unknown"] == TOO_MANY_FILES and "libc" in row["code"]
 
 
 NAMED: Record = {"code": "/lib/libc.so.6", "build_id": "ab", "unknown": None}
 
 
-def test_samples_in_functions_that_copy_are_the_account() -> None:
-    rows = [
+def test_samples_in_copying_functions_belong_to_the_account_gather() -> None:
+    rows: Any = [
         {**sample(7, 1, 30), **NAMED, "copy": "memmove"},
         {**sample(7, 2, 60), **NAMED, "copy": None},
         {**sample(7, 3, 10), "code": "memory", "build_id": None, "copy": None, "unknown": GENERATED},
     ]
-    made = to_record(rows, Taxonomy.load())
-    assert [(row["category"], row["kind"], row["symbol"], row["samples"]) for row in made] == [
+    record_rows = to_record(rows, Taxonomy.load())
+    assert [(row["category"], row["kind"], row["symbol"], row["samples"]) for row in record_rows] == [
         ("gather", "account", "memmove", 30),
         ("user", "stage", "[user]", 70),
     ]
@@ -214,7 +254,7 @@ def test_samples_in_functions_that_copy_are_the_account() -> None:
 
 
 def with_user_code(unknown: int) -> Record:
-    """A program a quarter of whose time is its own code: half of that copies, as far as it is known."""
+    """Return a program with a quarter of its time in user mode, half of it in copying functions."""
     record = watched_record()
     (user,) = (row for row in record["samples"] if row["category"] == "user")
     half = {**user, **{key: user[key] / 2 for key in ("weight", "weight_squared")}}
@@ -224,88 +264,117 @@ def with_user_code(unknown: int) -> Record:
     row = {"event": user["event"], "build_id": None, "reason": None, "file": "/bin/x"}
     record["user_code"] = [
         {**row, "samples": user["samples"] - unknown, "copy_samples": half["samples"]},
-        {**row, "samples": unknown, "copy_samples": 0, "reason": STATIC, "file": "/bin/y"},
+        {**row, "samples": unknown, "copy_samples": 0, "reason": STATIC_STRIPPED, "file": "/bin/y"},
     ]
     return record
 
 
-def gather_of(record: Record) -> Record:
-    (row,) = (row for row in record["ledger"] if row["account"] == "gather")
+def gather_of(full: Record) -> Record:
+    (row,) = (row for row in full["ledger"] if row["account"] == "gather")
     return dict(row)
 
 
-def test_the_row_of_its_own_copies() -> None:
-    made = derive(with_user_code(0))
-    row = gather_of(made)
+def test_copies_in_the_programs_memory_have_a_row_without_bytes() -> None:
+    full = derive(with_user_code(0))
+    row = gather_of(full)
     assert row["share"] == pytest.approx(0.125, abs=0.01) and row["ci"]["low_ns"] < row["cpu_ns"]
     assert row["bytes"] is None and "own memory" in row["reasons"]["bytes"]
-    assert [one["name"] for one in made["identities"] if one["holds"] is False] == []
-    assert "its own memcpy takes 1" in made["verdict"]["sentence"]
+    assert [check["name"] for check in full["identities"] if check["holds"] is False] == []
+    assert "memcpy inside the program takes 1" in full["verdict"]["sentence"]
 
 
-def test_with_much_that_nobody_can_name_the_row_has_its_bounds_and_the_books_balance() -> None:
-    """An eighth of its time was seen to copy, another eighth is without a name: 75 and 150 of 600 samples."""
-    everything = sum(row["samples"] for row in with_user_code(0)["user_code"])
-    made = derive(with_user_code(everything // 2))
-    row = gather_of(made)
+def test_much_code_without_names_gives_bounds_and_all_sums_still_agree() -> None:
+    """Copying functions have an eighth of the samples, and code without names has another eighth."""
+    user_samples = sum(row["samples"] for row in with_user_code(0)["user_code"])
+    full = derive(with_user_code(user_samples // 2))
+    row = gather_of(full)
     assert row["share"] is None and row["cpu_ns"] is None
-    why = f"50 % of its time in user mode is in /bin/y: {STATIC}"
-    assert row["reasons"]["share"] == f"10 to 29 % of its CPU time: {why}"
-    ends = [row["ci"][end] / made["sides"]["target"]["cpu_ns"] for end in ("low_ns", "high_ns")]
+    reason = f"50 % of its time in user mode is in /bin/y: {STATIC_STRIPPED}"
+    assert row["reasons"]["share"] == f"10 to 29 % of its CPU time: {reason}"
+    ends = [row["ci"][end] / full["sides"]["target"]["cpu_ns"] for end in ("low_ns", "high_ns")]
     assert ends == pytest.approx([0.101, 0.286], abs=0.002)
-    assert "its own memcpy takes 10 to 29 %" in made["verdict"]["sentence"]
-    user = sum(one["share"] for one in made["stages"] if one["stage"] == "user")
+    assert "memcpy inside the program takes 10 to 29 %" in full["verdict"]["sentence"]
+    user = sum(row_of_list["share"] for row_of_list in full["stages"] if row_of_list["stage"] == "user")
     assert user == pytest.approx(0.25, abs=0.01)
-    assert next(one["holds"] for one in made["identities"] if one["name"] == "target_rows") is True
+    assert (
+        next(
+            row_of_list["holds"] for row_of_list in full["identities"] if row_of_list["name"] == "target_rows"
+        )
+        is True
+    )
     console = Console(width=100, color_system=None, record=True)
-    watch.render(typed_whole(made), verbose=True, console=console)
+    watch.render(typed_whole(full), verbose=True, console=console)
     shown = console.export_text()
     assert re.search(r"^sum +100.0 %", shown, re.MULTILINE)
-    assert "(program's own memcpy, of which only bounds are known, is in user)" in " ".join(shown.split())
+    assert "(program's own memcpy: part of user, only bounds are known)" in " ".join(shown.split())
 
 
-def test_the_first_screen_says_who_calls_and_where() -> None:
-    made = with_user_code(0)
+def test_the_first_screen_names_callers_and_their_lines() -> None:
+    record = with_user_code(0)
     row = {"event": "cpu-clock", "copy": "memmove", "file": "/bin/x", "reason": None}
-    made["user_callers"] = [
+    record["user_callers"] = [
         {**row, "caller": "http2.writeData", "source": "/go/src/h2_bundle.go:4711", "samples": 62},
         {**row, "caller": "main.\x1b[2Jfill", "source": None, "samples": 33},
         {**row, "caller": None, "source": None, "reason": "no return address", "samples": 5},
     ]
     shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
-    first_screen.render(typed_whole(derive(made)), shown)
-    said = "62 % by http2.writeData (h2_bundle.go:4711), 33 % by main.\u241b[2Jfill, 5 % by callers that are"
-    assert f"program's own memcpy: {said} not known" in " ".join(shown.export_text().split())
+    first_screen.render(typed_whole(derive(record)), shown)
+    callers = (
+        "62 % by http2.writeData (h2_bundle.go:4711), 33 % by main.\u241b[2Jfill, 5 % by callers that are"
+    )
+    assert f"program's own memcpy: {callers} not known" in " ".join(shown.export_text().split())
 
 
-def test_a_record_of_before_has_no_such_row() -> None:
+def test_the_first_screen_names_three_functions_of_the_program() -> None:
+    """Functions that copy are left out, because they have rows. At most three functions are named."""
+    record = with_user_code(0)
+    samples = sum(row["samples"] for row in record["samples"] if row["side"] == "target")
+    counts = {
+        "parse": samples // 4,
+        "main.\x1b[2Jhash": samples // 10,
+        "log": samples // 20,
+        "idle": samples // 25,
+    }
+    rows: list[Any] = [
+        {"event": "cpu-clock", "code": "/bin/x", "function": name, "samples": count}
+        for name, count in counts.items()
+    ]
+    memcpy: Any = {**rows[0], "function": "memcpy", "copy": "memcpy", "samples": samples}
+    nameless: Any = {**rows[0], "function": None}
+    record["user_functions"] = user_functions([memcpy, nameless, *reversed(rows)])
+    shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
+    first_screen.render(typed_whole(derive(record)), shown)
+    assert "own code: parse 25 %, main.\u241b[2Jhash 10 %, log 5 % of its CPU time" in shown.export_text()
+
+
+def test_an_older_record_without_user_code_has_no_row_of_user_copies() -> None:
     record = watched_record()
     record.pop("user_code", None)
     assert [row for row in derive(record)["ledger"] if row["account"] == "gather"] == []
 
 
-def of_ten_thousand(copies: int, nameless: int, user: int) -> Record:
-    """10,000 samples: so many in code that copies, in code without a name, and in user mode at all."""
+def with_ten_thousand_samples(copies: int, nameless: int, user: int) -> Record:
+    """Return a program with 10,000 samples. `nameless`: samples in code without names."""
     record = watched_record()
     row = next(row for row in record["samples"] if row["category"] == "user")
     other = next(row for row in record["samples"] if row["category"] == "tcp_ip")
-    into_kernel = next(row for row in record["samples"] if row["category"] == "copy_in")
+    copy_in = next(row for row in record["samples"] if row["category"] == "copy_in")
 
-    def part(of: Record, count: int, **more: Any) -> Record:
+    def scaled(template: Record, count: int, **changes: Any) -> Record:
         weight = count * 60_000
         squared = {"weight_squared": float(count * 60_000**2)}
-        return {**of, "samples": count, "weight": weight, **squared, **more}
+        return {**template, "samples": count, "weight": weight, **squared, **changes}
 
     gather = {"kind": "account", "category": "gather", "symbol": "rep movs"}
-    # The bytes that it sent take some time, too.
+    # The copy of the sent bytes takes some time, too.
     sent = 300
-    of_kernel = [part(into_kernel, sent), part(other, 10_000 - user - sent)]
-    record["samples"] = [part(row, copies, **gather), part(row, user - copies), *of_kernel]
-    record["samples"] = [one for one in record["samples"] if one["samples"]]
+    kernel_rows = [scaled(copy_in, sent), scaled(other, 10_000 - user - sent)]
+    record["samples"] = [scaled(row, copies, **gather), scaled(row, user - copies), *kernel_rows]
+    record["samples"] = [sample_row for sample_row in record["samples"] if sample_row["samples"]]
     code = {"event": row["event"], "build_id": None, "reason": None, "file": "/bin/x"}
     record["user_code"] = [
         {**code, "samples": user - nameless, "copy_samples": copies},
-        {**code, "samples": nameless, "copy_samples": 0, "reason": STATIC, "file": "/bin/y"},
+        {**code, "samples": nameless, "copy_samples": 0, "reason": STATIC_STRIPPED, "file": "/bin/y"},
     ]
     return record
 
@@ -313,61 +382,74 @@ def of_ten_thousand(copies: int, nameless: int, user: int) -> Record:
 @pytest.mark.parametrize(
     ("copies", "nameless", "user", "words", "remedy"),
     [
-        # A stripped static program of musl: a third of its time in `rep movs`, little without a name.
-        (3300, 210, 3510, "32 to 36 %", ("maybe", "`sendmsg(2)` of several buffers saves up to 32 to 36 %")),
-        # Node, Java, Go: nothing in user mode has a name, and there is not much of it.
+        # A stripped static program with musl: a third of its time is in `rep movs`, little lacks a name.
+        (3300, 210, 3510, "32 to 36 %", ("maybe", "`sendmsg(2)` of several buffers saves at most 37 %")),
+        # Node, Java, Go: nothing in user mode has a name, but user mode takes little time.
         (0, 300, 300, "at most 4 %", ("no", "its own copies take at most 4 %")),
-        # No sign of it, and no sign that there is none.
+        # The samples neither show nor exclude copies.
         (
             *(0, 1000, 1000, "at most 11 %"),
             ("n/a", "its own copies take at most 11 %: much of its code has no names"),
         ),
     ],
 )
-def test_a_bound_that_is_known_is_said(
+def test_known_bounds_of_user_copies_are_shown(
     copies: int, nameless: int, user: int, words: str, remedy: tuple[str, str]
 ) -> None:
-    full = derive(of_ten_thousand(copies, nameless, user))
-    assert [one["name"] for one in full["identities"] if one["holds"] is False] == []
+    full = derive(with_ten_thousand_samples(copies, nameless, user))
+    assert [row["name"] for row in full["identities"] if row["holds"] is False] == []
     assert gather_of(full)["reasons"]["share"].startswith(f"{words} of its CPU time: ")
     sentence = full["verdict"]["sentence"]
-    assert f"its own memcpy takes {words}" in sentence
+    assert f"memcpy inside the program takes {words}" in sentence
     assert "not sampled" not in sentence and "n/a" not in sentence
-    made = advice.advise(full, None)
-    (found,) = (one for one in made["remedies"] if one["name"] == "fewer user copies")
-    assert (found["answer"], found["why"]) == remedy
-    assert store.validate(full | {"advice": made}) == []
+    advice = advise(full, None)
+    (user_copies,) = (row for row in advice["remedies"] if row["name"] == "fewer user copies")
+    assert (user_copies["answer"], user_copies["why"]) == remedy
+    # A saving of which only the bounds are known is an answer, too.
+    helps = "`sendmsg(2)` of several buffers may save at most 37 % of its CPU time"
+    assert (helps in advice["answer"]) == (remedy[0] == "maybe"), advice["answer"]
+    assert validate(full | {"advice": advice}) == []
     shown = Console(width=100, height=40, color_system=None, force_terminal=True, record=True)
     first_screen.render(typed_whole(full), shown)
     assert f"program's own memcpy {words} of its CPU time: " in " ".join(shown.export_text().split())
+
+
+def test_a_known_server_without_a_setting_gets_no_remedy() -> None:
+    """Bounds of 32 to 36 % are known, but Redis has no setting for fewer copies."""
+    raw = with_ten_thousand_samples(3300, 210, 3510)
+    raw["target"] |= {"pids": [{"pid": 4711, "comm": "redis-server"}], "comm": "redis-server"}
+    rows = {row["name"]: row for row in advise(derive(raw), None)["remedies"]}
+    remedy = rows["fewer user copies"]
+    assert (remedy["answer"], remedy["how"]) == ("no", None)
+    assert remedy["why"] == "Redis has no such setting (in its code: at most 37 %)"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instructions of x86")
 @pytest.mark.parametrize(
     ("code", "call"),
     [
-        ("9090 e8 01020304", True),  # call, 32 bits from here
-        ("90 ff15 01020304", True),  # call *0x4030201(%rip): of a library
+        ("9090 e8 01020304", True),  # call with a 32-bit offset
+        ("90 ff15 01020304", True),  # call *0x4030201(%rip), into a library
         ("9090909090 ffd0", True),  # call *%rax
         ("9090909090 ffe0", False),  # jmp *%rax
         ("9090 e9 01020304", False),  # jmp
         ("90909090909090", False),
-        ("e8010203", False),  # the file ends
+        ("e8010203", False),  # cut off at the end of the file
     ],
 )
-def test_before_a_return_address_stands_a_call(code: str, call: bool) -> None:
+def test_the_instruction_before_a_return_address_must_be_a_call(code: str, call: bool) -> None:
     assert is_call(bytes.fromhex(code)) is call
 
 
 @NEEDS_ROOT
-def test_a_file_whose_symbols_cannot_be_read_names_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_symbols_leave_the_caller_unknown_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> str:
         raise RunError("a broken ELF file: a table of symbols without their names")
 
-    code, row = UserCode(), sample(os.getpid(), address_of("memmove"))
+    code, row = UserCodeFinder(), sample(os.getpid(), address_of("memmove"))
     row["back"] = address_of("qsort")
     monkeypatch.setattr("copyscope.run.user_code.is_call", lambda _: True)
     monkeypatch.setattr("copyscope.run.code_file.File.function_at", broken)
-    code.look([os.getpid()])
-    code.name([row])
+    code.read_mappings([os.getpid()])
+    code.name_samples([row])
     assert row["copy"] is not None and row["caller"] is None and "a broken ELF file" in row["uncalled"]

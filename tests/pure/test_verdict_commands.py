@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders.sweep import store, sweep
-from copyscope import paths
+from copyscope.base import paths
 from copyscope.commands import crossover as crossover_command
 from copyscope.commands import entry
 from copyscope.commands import sweep as sweep_command
@@ -21,29 +21,29 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_crossover_says_it_and_writes_it(
+def test_crossover_prints_and_writes_its_result(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert crossover_command.main([str(swept)]) == 0
     out = capsys.readouterr().out
-    assert "On this path zero-copy never pays" in " ".join(out.split())
+    assert "On this path zero-copy takes more CPU time than one-copy at every size" in " ".join(out.split())
     assert "CROSSOVERS" in out
-    assert out.startswith("On this path zero-copy never pays")
-    made = json.loads((swept / "crossover.json").read_text())
-    assert made["kind"] == "crossover"
-    assert {tuple(row["pair"]) for row in made["crossovers"]} >= {("one_copy", "zero_copy")}
+    assert out.startswith("On this path zero-copy takes more CPU time")
+    written = json.loads((swept / "crossover.json").read_text())
+    assert written["kind"] == "crossover"
+    assert {tuple(row["pair"]) for row in written["crossovers"]} >= {("one_copy", "zero_copy")}
     first = (swept / "crossover.json").read_bytes()
     assert crossover_command.main([str(swept), "-v"]) == 0
     assert (swept / "crossover.json").read_bytes() == first
-    assert "never overtakes one_copy" in " ".join(capsys.readouterr().out.split())
+    assert "one_copy is better at every size" in " ".join(capsys.readouterr().out.split())
     assert crossover_command.main([str(swept), "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out) == made
+    assert json.loads(capsys.readouterr().out) == written
     assert crossover_command.main([str(swept), "--json", str(tmp_path / "x.json")]) == 0
-    assert json.loads((tmp_path / "x.json").read_text()) == made
+    assert json.loads((tmp_path / "x.json").read_text()) == written
 
 
 def keys(value: Any) -> set[str]:
-    """Every key of a JSON document but those that are data: names of factors."""
+    """Return every key of a JSON document, except names of factors, which are data."""
     if isinstance(value, list):
         return {name for item in value for name in keys(item)}
     if not isinstance(value, dict):
@@ -52,11 +52,11 @@ def keys(value: Any) -> set[str]:
     return set(value) | {name for key, item in value.items() if key not in data for name in keys(item)}
 
 
-def test_every_key_is_documented(swept: Path) -> None:
+def test_every_key_of_crossover_json_is_documented(swept: Path) -> None:
     text = (paths.ROOT / "docs" / "reference" / "verdicts.md").read_text()
     assert crossover_command.main([str(swept), "--json", "-"]) == 0
-    found = keys(json.loads((swept / "crossover.json").read_text()))
-    assert {key for key in found if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
+    written_keys = keys(json.loads((swept / "crossover.json").read_text()))
+    assert {key for key in written_keys if not re.search(rf"[`.]{key}`|[`.]{key}[.\[]", text)} == set()
 
 
 def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +65,10 @@ def test_invalid_runs_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     store(records, tmp_path / "host" / "demo")
     assert crossover_command.main([str(tmp_path / "host" / "demo")]) == 0
     error = capsys.readouterr().err
-    assert f"copyscope: invalid, not used: {records[3]['run']['id']}: identity bytes: 1 is not 2" in error
+    assert (
+        f"copyscope crossover: invalid, not used: {records[3]['run']['id']}: identity bytes: 1 is not 2"
+        in error
+    )
 
 
 def test_a_directory_without_records_is_wrong_usage(
@@ -83,25 +86,25 @@ def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert "sudo copyscope crossover" in capsys.readouterr().err
 
 
-def test_measuring_runs_the_sweep_and_reads_what_it_left(
+def test_crossover_runs_a_sweep_and_reads_its_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sweep is another command's business: here it leaves records, and one of its runs had failed."""
-    asked: list[list[str]] = []
+    """The replaced sweep writes records and reports a failed run."""
+    calls: list[list[str]] = []
 
-    def leave_records(argv: list[str]) -> int:
-        asked.append(argv)
+    def write_records(argv: list[str]) -> int:
+        calls.append(argv)
         store(sweep(threads=(1,), sizes=(4096, 65_536)), tmp_path / "out")
         return entry.FAILED
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(sweep_command, "main", leave_records)
+    monkeypatch.setattr(sweep_command, "main", write_records)
     status = crossover_command.main(["--out", str(tmp_path / "out")])
     assert status == entry.FAILED
-    assert asked == [["crossover", "--out", str(tmp_path / "out")]]
+    assert calls == [["crossover", "--out", str(tmp_path / "out")]]
     assert capsys.readouterr().out.startswith("On this path")
     monkeypatch.setattr(sweep_command, "main", lambda _: entry.INTERRUPTED)
     assert crossover_command.main(["--out", str(tmp_path / "none")]) == entry.INTERRUPTED
     monkeypatch.setattr(sweep_command, "main", lambda _: entry.FAILED)
     assert crossover_command.main(["--out", str(tmp_path / "none")]) == 1
-    assert "nothing was measured" in capsys.readouterr().err
+    assert "no run succeeded" in capsys.readouterr().err

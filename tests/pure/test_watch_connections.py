@@ -1,9 +1,9 @@
-"""What is kept of the looks at a program's connections: the ends, however many looks there were."""
+"""Snapshots of a program's connections: only the first and last are kept, however many are taken."""
 
 from types import SimpleNamespace
 
-from copyscope.record import connections
-from copyscope.record.connections import Connections
+from copyscope.record import session_result
+from copyscope.record.session_result import Connections
 
 
 def tcp(written: int, busy_ms: int = 0) -> SimpleNamespace:
@@ -21,43 +21,43 @@ def tcp(written: int, busy_ms: int = 0) -> SimpleNamespace:
     )
 
 
-def look(seen: Connections, inodes: range, written: int) -> None:
-    """TCP has 10 bytes less before our reading, and 10 more after it."""
-    ours = {str(inode): [written, 0] for inode in inodes}
+def add_snapshot(connections: Connections, inodes: range, written: int) -> None:
+    """Add a snapshot. TCP counts 10 bytes less before the hooks' counts are read, and 10 more after it."""
+    counted = {str(inode): [written, 0] for inode in inodes}
     before = {inode: tcp(written - 10) for inode in inodes}
-    seen.add(before, ours, {inode: tcp(written + 10, written // 1000) for inode in inodes})
+    connections.add(before, counted, {inode: tcp(written + 10, written // 1000) for inode in inodes})
 
 
-def test_of_a_thousand_looks_the_first_and_the_last_are_kept() -> None:
-    seen = Connections()
+def test_the_first_and_last_of_a_thousand_snapshots_are_kept() -> None:
+    connections = Connections()
     for second in range(1000):
-        look(seen, range(1, 4), 1_000_000 + second * 5000)
-    rows = seen.rows()
+        add_snapshot(connections, range(1, 4), 1_000_000 + second * 5000)
+    rows = connections.rows()
     assert len(rows) == 3
     for row in rows:
-        assert (row["snapshots"], row["sent_bytes"]) == (1000, 999 * 5000)
-        assert (row["sent_inner_bytes"], row["sent_outer_bytes"]) == (999 * 5000 - 20, 999 * 5000 + 20)
-        # busy since the connection began: 0 before the first reading, 5,995 ms after the last
-        assert row["busy_ms"] == 5995
+        assert (row.snapshots, row.sent_bytes) == (1000, 999 * 5000)
+        assert (row.sent_inner_bytes, row.sent_outer_bytes) == (999 * 5000 - 20, 999 * 5000 + 20)
+        # busy time since the start of the connection: 0 before the first reading, 5,995 ms after the last
+        assert row.busy_ms == 5995
 
 
-def test_a_server_whose_connections_come_and_go_for_an_hour_fills_no_memory() -> None:
-    """Each look has 100 others, seen once: all are forgotten but for the newest."""
-    most = connections.KEPT_MAX
-    assert most == 16384
-    seen = Connections()
+def test_short_connections_do_not_fill_memory() -> None:
+    """Each snapshot has 100 new connections. Only the newest connections are kept."""
+    kept_max = session_result.KEPT_MAX
+    assert kept_max == 16384
+    connections = Connections()
     for second in range(1000):
-        look(seen, range(1 + 100 * second, 101 + 100 * second), 1000)
-    assert len(seen._ends) <= most
-    # A connection that lasts still finds its place.
-    look(seen, range(10**9, 10**9 + 1), 1000)
-    look(seen, range(10**9, 10**9 + 1), 2000)
-    assert [row["sent_bytes"] for row in seen.rows()] == [1000]
+        add_snapshot(connections, range(1 + 100 * second, 101 + 100 * second), 1000)
+    assert len(connections._ends) <= kept_max
+    # A lasting connection still gets a row.
+    add_snapshot(connections, range(10**9, 10**9 + 1), 1000)
+    add_snapshot(connections, range(10**9, 10**9 + 1), 2000)
+    assert [row.sent_bytes for row in connections.rows()] == [1000]
 
 
-def test_connections_that_last_have_rows_up_to_the_most_that_is_kept() -> None:
-    seen = Connections()
+def test_lasting_connections_have_rows_up_to_the_limit() -> None:
+    connections = Connections()
     for written in (0, 7000):
-        look(seen, range(1, connections.KEPT_MAX + 1001), written)
-    assert len(seen.rows()) == connections.KEPT_MAX
-    assert {row["sent_bytes"] for row in seen.rows()} == {7000}
+        add_snapshot(connections, range(1, session_result.KEPT_MAX + 1001), written)
+    assert len(connections.rows()) == session_result.KEPT_MAX
+    assert {row.sent_bytes for row in connections.rows()} == {7000}

@@ -1,12 +1,12 @@
-"""What watching cost: the whole watch beside the segments that count nothing but bytes."""
+"""The cost of watching: goodput of the whole watch, compared with segments that only count bytes."""
 
 from typing import Any
 
 import pytest
+from builders.documents import derive, typed_whole
 from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
-from copyscope.ledger.derive import derive
-from copyscope.ledger.headline import cost_of_watching
-from copyscope.record.check import typed_whole
+from copyscope.ledger.headline import watching_remark
+from copyscope.ledger.hook_cost import hook_share, hook_text
 from copyscope.record.derived import Watching
 from copyscope.show.evidence import watching_lines
 from copyscope.show.first_screen import watching_text
@@ -16,7 +16,7 @@ Record = dict[str, Any]
 
 
 def watched(slower: dict[str, float] | None = None, **options: Any) -> Record:
-    """A record whose segments of a phase took so many times as long."""
+    """Return a record with the segments of some phases longer by a factor."""
     raw = watched_record(**options)
     for segment in raw["run"]["segments"]:
         longer = (slower or {}).get(segment["phase"], 1.0)
@@ -29,23 +29,23 @@ def cost(raw: Record) -> Any:
 
 
 def test_a_watch_that_changes_nothing_costs_nothing() -> None:
-    found = cost(watched())
-    assert (found["ratio"], found["low"], found["high"]) == pytest.approx((1.0, 1.0, 1.0))
-    assert (found["reason"], found["pairs"], found["level"]) == (None, 3, 0.95)
-    assert watching_text(convert(found, Watching)) == "watching cost 0.0 % of goodput (0.0 to 0.0)"
+    watching = cost(watched())
+    assert (watching["ratio"], watching["low"], watching["high"]) == pytest.approx((1.0, 1.0, 1.0))
+    assert (watching["reason"], watching["pairs"], watching["level"]) == (None, 3, 0.95)
+    assert watching_text(convert(watching, Watching)) == "watching cost 0.0 % of goodput (0.0 to 0.0)"
 
 
-def test_each_kind_of_segment_counts_for_its_time() -> None:
-    """Three segments of the same bytes in a block: 1 and 1 and 2 times as long."""
-    found = cost(watched({"calls": 2.0}))
-    whole_ns = 4 * SEGMENT_NS + 3 * 2 * EDGE_NS
-    moved = 3 * (CALLS + 2 * CALLS * EDGE_NS / SEGMENT_NS) * SIZE
-    assert found["ratio"] == pytest.approx(moved / whole_ns / (CALLS * SIZE / SEGMENT_NS))
-    certain = convert(found, Watching)
-    assert "being watched cost it about 25 % of its goodput" in cost_of_watching(certain)
+def test_each_segment_counts_in_proportion_to_its_time() -> None:
+    """A block has three segments with the same bytes; the last takes twice as long."""
+    watching = cost(watched({"calls": 2.0}))
+    block_ns = 4 * SEGMENT_NS + 3 * 2 * EDGE_NS
+    moved_bytes = 3 * (CALLS + 2 * CALLS * EDGE_NS / SEGMENT_NS) * SIZE
+    assert watching["ratio"] == pytest.approx(moved_bytes / block_ns / (CALLS * SIZE / SEGMENT_NS))
+    certain = convert(watching, Watching)
+    assert "being watched cost it about 25 % of its goodput" in watching_remark(certain)
 
 
-def test_standing_still_while_hooks_come_and_go_counts() -> None:
+def test_time_for_attaching_hooks_counts_as_cost() -> None:
     raw = watched()
     for segment in raw["run"]["segments"]:
         segment["sides"]["target"]["edge_ns"] += SEGMENT_NS
@@ -53,35 +53,49 @@ def test_standing_still_while_hooks_come_and_go_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reason"),
     [
         ({"blocks": 2}, "2 pairs of segments"),
         ({"phases": ("ledger", "calls")}, "there is no control"),
         ({"phases": ("unprobed",)}, "no segment of this phase"),
     ],
 )
-def test_what_cannot_be_known_says_why(options: Any, said: str) -> None:
-    found = cost(watched(**options))
-    assert found["ratio"] is None and said in found["reason"]
-    assert watching_text(convert(found, Watching)) == "what watching cost: n/a"
+def test_an_unknown_cost_has_a_reason(options: Any, reason: str) -> None:
+    watching = cost(watched(**options))
+    assert watching["ratio"] is None and reason in watching["reason"]
+    assert watching_text(convert(watching, Watching)) == "what watching cost: n/a"
 
 
-def test_the_screens_say_when_it_is_unclear() -> None:
+def test_the_screens_mention_an_unclear_cost() -> None:
     raw = watched()
     for segment in raw["run"]["segments"]:
         if segment["phase"] == "ledger":
             longer = 0.5 + segment["block"] / 2
             segment["end_ns"] = segment["begin_ns"] + round(longer * SEGMENT_NS)
-    made = derive(raw)
-    found = convert(made["overhead"]["watching"], Watching)
-    assert watching_text(found).startswith("what watching cost is unclear: 0.0 % of goodput (")
-    text = " ".join(" ".join(line.plain for line in watching_lines(typed_whole(made), found, 200)).split())
+    full = derive(raw)
+    watching = convert(full["overhead"]["watching"], Watching)
+    assert watching_text(watching).startswith("what watching cost could not be measured: 0.0 % of goodput (")
+    text = " ".join(" ".join(line.plain for line in watching_lines(typed_whole(full), watching, 200)).split())
     assert "too noisy to tell" in text and "copyscope's own work took 0.1 % of one CPU" in text
-    assert cost_of_watching(found) == ""
+    assert watching_remark(watching) == ""
 
 
-def test_what_is_taken_by_mapping_is_compared_where_it_is_counted() -> None:
-    """In its first unprobed segment nobody knows yet that it maps: that block has no control."""
-    found = cost(watched(maps=True))
-    assert (found["ratio"], found["pairs"]) == (None, 2)
+def test_mapped_bytes_are_compared_in_segments_that_count_them() -> None:
+    """Mapping is noticed after the first unprobed segment, so that block has no control."""
+    watching = cost(watched(maps=True))
+    assert (watching["ratio"], watching["pairs"]) == (None, 2)
     assert cost(watched(maps=True, blocks=5))["ratio"] == pytest.approx(1.0)
+
+
+def test_the_cost_of_the_byte_hooks_is_estimated_from_the_calls() -> None:
+    """165 ns for each of 500,000 calls a second are 8.25 % of a CPU."""
+    raw = watched()
+    raw["target"] |= {"send_calls": 800_000, "receive_calls": 200_000, "span_s": 2.0}
+    for segment in raw["run"]["segments"]:
+        duration_ns = segment["end_ns"] - segment["begin_ns"]
+        segment["sides"]["target"]["process_cpu_ns"] = duration_ns // 2
+    run = typed_whole(derive(raw))
+    assert hook_share(run.raw) == pytest.approx(0.165, rel=1e-3)
+    assert hook_text(run.raw) == "counting its bytes about 16 % of its CPU time"
+    raw["target"] |= {"send_calls": 8_000, "receive_calls": 2_000}
+    assert hook_text(typed_whole(derive(raw)).raw) == ""

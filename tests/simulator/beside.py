@@ -1,4 +1,4 @@
-"""Boots a guest in which the collector and the simulator look at the same messages (see init)."""
+"""Boot a guest in which collector and simulator measure the same messages (script `init`)."""
 
 import json
 import shutil
@@ -9,24 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from copyscope import paths
-from copyscope.simulate import boot, document, initramfs, kernels, output, qemu
-from copyscope.simulate.guest import Guest
-from copyscope.simulate.unpacked import startable
+from copyscope.base import paths
+from copyscope.run.simulate import boot, counted_stacks, kernels, qemu
+from copyscope.run.simulate.boot import Guest
+from copyscope.run.simulate.kernel_image import save_startable
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 HERE = Path(__file__).parent
-# REP_GOOD, ERMS and FSRM (arch/x86/include/asm/cpufeatures.h): QEMU counts each byte of a `rep movsb` as an
-# instruction, the simulator all of them as one. Without these it has loops for nearly all of them.
+# Switches off REP_GOOD, ERMS and FSRM (arch/x86/include/asm/cpufeatures.h): QEMU counts each byte of a `rep
+# movsb` as an instruction, the simulator all of them as one. Without these features the kernel copies by
+# loops.
 NO_REPEATED = "clearcpuid=112,297,580"
-# There a cycle is an instruction, and a nanosecond: the kernel would find 0.03 % more or less.
+# In the guest an instruction takes a cycle and a nanosecond; the kernel's own calibration would be off by
+# 0.03 %.
 CLOCK = "tsc_early_khz=1000000"
 TELL = (HERE / "tell.c", paths.ROOT / "src" / "guest" / "channel.c")
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent, what the collector is told and opens, and for how many of the guest's seconds."""
+    """A measurement: strategy, options and instruments of the collector, durations in guest time."""
 
     impl: str
     collect: str
@@ -35,6 +37,7 @@ class Case:
     count_s: float
 
     def line(self) -> str:
+        """Return the line of this case in the guest's file /cases."""
         send = f"--impl {self.impl} --size 64K"
         warm = str(self.warm_s or "")
         return "|".join((send, self.collect, self.instruments, warm, str(self.count_s)))
@@ -42,40 +45,40 @@ class Case:
 
 @dataclass(frozen=True)
 class Seen:
-    """What both said of one case, the collector twice; and the names of the simulator's addresses."""
+    """Results of one case: the collector's reports before and after, the simulator's stacks, their names."""
 
     case: Case
     before: dict[str, Any]
     after: dict[str, Any]
-    modelled: output.Measurement
+    modelled: counted_stacks.MeasuredStacks
     names: dict[str, str]
 
 
 def boot_beside(
     name: str, cases: Sequence[Case], *, exact: bool, vcpus: int, say: Callable[[str], None]
 ) -> list[Seen]:
-    """Each case, in one boot of the kernel of this name."""
-    found = qemu.find()
-    programs = boot.build(found)
-    kernel = kernels.take(name, say)
-    symbols = boot.kernel_symbols(kernel, found, programs, say)
-    with Guest(startable(kernel), initramfs.cpio(_files(programs, cases))) as guest:
+    """Measure all cases in one boot of the kernel `name`. `say` prints progress."""
+    installed_qemu = qemu.find_qemu()
+    programs = boot.build(installed_qemu)
+    kernel = kernels.get_kernel(name, say)
+    symbols = boot.kernel_symbols(kernel, installed_qemu, programs, say)
+    with Guest(save_startable(kernel), boot.build_cpio(_files(programs, cases))) as guest:
         options = [("out", guest.counted.path), ("symbols", symbols), ("symbols", guest.symbols.path)]
         options.append(("vcpus", str(vcpus)))
         plugin = qemu.plugin_argument(programs.plugin, options)
-        machine = qemu.Machine(vcpus=vcpus, seed=1, exact=exact, plugin=plugin)
-        argv = qemu.command(found, machine, guest.files)
+        machine = qemu.BootSettings(vcpus=vcpus, seed=1, exact=exact, plugin=plugin)
+        argv = qemu.command(installed_qemu, machine, guest.files)
         argv[argv.index("-append") + 1] += f" {NO_REPEATED} {CLOCK}"
-        said = guest.run(argv, kernel.place / "console", lambda _: None)
-        measured = output.parse(guest.counted.text())
+        guest_lines = guest.run(argv, kernel.directory / "console", lambda _: None)
+        measured = counted_stacks.parse(guest.counted.text())
         texts = (Path(symbols).read_text(), guest.symbols.text())
-    known = document.known_symbols(texts, Taxonomy.load())
-    words = [line.partition(" ") for line in said]
+    names = counted_stacks.name_symbols(texts, Taxonomy.load())
+    words = [line.partition(" ") for line in guest_lines]
     before, after = (
-        [json.loads(rest) for verb, _, rest in words if verb == wanted] for wanted in ("before", "after")
+        [json.loads(rest) for verb, _, rest in words if verb == event] for event in ("before", "after")
     )
     rows = zip(cases, before, after, measured, strict=True)
-    return [Seen(*row, known) for row in rows]
+    return [Seen(*row, names) for row in rows]
 
 
 def _files(programs: boot.Programs, cases: Sequence[Case]) -> dict[str, bytes]:
@@ -89,8 +92,8 @@ def _files(programs: boot.Programs, cases: Sequence[Case]) -> dict[str, bytes]:
         "traffic": programs.traffic,
         "collector": paths.COLLECTOR.read_bytes(),
     }
-    said = subprocess.run(["ldd", paths.COLLECTOR], capture_output=True, text=True, timeout=20, check=True)
-    for line in said.stdout.splitlines():
+    listing = subprocess.run(["ldd", paths.COLLECTOR], capture_output=True, text=True, timeout=20, check=True)
+    for line in listing.stdout.splitlines():
         library = next((word for word in line.split() if word.startswith("/")), None)
         if library:
             files[library.lstrip("/")] = Path(library).read_bytes()
@@ -98,9 +101,9 @@ def _files(programs: boot.Programs, cases: Sequence[Case]) -> dict[str, bytes]:
 
 
 def tell() -> bytes:
-    """The program by which a guest speaks to the simulator."""
-    with tempfile.TemporaryDirectory() as place:
-        made = Path(place) / "tell"
+    """Build the program with which a guest sends commands to the simulator."""
+    with tempfile.TemporaryDirectory() as directory:
+        executable = Path(directory) / "tell"
         options = ["-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-static"]
-        subprocess.run(["cc", *options, "-o", made, *TELL], check=True, timeout=60)
-        return made.read_bytes()
+        subprocess.run(["cc", *options, "-o", executable, *TELL], check=True, timeout=60)
+        return executable.read_bytes()

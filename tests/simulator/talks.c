@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * talks.c - a program as somebody else's may be: a thread sends COUNT messages of SIZE bytes over loopback to another, and
- * copies each into its buffer before, with the C library's memcpy(). Prints the bytes that arrived.
+ * talks.c - stands for a program of a user: a thread sends COUNT messages of SIZE bytes over lo to another thread, and
+ * copies each into its buffer before, with memcpy() of the C library. It prints the number of received bytes.
  *
- * talks COUNT SIZE           both in one program
- * talks serve PORT           the other as a program of its own, which does not end
- * talks COUNT SIZE PORT      to it
+ * talks COUNT SIZE           sender and receiver in one process
+ * talks serve PORT           the receiver as a separate process, which does not end
+ * talks COUNT SIZE PORT      the sender, for `talks serve`
  */
 #include <arpa/inet.h>
 #include <err.h>

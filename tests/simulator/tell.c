@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * tell warm|count|stop: the simulator, what happens from here on. tell say NAME: a line of the guest, its rest from standard
- * input. tell symbols: functions, in the form of /proc/kallsyms, from standard input. tell end: turns the guest off.
+ * Passes commands to the simulator. tell warm|count|stop: execute this marker. tell say NAME: print a line of the guest, with text
+ * from stdin. tell symbols: pass functions in the format of /proc/kallsyms from stdin. tell end: turn the guest off.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-"""The instruments of copyscope against a machine in which every instruction is counted.
+"""Compare copyscope's instruments with a simulated machine that counts every instruction.
 
     make check-simulator                            Linux 6.12
     make check-simulator KERNELS="6.1 6.12 7.x"
     make check-simulator EXTENT=brief               calls only
 
-calls: of the functions that the exact tier hooks, entered as the simulator saw it: equal, call by call.
-shares: of each row of the ledger, by samples of the guest's timer and by counted instructions. There an
-instruction takes a nanosecond, so that both are shares of the same.
+calls: the calls of each hooked function are equal by the exact tier and by the simulator.
+shares: the share of each row of the ledger by samples of the guest's timer agrees with its share of counted
+instructions, because an instruction takes a nanosecond in the guest.
 """
 
 import sys
@@ -18,13 +18,13 @@ from itertools import groupby
 import calls
 import shares
 from beside import Case, Seen, boot_beside
-from copyscope.errors import RunError
-from copyscope.simulate import kernels
+from copyscope.base.errors import RunError
+from copyscope.run.simulate import kernels
 from copyscope.taxonomy.taxonomy import Taxonomy
 
 HOOKED = "--functions --attach fentry --functions-gate 1"
 CALLS = tuple(Case(impl, HOOKED, "functions", 0.2, 0.5) for impl in ("one_copy", "zero_copy"))
-# Several frequencies: the guest repeats itself to the nanosecond, and a fixed period keeps step with it.
+# Several frequencies, because the guest repeats itself exactly and may stay in step with a fixed period.
 FREQUENCIES_HZ = (2801, 3137, 3491, 3989, 4409, 4801, 5237, 5701)
 SHARES = tuple(
     Case(impl, f"{hooks}--frequency {hz}", instruments, 0, 0.15)
@@ -34,22 +34,23 @@ SHARES = tuple(
     )
     for hz in FREQUENCIES_HZ
 )
-# Two processors of a guest go as fast as the host lets each: in one boot of some ten, one receive call of a
-# hundred was in the hooks' counts alone (why is not known). And QEMU 7.2 may run code half written that the
-# kernel patches on the other processor: the guest ends with an Oops. What differs is looked at once more.
+# Boots until calls must be equal. Two CPUs of a guest run as fast as the host lets them: in one boot of ten,
+# one receive call of a hundred was only in the hooks' counts (the cause is unknown). QEMU 7.2 may run code
+# that the kernel is patching on the other CPU, and the guest ends with an Oops.
 TRIES = 2
-# A row that is no handful of samples.
+# Minimum share of a row with enough samples to judge.
 LARGE = 0.05
-# Of our own programs: while one changes a map the kernel runs none for perf (bpf_disable_instrumentation()).
+# Row of our own programs, which is not judged: the kernel takes no samples while a program changes a map
+# (bpf_disable_instrumentation()).
 UNJUDGED = "instruments"
-# How far a large row may be off: what interrupts cannot interrupt, and what is left of keeping step.
+# Maximum error of a large row: the timer cannot interrupt all code, and may stay in step with the guest.
 ERROR_MAX = 0.06
 
 
-def check_calls(seen: Seen) -> int:
-    """Prints a line for each category, and returns how many differ."""
-    exact = calls.exact(seen.before, seen.after)
-    modelled = calls.modelled(seen.modelled.stacks, seen.names, seen.after["hooks"])
+def check_calls(case: Seen) -> int:
+    """Print a line for each row, and return the number of rows that differ."""
+    exact = calls.exact(case.before, case.after)
+    modelled = calls.modelled(case.modelled.stacks, case.names, case.after["hooks"])
     differ = 0
     for key in sorted({*exact, *modelled}):
         functions = modelled.get(key, Counter())
@@ -57,31 +58,31 @@ def check_calls(seen: Seen) -> int:
         differ += not same
         named = ", ".join(f"{name} {count}" for name, count in sorted(functions.items()))
         print(f"  {' '.join(key):32}{exact[key]:7}  {'=' if same else 'NOT'} {named or 'none'}")
-    # Without any there is nothing that agrees.
+    # Without any row there is no agreement.
     return differ if exact else 1
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Both counts of several measurements."""
+    """Samples and instructions of several measurements, by row."""
 
     sampled: Counter[shares.Key]
     instructions: Counter[shares.Key]
 
 
 def counts(group: Sequence[Seen], taxonomy: Taxonomy) -> Counted:
-    """Of all of them together."""
+    """Return the sums over a group of measurements."""
     sampled, instructions = (Counter[shares.Key]() for _ in range(2))
-    for seen in group:
-        sampled += shares.sampled(seen.after["samples"], taxonomy)
-        instructions += shares.counted(seen.modelled.stacks, shares.Classifier(seen.names, taxonomy))
+    for case in group:
+        sampled += shares.sampled(case.after["samples"], taxonomy)
+        instructions += shares.counted(case.modelled.stacks, shares.Classifier(case.names, taxonomy))
     return Counted(sampled, instructions)
 
 
 def check_shares(group: Sequence[Seen], taxonomy: Taxonomy) -> int:
-    """A line for each row, with how many points samples are off; returns how many large rows are off."""
-    found = counts(group, taxonomy)
-    rows = shares.compare(found.sampled, found.instructions)
+    """Print each row with the error of its samples. Return the number of large rows with large errors."""
+    sums = counts(group, taxonomy)
+    rows = shares.compare(sums.sampled, sums.instructions)
     print(f"  {'':32}counted  sampled, 95 %             error, points")
     for row in rows:
         print(line(row))
@@ -91,40 +92,45 @@ def check_shares(group: Sequence[Seen], taxonomy: Taxonomy) -> int:
         f"  of {len(large)} rows of {LARGE:.0%} and more {inside} have the counted share in their interval,"
         f" {off} are off by more than {100 * ERROR_MAX:.0f} points"
     )
-    # Without any there is nothing that agrees.
+    # Without any row there is no agreement.
     return off if large else 1
 
 
 def show_tiers(group: Sequence[Seen], taxonomy: Taxonomy) -> None:
-    """The exact tier, samples of the same time, and the truth: with our programs, and without."""
-    found = counts(group, taxonomy)
-    hits = shares.shares(shares.in_kernel(found.sampled, without=("irq",)))
-    # An instruction takes a nanosecond: times of copies are parts of all instructions.
-    spent = shares.in_kernel(sum((shares.exact(seen.before, seen.after) for seen in group), Counter()))
-    exact = shares.shares_of(spent, shares.in_kernel(found.instructions, without=("irq",)))
-    whole, bare = (
-        shares.shares(shares.in_kernel(found.instructions, without=without))
+    """Print shares of the exact tier, of samples and of instructions with and without our programs."""
+    sums = counts(group, taxonomy)
+    hits = shares.shares(shares.in_kernel(sums.sampled, without=("irq",)))
+    # An instruction takes a nanosecond, so times of copies are shares of all instructions.
+    kernel_times = shares.in_kernel(sum((shares.exact(case.before, case.after) for case in group), Counter()))
+    exact = shares.shares_of(kernel_times, shares.in_kernel(sums.instructions, without=("irq",)))
+    with_programs, without_programs = (
+        shares.shares(shares.in_kernel(sums.instructions, without=without))
         for without in (("irq",), ("irq", "instruments"))
     )
     print("  of the kernel's part: exact tier | sampled | counted | counted without our programs")
-    for key in sorted({*exact, *whole}, key=lambda key: (shares.SIDES.index(key[0]), -whole.get(key, 0.0))):
-        cells = (f"{100 * of.get(key, 0.0):6.2f}" for of in (exact, hits, whole, bare))
+    for key in sorted(
+        {*exact, *with_programs}, key=lambda key: (shares.SIDES.index(key[0]), -with_programs.get(key, 0.0))
+    ):
+        cells = (
+            f"{100 * shares_by_row.get(key, 0.0):6.2f}"
+            for shares_by_row in (exact, hits, with_programs, without_programs)
+        )
         print(f"  {' '.join(key):32}{' | '.join(cells)}")
 
 
 def line(row: shares.Share) -> str:
     part, hit, low, high = (f"{100 * share:.2f}" for share in (row.counted, row.sampled, row.low, row.high))
-    said = f"  {' '.join(row.key):32}{part:>7}{hit:>8} ({low} to {high})".ljust(66)
-    return f"{said}{100 * row.error:+6.2f}{'' if row.inside else '  not inside'}"
+    text = f"  {' '.join(row.key):32}{part:>7}{hit:>8} ({low} to {high})".ljust(66)
+    return f"{text}{100 * row.error:+6.2f}{'' if row.inside else '  not inside'}"
 
 
 def compare_calls(name: str) -> int:
-    """One boot; how many rows differ."""
+    """Compare the calls in one boot, and return the number of rows that differ."""
     differ = 0
     try:
-        for seen in boot_beside(name, CALLS, exact=False, vcpus=2, say=print):
-            print(f"Linux {name}, {seen.case.impl}: calls by the exact tier, and entered")
-            differ += check_calls(seen)
+        for case in boot_beside(name, CALLS, exact=False, vcpus=2, say=print):
+            print(f"Linux {name}, {case.case.impl}: calls by the exact tier, and entered")
+            differ += check_calls(case)
     except RunError as error:
         print(f"Linux {name}: {error}")
         return 1
@@ -132,15 +138,15 @@ def compare_calls(name: str) -> int:
 
 
 def main(names: Iterable[str], *, brief: bool) -> int:
-    """Exit status: 1 when calls differ in two boots, or the share of a large row is off."""
+    """Return 1 if calls differ in two boots, or the share of a large row is wrong; else 0."""
     taxonomy, differ = Taxonomy.load(), 0
     for name in names or (kernels.DEFAULT,):
         differ += all(compare_calls(name) for _ in range(TRIES))
         every = () if brief else boot_beside(name, SHARES, exact=True, vcpus=1, say=print)
-        for (impl, instruments), found in groupby(
-            every, key=lambda seen: (seen.case.impl, seen.case.instruments)
+        for (impl, instruments), cases in groupby(
+            every, key=lambda case: (case.case.impl, case.case.instruments)
         ):
-            group = list(found)
+            group = list(cases)
             print(f"Linux {name}, {impl}, {instruments}: share counted, and sampled")
             differ += check_shares(group, taxonomy) > 0
             if "functions" in instruments:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Walks over memory that must miss what theory says. As the first program of a simulated machine: all of them, each a
- * measurement. `walks CASE ROUNDS`: one of them, so often, for cachegrind.
+ * Walks over memory with known numbers of cache misses. As init of a simulated machine it does all walks, each as a measurement.
+ * `walks CASE ROUNDS` does one walk this many times, for cachegrind.
  */
 #include <emmintrin.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ static void read_every(const char *begin, size_t bytes, size_t stride)
 		(void)*(volatile uint64_t *)(begin + at);
 }
 
-/* Every second line. */
+/* Read every second cache line. */
 static void read_lines(size_t bytes)
 {
 	read_every(from, bytes, 128);
@@ -42,7 +42,7 @@ static void read_pages(size_t bytes)
 	read_every(from, bytes, PAGE);
 }
 
-/* Memory of its own, of which the kernel was told how large its pages are to be. */
+/* Read a separate mapping, whose page size was chosen by madvise(). */
 static void read_mapped(size_t bytes, int advice)
 {
 	static char *mapped[2];
@@ -80,7 +80,7 @@ static void copy_string(size_t bytes)
 	__asm__ volatile("rep movsb" : "+S"(source), "+D"(target), "+c"(bytes) : : "memory");
 }
 
-/* Pages that the kernel has to zero first. */
+/* Touch new pages, which the kernel must zero first. */
 static void touch_pages(size_t bytes)
 {
 	char *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -90,8 +90,8 @@ static void touch_pages(size_t bytes)
 }
 
 /*
- * Pages that are taken away each time: one by one up to 33 of them, else by dropping all translations
- * (tlb_single_page_flush_ceiling in arch/x86/mm/tlb.c). And 16 others, which stay.
+ * Unmap pages in each round. The kernel invalidates up to 33 pages one by one, and more by dropping all translations
+ * (tlb_single_page_flush_ceiling in arch/x86/mm/tlb.c). Another 16 pages stay mapped.
  */
 static void drop_pages(size_t bytes)
 {
@@ -124,14 +124,14 @@ static const struct {
 
 static void run(size_t which, unsigned int rounds)
 {
-	/* Mapped, and in the caches as far as it fits. */
+	/* Map the memory, and fill the caches as far as it fits. */
 	memset(from, 1, cases[which].bytes);
 	memset(to, 1, cases[which].bytes);
 	cases[which].walk(cases[which].bytes);
 	marker__execute(MARKER_WARM);
 	marker__execute(MARKER_SENDER);
 	cases[which].walk(cases[which].bytes);
-	/* A system call says which task this is. */
+	/* A system call lets the simulator identify the task. */
 	getppid();
 	marker__execute(MARKER_COUNT);
 	for (unsigned int round = 0; round < rounds; round++)

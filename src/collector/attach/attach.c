@@ -22,8 +22,8 @@ const char *const state_names[STATE_CNT] = {
 	[STATE_REFUSED] = "refused",
 };
 
-/* The next of the ways that are left, if any. */
-static bool take_next(struct attach *attach)
+/* Switch to the next hook method that has not been tried for the function. Return false if all have been tried. */
+static bool take_next_way(struct attach *attach)
 {
 	if (!attach->next)
 		return false;
@@ -32,10 +32,10 @@ static bool take_next(struct attach *attach)
 	return true;
 }
 
-/* The symbol to put a probe on: the name itself, or a copy that the compiler made of it. */
+/* Return the symbol to probe: the function's name, or the name of a clone that the compiler made. */
 static const char *symbol_of(const struct attach_sources *sources, const char *name)
 {
-	/* Our programs want BTF even as kprobes. */
+	/* The BPF programs need BTF even if they are attached as kprobes. */
 	return sources->ksyms && sources->btf ? ksyms__find_name(sources->ksyms, name) : NULL;
 }
 
@@ -45,18 +45,18 @@ static bool try_candidate(struct attach *attach, const char *name, const struct 
 	bool probes = wish == ATTACH_MULTI || wish == ATTACH_KPROBE;
 	int arguments = probes ? -ENOENT : prototype__arguments(sources->btf, name);
 	const char *symbol = symbol_of(sources, name);
-	/* Fentry wants the name, and so does a probe on the function that BTF describes. */
+	/* fentry needs a symbol with exactly this name, and so does a kprobe on a function that BTF describes. */
 	bool can_probe = symbol && (arguments < 0 || !strcmp(symbol, name));
 
 	attach->next = wish & ((arguments >= 0 ? ATTACH_FENTRY : 0) | (can_probe && sources->multi ? ATTACH_MULTI : 0) |
 			       (can_probe && !sources->no_kprobes ? ATTACH_KPROBE : 0));
 	snprintf(attach->symbol, sizeof(attach->symbol), "%s", arguments >= 0 || !symbol ? name : symbol);
 	attach->arguments = arguments >= 0 ? arguments : 0;
-	return take_next(attach);
+	return take_next_way(attach);
 }
 
-/* READY, or MISSING if what it is given is not what the programs read. */
-static void judge(struct attach *attach, const char *name, const char *arguments, const struct attach_sources *sources)
+/* Set READY, or MISSING if the function's arguments are not those that the programs read. */
+static void check_prototype(struct attach *attach, const char *name, const char *arguments, const struct attach_sources *sources)
 {
 	bool fits = prototype__fits(sources->btf, name, arguments, attach->reason, sizeof(attach->reason));
 
@@ -64,7 +64,7 @@ static void judge(struct attach *attach, const char *name, const char *arguments
 	if (!fits || !*arguments || !strcmp(attach->symbol, name))
 		return;
 	attach->state = STATE_MISSING;
-	snprintf(attach->reason, sizeof(attach->reason), "a copy that the compiler made has other arguments");
+	snprintf(attach->reason, sizeof(attach->reason), "the compiler left only a clone with other arguments");
 }
 
 void attach__find(struct attach *attach, const char *candidates, const char *arguments,
@@ -76,7 +76,7 @@ void attach__find(struct attach *attach, const char *candidates, const char *arg
 	for (name = strtok_r(list, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
 		if (!try_candidate(attach, name, sources, wish))
 			continue;
-		judge(attach, name, arguments, sources);
+		check_prototype(attach, name, arguments, sources);
 		attach->no_kprobes = wish == ATTACH_ANY ? sources->no_kprobes : NULL;
 		return;
 	}
@@ -90,7 +90,7 @@ void attach__find(struct attach *attach, const char *candidates, const char *arg
 			 sources->btf ? "inlined or absent in this kernel" : NO_BTF);
 }
 
-/* function+0x1a,+0x2b */
+/* Write the call sites as text, such as function+0x1a,+0x2b. */
 static void name_sites(struct attach *attach)
 {
 	const char *function = "";
@@ -110,20 +110,20 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 			const struct attach_sources *sources)
 {
 	char list[2 * SYMBOL_MAX], *save = NULL, *name;
-	const char *none = !sources->btf ? NO_BTF : sources->no_kprobes ?: sources->ksyms ? NULL : "not looked for";
+	const char *obstacle = !sources->btf ? NO_BTF : sources->no_kprobes ?: sources->ksyms ? NULL : "kernel symbols were not read";
 
 	attach->way = WAY_KPROBE;
 	attach->state = STATE_MISSING;
 	snprintf(attach->symbol, sizeof(attach->symbol), "%s", callees);
-	if (none)
-		snprintf(attach->reason, sizeof(attach->reason), "%s", none);
+	if (obstacle)
+		snprintf(attach->reason, sizeof(attach->reason), "%s", obstacle);
 	else
 		attach->sites_cnt = call_sites__find(attach->sites, sources->ksyms, callers, callees, attach->reason,
 						     sizeof(attach->reason));
 	if (!attach->sites_cnt)
 		return;
 	attach->state = STATE_READY;
-	/* Which of them is called where is not kept. */
+	/* All callees are checked, because a call site does not record the callee. */
 	snprintf(list, sizeof(list), "%s", callees);
 	for (name = strtok_r(list, "|", &save); name; name = strtok_r(NULL, "|", &save))
 		if (!prototype__fits(sources->btf, name, arguments, attach->reason, sizeof(attach->reason)))
@@ -131,14 +131,14 @@ void attach__find_calls(struct attach *attach, const char *callers, const char *
 	name_sites(attach);
 }
 
-void attach__leave(struct attach *attach, const char *candidates, const char *why)
+void attach__skip(struct attach *attach, const char *candidates, const char *why)
 {
 	attach->state = STATE_UNUSED;
 	snprintf(attach->symbol, sizeof(attach->symbol), "%.*s", (int)strcspn(candidates, "|"), candidates);
 	snprintf(attach->reason, sizeof(attach->reason), "%s", why);
 }
 
-const char *attach__how(const struct attach *attach)
+const char *attach__way_name(const struct attach *attach)
 {
 	static const char *const names[WAY_CNT] = {
 		[WAY_FENTRY] = "fentry", [WAY_MULTI] = "kprobe.multi", [WAY_KPROBE] = "kprobe",
@@ -154,7 +154,7 @@ static int prepare_one(const struct attach *attach, struct bpf_program *program,
 	if (!program)
 		return 0;
 	err = bpf_program__set_autoload(program, true);
-	/* They are compiled as kprobes. */
+	/* The programs are compiled as kprobes. */
 	if (err || attach->way == WAY_KPROBE)
 		return err;
 	if (attach->way == WAY_MULTI)
@@ -180,8 +180,8 @@ static void add_reason(struct attach *attach, const char *way, const char *doing
 
 void attach__refuse(struct attach *attach, const char *doing, int err)
 {
-	add_reason(attach, attach__how(attach), doing, attach__why(err));
-	if (take_next(attach))
+	add_reason(attach, attach__way_name(attach), doing, attach__error_text(err));
+	if (take_next_way(attach))
 		return;
 	if (attach->way != WAY_KPROBE && attach->no_kprobes)
 		add_reason(attach, "kprobe", "", attach->no_kprobes);
@@ -212,7 +212,7 @@ int attach__attach(struct attach *attach)
 {
 	int err = 0;
 
-	/* The exit first: an entry without its exit would break the stack. */
+	/* Attach the exit first: an entry without its exit would corrupt the call stack. */
 	for (int i = 0; !err && i < attach->sites_cnt; i++) {
 		const struct call_site *site = &attach->sites[i];
 
@@ -228,8 +228,8 @@ int attach__attach(struct attach *attach)
 }
 
 /*
- * The parts of the kernel's struct bpf_link_info that say what a probe missed; `missed` came with 6.7 (commits
- * 3acf8ace6823, e2b2cd592adc) and is not in every linux/bpf.h. An older kernel fills less than this in.
+ * Parts of the kernel's struct bpf_link_info that count the calls that a probe missed. `missed` is new in 6.7 (commits
+ * 3acf8ace6823, e2b2cd592adc), and older linux/bpf.h headers lack it. Older kernels fill in fewer bytes.
  */
 union missed_info {
 	struct {
@@ -250,8 +250,8 @@ union missed_info {
 _Static_assert(offsetof(union missed_info, kprobe.missed) == 48, "struct bpf_link_info of the kernel");
 _Static_assert(offsetof(union missed_info, multi.missed) == 32, "struct bpf_link_info of the kernel");
 
-/* False where the kernel does not say how often its kprobes did not fire. */
-static bool ask_missed(const struct attach *attach, __u64 *missed)
+/* Return false if the kernel does not count kprobes that did not fire. */
+static bool read_missed_count(const struct attach *attach, __u64 *missed)
 {
 	for (int i = 0; i < attach->links_cnt; i++) {
 		union missed_info info = {};
@@ -273,13 +273,16 @@ int attach__detach(struct attach *attach)
 	return err;
 }
 
-void attach__look(struct attach_sources *sources, const struct btf *btf)
+void attach__detect(struct attach_sources *sources, const struct btf *btf)
 {
 	sources->btf = btf;
-	/* Documentation/ABI/testing/sysfs-bus-event_source-devices: there with CONFIG_KPROBE_EVENTS (4.17 and newer). */
+	/*
+	 * The file exists with CONFIG_KPROBE_EVENTS on 4.17 and newer
+	 * (Documentation/ABI/testing/sysfs-bus-event_source-devices).
+	 */
 	sources->no_kprobes = access("/sys/bus/event_source/devices/kprobe/type", R_OK) ?
 			      "this kernel has no kprobes" : NULL;
-	/* CONFIG_FPROBE; the link type itself is there without it, and refuses. */
+	/* kprobe.multi needs CONFIG_FPROBE. The link type exists without it, but attaching fails. */
 	sources->multi = btf && btf__find_by_name_kind(btf, "register_fprobe_ips", BTF_KIND_FUNC) >= 0;
 }
 
@@ -296,22 +299,29 @@ static bool is_locked_down(void)
 	return is;
 }
 
-const char *attach__why(int err)
+const char *attach__error_text(int err)
 {
-	/* 524: ENOTSUPP, which only the kernel has: this architecture, or this many arguments, cannot have fentry. */
+	/*
+	 * 524 is ENOTSUPP, which only the kernel defines: fentry is not possible on this architecture or with this
+	 * many arguments.
+	 */
 	if (err == -524)
 		return "not supported here (ENOTSUPP)";
-	/* There is then no bpf_probe_read_kernel(): a program that calls it is refused as one that calls nonsense. */
+	/*
+	 * Under lockdown there is no bpf_probe_read_kernel(). The kernel refuses a program that calls it like one
+	 * that calls an unknown function.
+	 */
 	if (err == -EINVAL && is_locked_down())
 		return "Invalid argument: BPF may not read kernel memory (lockdown=confidentiality)";
 	return strerror(-err);
 }
 
 /*
- * NULL, or why the kernel does not say. recursion_misses came with 5.12 (commit 9ed9e9ba2337); the kernel says how much of the
- * struct it has filled in.
+ * Add the number of times that the kernel skipped a program. Return NULL, or the reason why the kernel does not count
+ * them. recursion_misses is new in 5.12 (commit 9ed9e9ba2337); the kernel returns how many bytes of the struct it has
+ * filled in.
  */
-static const char *ask_skipped(const struct bpf_program *program, __u64 *skipped)
+static const char *read_skipped_runs(const struct bpf_program *program, __u64 *skipped)
 {
 	struct bpf_prog_info info = {};
 	__u32 size = sizeof(info);
@@ -322,17 +332,17 @@ static const char *ask_skipped(const struct bpf_program *program, __u64 *skipped
 	if (bpf_obj_get_info_by_fd(fd, &info, &size))
 		return strerror(errno);
 	if (size < offsetof(struct bpf_prog_info, recursion_misses) + sizeof(info.recursion_misses))
-		return "this kernel does not count the runs that it skips (5.12 and newer do)";
+		return "this kernel does not count skipped program runs (5.12 and newer do)";
 	*skipped += info.recursion_misses;
 	return NULL;
 }
 
-static void add_count(json_t *loss, const char *what, const char *id, __u64 count, const char *unknown)
+static void add_count(json_t *loss, const char *kind, const char *id, __u64 count, const char *unknown)
 {
 	json_t *entry = unknown ? json_pack("{s:n, s:s}", "count", "reason", unknown) : json_integer(count);
 	char name[64];
 
-	snprintf(name, sizeof(name), "%s_%s", what, id);
+	snprintf(name, sizeof(name), "%s_%s", kind, id);
 	json_object_set_new(loss, name, entry);
 }
 
@@ -343,23 +353,23 @@ void attach__add_recursion(json_t *loss, const char *id, const struct bpf_progra
 
 	if (bpf_program__fd(program) < 0)
 		return;
-	unknown = ask_skipped(program, &skipped);
+	unknown = read_skipped_runs(program, &skipped);
 	add_count(loss, "recursion", id, skipped, unknown);
 }
 
 void attach__add_misses(json_t *loss, const char *id, const struct attach *function)
 {
-	bool probed = attach__is_probed(function), told;
+	bool probed = attach__is_probed(function), has_missed_count;
 	__u64 skipped = 0, missed = 0;
 	const char *unknown;
 
-	/* Both came with 6.7 (commits dd8657894c11, 3acf8ace6823). */
-	told = !probed || ask_missed(function, &missed);
-	unknown = ask_skipped(function->enter, &skipped) ?: ask_skipped(function->leave, &skipped);
-	if (!told)
-		unknown = unknown ?: "this kernel does not count what it skips of kprobes (6.7 and newer do)";
+	/* The kernel counts both kinds of missed probes from 6.7 on (commits dd8657894c11, 3acf8ace6823). */
+	has_missed_count = !probed || read_missed_count(function, &missed);
+	unknown = read_skipped_runs(function->enter, &skipped) ?: read_skipped_runs(function->leave, &skipped);
+	if (!has_missed_count)
+		unknown = unknown ?: "this kernel does not count skipped kprobe programs (6.7 and newer do)";
 	add_count(loss, "recursion", id, skipped, unknown);
 	if (probed)
-		add_count(loss, "missed", id, missed, told ? NULL :
-			  "this kernel does not say which kprobes did not fire (6.7 and newer do)");
+		add_count(loss, "missed", id, missed, has_missed_count ? NULL :
+			  "this kernel does not count kprobes that did not fire (6.7 and newer do)");
 }

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* call rel32: e8, and the distance from the next instruction. */
+/* call rel32: opcode e8, then the distance from the next instruction. */
 static bool decode_x86(const unsigned char *text, uint64_t address, uint64_t *target)
 {
 	int32_t distance;
@@ -17,7 +17,7 @@ static bool decode_x86(const unsigned char *text, uint64_t address, uint64_t *ta
 
 const struct call_code call_code_x86 = { .length = 5, .step = 1, .decode = decode_x86 };
 
-/* bl imm26: 100101, and the distance from this instruction in words. */
+/* bl imm26: 100101, then the distance from this instruction in words. */
 static bool decode_arm64(const unsigned char *text, uint64_t address, uint64_t *target)
 {
 	uint32_t instruction;

@@ -12,12 +12,12 @@
 #include "call_decode.h"
 #include "kernel/ksyms.h"
 
-/* The kernel's text as it is now, patched and relocated; an ELF core file (proc(5)). */
+/* The running kernel's text, patched and relocated, as an ELF core file (proc(5)). */
 #define KERNEL_TEXT "/proc/kcore"
 #define NAMES_MAX 8
 #define SIZE_MAX_TEXT (64 << 10)
 
-static int read_whole(int fd, void *to, size_t size, off_t offset)
+static int read_exactly(int fd, void *to, size_t size, off_t offset)
 {
 	ssize_t got = pread(fd, to, size, offset);
 
@@ -28,20 +28,20 @@ static int read_text(int fd, void *to, size_t size, uint64_t address)
 {
 	Elf64_Ehdr header;
 	Elf64_Phdr part;
-	int err = read_whole(fd, &header, sizeof(header), 0);
+	int err = read_exactly(fd, &header, sizeof(header), 0);
 
 	for (int i = 0; !err && i < header.e_phnum; i++) {
-		err = read_whole(fd, &part, sizeof(part), header.e_phoff + i * sizeof(part));
+		err = read_exactly(fd, &part, sizeof(part), header.e_phoff + i * sizeof(part));
 		if (!err && part.p_type == PT_LOAD && address >= part.p_vaddr &&
 		    address + size <= part.p_vaddr + part.p_memsz)
-			return read_whole(fd, to, size, part.p_offset + (address - part.p_vaddr));
+			return read_exactly(fd, to, size, part.p_offset + (address - part.p_vaddr));
 	}
 	return err ?: -ENXIO;
 }
 
 /*
- * What a call of the function may point at, besides its address: the instruction after its landing pad (endbr64, bti), and on
- * x86 a thunk in the padding before it, which counts the depth of calls (CONFIG_CALL_THUNKS) and is called __pfx_NAME.
+ * Addresses other than its own by which a function may be called: the instruction after its landing pad (endbr64, bti),
+ * and on x86 a thunk named __pfx_NAME in the padding before it, which tracks the call depth (CONFIG_CALL_THUNKS).
  */
 #define LANDING_PAD 4
 
@@ -55,7 +55,7 @@ static size_t targets_of(struct call_target targets[NAMES_MAX], const struct ksy
 		uint64_t address, before, end;
 		const char *symbol = ksyms__range(ksyms, name, &address, &end);
 
-		/* A copy that the compiler made has other arguments. */
+		/* A clone made by the compiler has different arguments. */
 		if (!symbol || strcmp(symbol, name))
 			continue;
 		snprintf(padding, sizeof(padding), "__pfx_%s", name);
@@ -66,8 +66,8 @@ static size_t targets_of(struct call_target targets[NAMES_MAX], const struct ksy
 	return count;
 }
 
-/* Returns the new number of sites or -errno. */
-static int add_sites(struct call_site sites[CALL_SITES_MAX], int found, int fd, const struct ksyms *ksyms, const char *caller,
+/* Return the new number of sites, or -errno. */
+static int add_sites(struct call_site sites[CALL_SITES_MAX], int sites_cnt, int fd, const struct ksyms *ksyms, const char *caller,
 		     const struct call_target *targets, size_t count)
 {
 	const struct call_code *code = call_code_here;
@@ -78,7 +78,7 @@ static int add_sites(struct call_site sites[CALL_SITES_MAX], int found, int fd, 
 	int err;
 
 	if (!name)
-		return found;
+		return sites_cnt;
 	if (end - address > SIZE_MAX_TEXT)
 		return -EFBIG;
 	text = malloc(end - address);
@@ -86,16 +86,16 @@ static int add_sites(struct call_site sites[CALL_SITES_MAX], int found, int fd, 
 		return -ENOMEM;
 	err = read_text(fd, text, end - address, address);
 	while (!err && (offset = call_decode__next(code, text, end - address, address, offset + 1, targets, count)) >= 0) {
-		if (found == CALL_SITES_MAX) {
+		if (sites_cnt == CALL_SITES_MAX) {
 			err = -E2BIG;
 			break;
 		}
-		snprintf(sites[found].function, sizeof(sites[found].function), "%s", name);
-		sites[found].offset = offset;
-		sites[found++].after = offset + code->length;
+		snprintf(sites[sites_cnt].function, sizeof(sites[sites_cnt].function), "%s", name);
+		sites[sites_cnt].offset = offset;
+		sites[sites_cnt++].after = offset + code->length;
 	}
 	free(text);
-	return err ?: found;
+	return err ?: sites_cnt;
 }
 
 int call_sites__find(struct call_site sites[CALL_SITES_MAX], const struct ksyms *ksyms, const char *callers,
@@ -104,29 +104,29 @@ int call_sites__find(struct call_site sites[CALL_SITES_MAX], const struct ksyms 
 	char list[2 * SYMBOL_MAX], *save = NULL, *caller;
 	struct call_target targets[NAMES_MAX];
 	size_t count = targets_of(targets, ksyms, callees);
-	int fd, found = 0;
+	int fd, sites_cnt = 0;
 
 	if (!call_code_here || !count) {
 		snprintf(reason, reason_size, call_code_here ? "absent in this kernel" :
-			 "the calls of this architecture are not known to copyscope");
+			 "copyscope cannot decode calls on this architecture");
 		return 0;
 	}
 	fd = open(KERNEL_TEXT, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		found = -errno;
+		sites_cnt = -errno;
 	snprintf(list, sizeof(list), "%s", callers);
-	for (caller = strtok_r(list, "|", &save); caller && found >= 0; caller = strtok_r(NULL, "|", &save))
-		found = add_sites(sites, found, fd, ksyms, caller, targets, count);
+	for (caller = strtok_r(list, "|", &save); caller && sites_cnt >= 0; caller = strtok_r(NULL, "|", &save))
+		sites_cnt = add_sites(sites, sites_cnt, fd, ksyms, caller, targets, count);
 	if (fd >= 0)
 		close(fd);
-	if (found == -EPERM || found == -EACCES)
-		snprintf(reason, reason_size, "%s: %s: needs CAP_SYS_RAWIO, and no lockdown (confidentiality)",
-			 KERNEL_TEXT, strerror(-found));
-	else if (found == -E2BIG)
+	if (sites_cnt == -EPERM || sites_cnt == -EACCES)
+		snprintf(reason, reason_size, "%s: %s: needs CAP_SYS_RAWIO and a kernel without lockdown=confidentiality",
+			 KERNEL_TEXT, strerror(-sites_cnt));
+	else if (sites_cnt == -E2BIG)
 		snprintf(reason, reason_size, "more than %d calls", CALL_SITES_MAX);
-	else if (found < 0)
-		snprintf(reason, reason_size, "%s: %s", KERNEL_TEXT, strerror(-found));
-	else if (!found)
-		snprintf(reason, reason_size, "not called directly by the function that copies");
-	return found > 0 ? found : 0;
+	else if (sites_cnt < 0)
+		snprintf(reason, reason_size, "%s: %s", KERNEL_TEXT, strerror(-sites_cnt));
+	else if (!sites_cnt)
+		snprintf(reason, reason_size, "TCP's send functions do not call it directly");
+	return sites_cnt > 0 ? sites_cnt : 0;
 }

@@ -7,7 +7,7 @@
 
 #include <bpf/btf.h>
 
-/* NULL when BTF does not have the function. */
+/* Return NULL if BTF does not have the function. */
 static const struct btf_type *prototype_of(const struct btf *btf, const char *function)
 {
 	int id = btf ? btf__find_by_name_kind(btf, function, BTF_KIND_FUNC) : -ENOENT;
@@ -24,7 +24,7 @@ int prototype__arguments(const struct btf *btf, const char *function)
 	return type ? btf_vlen(type) : -ENOENT;
 }
 
-static const char *kind_of(const struct btf *btf, const struct btf_param *param)
+static const char *argument_kind(const struct btf *btf, const struct btf_param *param)
 {
 	int id = btf__resolve_type(btf, param->type);
 	const struct btf_type *type = id < 0 ? NULL : btf__type_by_id(btf, id);
@@ -44,21 +44,21 @@ bool prototype__fits(const struct btf *btf, const char *function, const char *ar
 	for (wanted = strtok_r(list, ", ", &save); type && wanted; wanted = strtok_r(NULL, ", ", &save)) {
 		const struct btf_param *param = btf_params(type) + number++;
 		const char *kind = *wanted == '*' ? "pointer" : "integer", *name = *wanted == '*' ? wanted + 1 : wanted;
-		const char *found;
+		const char *btf_name;
 
 		if (!strcmp(name, "_"))
 			continue;
 		if (number > btf_vlen(type)) {
-			snprintf(reason, size, "its prototype changed: it has %d arguments, and number %d was %s",
+			snprintf(reason, size, "its prototype changed: it has %d arguments, and argument %d (%s) is missing",
 				 btf_vlen(type), number, name);
 			return false;
 		}
-		found = btf__name_by_offset(btf, param->name_off);
-		/* Without a name, the kind has to do. */
-		if (!strcmp(kind, kind_of(btf, param)) && (!found || !*found || !strcmp(found, name)))
+		btf_name = btf__name_by_offset(btf, param->name_off);
+		/* If BTF has no name for the argument, compare only its kind. */
+		if (!strcmp(kind, argument_kind(btf, param)) && (!btf_name || !*btf_name || !strcmp(btf_name, name)))
 			continue;
 		snprintf(reason, size, "its prototype changed: argument %d is the %s %s, not the %s %s", number,
-			 kind_of(btf, param), found ?: "", kind, name);
+			 argument_kind(btf, param), btf_name ?: "", kind, name);
 		return false;
 	}
 	return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* prototype.h - what BTF knows of a function's arguments: how many there are, and whether they are those that programs read. */
+/* prototype.h - checks the arguments of a kernel function against BTF. */
 #ifndef COLLECTOR_PROTOTYPE_H
 #define COLLECTOR_PROTOTYPE_H
 
@@ -8,11 +8,11 @@
 
 struct btf;
 
-/* The number of arguments; negative when BTF does not have the function. */
+/* Return the number of arguments, or a negative number if BTF does not have the function. */
 int prototype__arguments(const struct btf *btf, const char *function);
 /*
- * `arguments` as they are in bpf/hooks.h: "name" of an integer, "*name" of a pointer, "_" for one that is not read. False, with
- * the reason, where they are others. What BTF does not know fits.
+ * Check a prototype. `arguments` is a list as in bpf/hooks.h: "name" for an integer, "*name" for a pointer, "_" for
+ * one that is not read. Return false and the reason if the prototype differs. A function that is not in BTF passes.
  */
 bool prototype__fits(const struct btf *btf, const char *function, const char *arguments, char *reason, size_t size);
 

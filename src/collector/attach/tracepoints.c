@@ -58,23 +58,26 @@ void tracepoints__refuse(struct hook hooks[HOOK_CNT], enum hook_id id, const cha
 	struct hook *hook = &hooks[id];
 
 	hook->state = STATE_REFUSED;
-	snprintf(hook->reason, sizeof(hook->reason), "%s: %s", doing, attach__why(err));
+	snprintf(hook->reason, sizeof(hook->reason), "%s: %s", doing, attach__error_text(err));
 	if (has_fallback(id) && hooks[id + 1].state == STATE_UNUSED)
 		hooks[id + 1].state = STATE_READY;
 }
 
 bool tracepoints__only_watch(const char *instrument)
 {
-	static const char *const own[] = { "watch", "volume", "copies", "packets", "shape" };
+	static const char *const watch_instruments[] = { "watch", "volume", "copies", "packets", "shape" };
 
-	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		if (!strcmp(instrument, own[i]))
+	for (size_t i = 0; i < sizeof(watch_instruments) / sizeof(*watch_instruments); i++)
+		if (!strcmp(instrument, watch_instruments[i]))
 			return true;
 	return false;
 }
 
-/* Which request a completion of io_uring is of stands in the request, and its result: not before 5.19 (commit cef216fc32d7). */
-static bool requests_tell(const struct btf *btf)
+/*
+ * Return true if io_uring requests store their results, from which a completion can be matched to its request (5.19
+ * and newer, commit cef216fc32d7).
+ */
+static bool requests_store_results(const struct btf *btf)
 {
 	int id = btf__find_by_name_kind(btf, "io_kiocb", BTF_KIND_STRUCT);
 	const struct btf_type *type = id > 0 ? btf__type_by_id(btf, id) : NULL;
@@ -86,10 +89,10 @@ static bool requests_tell(const struct btf *btf)
 	return false;
 }
 
-static void set_aside(struct hook *hook, enum attach_state state, const char *what, const char *why)
+static void set_aside(struct hook *hook, enum attach_state state, const char *subject, const char *why)
 {
 	hook->state = state;
-	snprintf(hook->reason, sizeof(hook->reason), "%s%s", what, why);
+	snprintf(hook->reason, sizeof(hook->reason), "%s%s", subject, why);
 }
 
 void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool functions, bool watched)
@@ -107,9 +110,9 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 			set_aside(hook, STATE_MISSING, "", NO_BTF);
 		else if (btf__find_by_name_kind(btf, type, BTF_KIND_TYPEDEF) <= 0)
 			set_aside(hook, STATE_MISSING, "", "no such tracepoint in this kernel");
-		else if (!strcmp(row->tracepoint, "io_uring_complete") && !requests_tell(btf))
-			set_aside(hook, STATE_MISSING, "", "requests of this kernel do not tell their results");
-		/* It is wanted only where the row before it is missing, or refused (tracepoints__refuse()). */
+		else if (!strcmp(row->tracepoint, "io_uring_complete") && !requests_store_results(btf))
+			set_aside(hook, STATE_MISSING, "", "this kernel's io_uring requests do not store their results");
+		/* A fallback is used only if the row before it is missing or refused (tracepoints__refuse()). */
 		else if (row->need == FALLBACK && hooks[i - 1].state == STATE_READY)
 			set_aside(hook, STATE_UNUSED, hook_rows[i - 1].tracepoint, " is better and present");
 		else
@@ -119,11 +122,11 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 
 bool tracepoints__is_instrument(const char *name, bool watched)
 {
-	bool found = !strcmp(name, "sampler") || !strcmp(name, UNARMED);
+	bool exists = !strcmp(name, "sampler") || !strcmp(name, UNARMED) || (watched && !strcmp(name, SPLICES));
 
-	for (int i = 0; i < HOOK_CNT && !found; i++)
-		found = !strcmp(hook_rows[i].instrument, name) && (watched || !tracepoints__only_watch(name));
-	return found;
+	for (int i = 0; i < HOOK_CNT && !exists; i++)
+		exists = !strcmp(hook_rows[i].instrument, name) && (watched || !tracepoints__only_watch(name));
+	return exists;
 }
 
 bool tracepoints__try(struct hook hooks[HOOK_CNT], struct copyscope *skel)

@@ -8,10 +8,12 @@
 #include "kernel/clock.h"
 #include "kernel_work.h"
 
-/* Long enough that events which take turns on a PMU (once per timer tick) all get one. */
+/* Length of the trial: long enough that all events that share a PMU in turns (one timer tick each) get their turn. */
 #define TRIAL_NS 60000000ULL
 
-/* Lets the first `first` of the events count kernel work; totals of each are what this trial added. */
+/*
+ * Let the first `first` events count while the kernel works. Store what each event counted in this trial in `totals`.
+ */
 static int try_events(const struct cpu_event *events, int first, struct event_total *totals)
 {
 	uint64_t end_ns = now_ns() + TRIAL_NS;
@@ -31,8 +33,8 @@ static int try_events(const struct cpu_event *events, int first, struct event_to
 	return err;
 }
 
-/* How many of the events, from the first, count all of the time when they count together. */
-static int fitting(const struct cpu_event *events, int count)
+/* Return the number of events, starting with the first, that count all the time when they count together. */
+static int count_fitting_events(const struct cpu_event *events, int count)
 {
 	struct event_total totals[COUNTERS_MAX];
 
@@ -46,9 +48,9 @@ static int fitting(const struct cpu_event *events, int count)
 	return count;
 }
 
-static void name_those_that_fit(const struct cpu_event *events, int count, char *text, size_t size)
+static void list_fitting_events(const struct cpu_event *events, int count, char *text, size_t size)
 {
-	int fit = fitting(events, count);
+	int fit = count_fitting_events(events, count);
 	size_t used = 0;
 
 	text[0] = '\0';
@@ -57,7 +59,7 @@ static void name_those_that_fit(const struct cpu_event *events, int count, char 
 			used += snprintf(text + used, size - used, "%s%s", used ? "," : "", events[i].row.name);
 }
 
-/* An event can open and never count: arm64 takes raw cache events that its PMU does not have. */
+/* An event can be opened without an error and yet never count: arm64 accepts raw cache events that its PMU lacks. */
 void counter_trial__check(struct cpu_event *events, int count)
 {
 	struct event_total totals[COUNTERS_MAX];
@@ -71,27 +73,30 @@ void counter_trial__check(struct cpu_event *events, int count)
 		if (!event->works)
 			continue;
 		shared = shared || cpu_event__running(totals[i]) < RUNS_ALL_THE_TIME;
-		/* The trial may have run where a partial one is not. */
+		/* An event that some CPUs lack counts nothing if the trial ran on one of these CPUs. */
 		if (totals[i].count || event->partial)
 			continue;
 		snprintf(event->reason, sizeof(event->reason), "%s%s%s", totals[i].running_ns ?
-			 "it opens, but counted nothing while the kernel copied memory" :
-			 "it never got a counter of the PMU: other events use them all",
+			 "the event opens, but counted nothing while the kernel copied memory" :
+			 "the event never got a PMU counter: other events use them all",
 			 err ? "; the trial ended early: " : "", err ? strerror(-err) : "");
 		cpu_event__close(event);
 	}
 	if (!shared) {
-		/* Should they have to share later, then with others: the sampler, perf, the NMI watchdog. */
+		/*
+		 * These events fit on the PMU together. If one of them has to share its counter later, other users of
+		 * the PMU are the cause: the sampler, perf, the NMI watchdog.
+		 */
 		for (int i = 0; i < count; i++)
 			if (events[i].works)
 				snprintf(events[i].reason, sizeof(events[i].reason),
-					 "it shared the PMU with the sampler, with perf or with others");
+					 "the event shared the PMU with the sampler, perf or other users");
 		return;
 	}
-	name_those_that_fit(events, count, fit, sizeof(fit));
+	list_fitting_events(events, count, fit, sizeof(fit));
 	for (int i = 0; i < count; i++)
 		if (events[i].works)
 			snprintf(events[i].reason, sizeof(events[i].reason),
-				 "more events than the PMU has counters: they take turns; --count %s fit",
-				 *fit ? fit : "with fewer");
+				 "more events than PMU counters, so they take turns; use --count %s",
+				 *fit ? fit : "with fewer events");
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* counter_trial.h - whether events that opened count, and which of them fit on the PMU together. */
+/* counter_trial.h - tests if opened events count, and which events fit on the PMU together. */
 #ifndef COLLECTOR_COUNTER_TRIAL_H
 #define COLLECTOR_COUNTER_TRIAL_H
 
 #include "cpu_event.h"
 
-/* Running less than this part of the time, an event shares its counter with others. */
+/* An event that runs for a smaller fraction of the time shares its counter with other events. */
 #define RUNS_ALL_THE_TIME 0.99
 
 /*
- * Lets them count kernel work. Closes those that count nothing; every one gets its reason: why it does not work, or why it
- * counts only a part of the time, now or when it has to share later.
+ * Let the events count kernel work and close those that count nothing. Each event gets a reason: why it does not work,
+ * why it counts only part of the time, or the reason to report if it has to share a counter later.
  */
 void counter_trial__check(struct cpu_event *events, int count);
 

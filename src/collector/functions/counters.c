@@ -14,29 +14,33 @@
 #include "counter_trial.h"
 #include "cpu_event.h"
 
-/* Of cycles, instructions and L1D misses the hooks' own are too many (docs/reference/pmu.md). */
-#define USUAL "LLC-load-misses"
+/* The hooks themselves cause too many cycles, instructions and L1D misses (docs/reference/pmu.md). */
+#define DEFAULT_EVENTS "LLC-load-misses"
 
 /*
- * Odd, so that there is a middle one. Of 31 values in order, the 10th and the 22nd hold their median with 95 % (binomial,
- * p = 1/2: ranks below 10 or above 22 happen in 3 %).
+ * Number of runs that measure the cost of a reading. An odd number has a middle value. The 10th and the 22nd of 31
+ * sorted values enclose the median with 95 % confidence (binomial, p = 1/2: ranks below 10 or above 22 have a
+ * probability of 3 %).
  */
 #define COST_RUNS 31
 #define LOW_RANK 10
 #define HIGH_RANK 22
 
-/* A look that takes so many times the usual, with caches that a copy has emptied, is none. */
+/*
+ * A reading that takes this many times the usual duration counts as disturbed. The factor allows for caches that a copy
+ * has flushed.
+ */
 #define STOPPED_TIMES 10
 
-/* What one look at the clock and the counters takes, measured by running the program on_read_cost; sorted. */
+/* Duration of one reading of the clock and the counters, measured by running the program on_read_cost; sorted. */
 struct read_cost {
-	/* 0: it could not be measured. */
+	/* 0: the cost could not be measured. */
 	int runs;
 	double look_ns[COST_RUNS];
 };
 
 struct counters {
-	int asked;
+	int requested;
 	int cpus;
 	struct cpu_event events[COUNTERS_MAX];
 	struct read_cost cost;
@@ -65,10 +69,10 @@ static int open_list(struct counters *counters, const char *text)
 		int err = pmu__find(name, &row) ? 0 : -EINVAL;
 
 		if (!err)
-			err = cpu_event__open(&counters->events[counters->asked], &row, counters->cpus);
+			err = cpu_event__open(&counters->events[counters->requested], &row, counters->cpus);
 		if (err)
 			return err;
-		counters->asked++;
+		counters->requested++;
 	}
 	return 0;
 }
@@ -81,9 +85,9 @@ int counters__new(struct counters **result, const char *list)
 	if (!counters)
 		return -ENOMEM;
 	counters->cpus = libbpf_num_possible_cpus();
-	err = open_list(counters, list ?: USUAL);
+	err = open_list(counters, list ?: DEFAULT_EVENTS);
 	if (!err && counters__count(counters))
-		counter_trial__check(counters->events, counters->asked);
+		counter_trial__check(counters->events, counters->requested);
 	if (err) {
 		counters__free(counters);
 		return err;
@@ -96,7 +100,7 @@ int counters__count(const struct counters *counters)
 {
 	int works = 0;
 
-	for (int i = 0; counters && i < counters->asked; i++)
+	for (int i = 0; counters && i < counters->requested; i++)
 		works += counters->events[i].works;
 	return works;
 }
@@ -115,7 +119,7 @@ int counters__install(const struct counters *counters, struct copyscope *skel)
 {
 	int slot = 0;
 
-	for (int i = 0; counters && i < counters->asked; i++) {
+	for (int i = 0; counters && i < counters->requested; i++) {
 		const struct cpu_event *event = &counters->events[i];
 
 		if (!event->works)
@@ -134,11 +138,11 @@ int counters__install(const struct counters *counters, struct copyscope *skel)
 
 void counters__switch(const struct counters *counters, bool on)
 {
-	for (int i = 0; counters && i < counters->asked; i++)
+	for (int i = 0; counters && i < counters->requested; i++)
 		cpu_event__control(&counters->events[i], on ? PERF_EVENT_IOC_ENABLE : PERF_EVENT_IOC_DISABLE);
 }
 
-static int by_size(const void *left, const void *right)
+static int compare_doubles(const void *left, const void *right)
 {
 	double difference = *(const double *)left - *(const double *)right;
 
@@ -151,20 +155,20 @@ static void measure_cost(struct read_cost *cost, struct copyscope *skel)
 
 	cost->runs = 0;
 	for (int run = 0; run < COST_RUNS; run++) {
-		/* Raw tracepoint programs can be run since 5.10 (commit 1b4d60ec162f). */
+		/* Raw tracepoint programs can be run from 5.10 on (commit 1b4d60ec162f). */
 		if (bpf_prog_test_run_opts(bpf_program__fd(skel->progs.on_read_cost), &options) || options.retval)
 			return;
 		cost->look_ns[run] = (double)skel->bss->look_cost_ns / (2 * LOOKS);
 	}
-	qsort(cost->look_ns, COST_RUNS, sizeof(double), by_size);
+	qsort(cost->look_ns, COST_RUNS, sizeof(double), compare_doubles);
 	cost->runs = COST_RUNS;
 	skel->data->look_limit_ns = STOPPED_TIMES * cost->look_ns[COST_RUNS / 2];
 }
 
-/* What was counted so far does not belong to the run. */
+/* Exclude the counts of the trial from the run. */
 static void end_trial(struct counters *counters)
 {
-	for (int i = 0; i < counters->asked; i++)
+	for (int i = 0; i < counters->requested; i++)
 		if (counters->events[i].works)
 			counters->events[i].trial = cpu_event__total(&counters->events[i]);
 }
@@ -183,13 +187,16 @@ json_t *counters__values_json(const struct counters *counters, const __u64 *valu
 {
 	json_t *object = json_object();
 
-	for (int i = 0; counters && i < counters->asked; i++)
+	for (int i = 0; counters && i < counters->requested; i++)
 		if (counters->events[i].works)
 			json_object_set_new(object, counters->events[i].row.name, json_integer(*values++));
 	return object;
 }
 
-/* The part of the time that an event really counted: of this run, or of the trial as long as there was no run. */
+/*
+ * Return the fraction of the time for which an event really counted: in this run, or in the trial if there was no run
+ * yet.
+ */
 static double share_of_time(const struct cpu_event *event)
 {
 	struct event_total run = cpu_event__since(event, event->trial);
@@ -218,12 +225,12 @@ json_t *counters__events_json(const struct counters *counters)
 {
 	json_t *array = json_array();
 
-	for (int i = 0; counters && i < counters->asked; i++)
+	for (int i = 0; counters && i < counters->requested; i++)
 		json_array_append_new(array, event_json(&counters->events[i]));
 	return array;
 }
 
-/* The median and its 95 % interval. */
+/* Return the median cost of a reading and its 95 % confidence interval as JSON. */
 json_t *counters__cost_json(const struct counters *counters)
 {
 	const struct read_cost *cost = counters ? &counters->cost : NULL;
@@ -239,7 +246,7 @@ void counters__free(struct counters *counters)
 {
 	if (!counters)
 		return;
-	for (int i = 0; i < counters->asked; i++)
+	for (int i = 0; i < counters->requested; i++)
 		cpu_event__close(&counters->events[i]);
 	free(counters);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * counters.h - the perf events that the function programs read with the clock (bpf/counters.bpf.h): up to COUNTERS_MAX,
- * one of each on every CPU.
+ * counters.h - perf events that the function programs read whenever they read the clock (bpf/counters.bpf.h): up to
+ * COUNTERS_MAX, each opened on every CPU.
  */
 #ifndef COLLECTOR_COUNTERS_H
 #define COLLECTOR_COUNTERS_H
@@ -14,29 +14,29 @@
 struct copyscope;
 struct counters;
 
-/* Is it a comma list of at most COUNTERS_MAX events that can be counted? */
+/* Return true for a comma-separated list of at most COUNTERS_MAX known events. */
 bool counters__valid(const char *list);
 /*
- * Opens the events of a valid list (NULL: the usual one) and tries whether they count. One that does not is left out and
- * says why in the report. Returns 0 or -ENOMEM.
+ * Open the events of a valid list (NULL: the default) and test whether they count. An event that does not count is left
+ * out, and the report says why. Return 0 or -ENOMEM.
  */
 int counters__new(struct counters **counters, const char *list);
-/* How many of them work. NULL: none was asked for. */
+/* Return the number of events that work. `counters` is NULL if no events were requested. */
 int counters__count(const struct counters *counters);
 /*
- * Before load: how many programs will read, and whether to load the one that measures what this costs; after it: the events
- * for them to read.
+ * counters__prepare(), before loading: set the number of events that programs read, and whether to load the program
+ * that measures the cost of reading. counters__install(), after loading: put the events into the map.
  */
 void counters__prepare(const struct counters *counters, struct copyscope *skel, bool read_cost);
 int counters__install(const struct counters *counters, struct copyscope *skel);
 void counters__switch(const struct counters *counters, bool on);
-/* Runs on_read_cost. A kernel that cannot run it says so in the report. */
+/* Run on_read_cost. If the kernel cannot run it, the report has no read cost. */
 void counters__measure_cost(struct counters *counters, struct copyscope *skel);
-/* {"<event>": sum} of those that work. */
+/* Return {"<event>": sum} for the events that work. */
 json_t *counters__values_json(const struct counters *counters, const __u64 *values);
-/* [{"name", "unit", "status", "reason", "running"}] */
+/* Return [{"name", "unit", "status", "reason", "running"}]. */
 json_t *counters__events_json(const struct counters *counters);
-/* {"reads", "events", "look_ns", "low_ns", "high_ns"}, or null when it could not be run. */
+/* Return {"reads", "events", "look_ns", "low_ns", "high_ns"}, or null if the cost could not be measured. */
 json_t *counters__cost_json(const struct counters *counters);
 void counters__free(struct counters *counters);
 

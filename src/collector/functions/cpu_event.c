@@ -7,14 +7,14 @@
 
 struct event_total cpu_event__total(const struct cpu_event *event)
 {
-	struct event_total sum = {}, one;
+	struct event_total sum = {}, value;
 
 	for (int cpu = 0; event->fds && cpu < event->cpus; cpu++) {
-		if (event->fds[cpu] < 0 || read(event->fds[cpu], &one, sizeof(one)) != sizeof(one))
+		if (event->fds[cpu] < 0 || read(event->fds[cpu], &value, sizeof(value)) != sizeof(value))
 			continue;
-		sum.count += one.count;
-		sum.enabled_ns += one.enabled_ns;
-		sum.running_ns += one.running_ns;
+		sum.count += value.count;
+		sum.enabled_ns += value.enabled_ns;
+		sum.running_ns += value.running_ns;
 	}
 	return sum;
 }

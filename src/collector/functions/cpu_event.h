@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* cpu_event.h - one perf event on every CPU: it counts kernel mode, of all tasks. */
+/* cpu_event.h - one perf event on every CPU, which counts kernel mode of all tasks. */
 #ifndef COLLECTOR_CPU_EVENT_H
 #define COLLECTOR_CPU_EVENT_H
 
@@ -10,7 +10,7 @@
 
 #include "kernel/pmu.h"
 
-/* What an event has done so far, all CPUs together. In the order of PERF_FORMAT_TOTAL_TIME_*. */
+/* Totals of an event over all CPUs so far, in the order of PERF_FORMAT_TOTAL_TIME_*. */
 struct event_total {
 	__u64 count;
 	__u64 enabled_ns;
@@ -20,30 +20,30 @@ struct event_total {
 struct cpu_event {
 	struct event_row row;
 	bool works;
-	/* Not on all CPUs that are online; where not, programs read 0. */
+	/* Some online CPUs lack the event. Programs read 0 there. */
 	bool partial;
 	struct covered covered;
-	/* Why not; or why only a part of the time. */
+	/* Why the event does not work, or why it counts only a part of the time. */
 	char reason[256];
 	int cpus;
-	/* by CPU; negative: offline, without the event, or closed */
+	/* descriptor for each CPU; negative: the CPU is offline, has no such event, or the event is closed */
 	int *fds;
-	/* by CPU: what reads 0 where it is partial */
+	/* descriptor for each CPU without the event: a dummy event that reads 0 */
 	int *idle_fds;
-	/* What trials added to its totals. */
+	/* Totals that trials added. */
 	struct event_total trial;
 };
 
-/* On all CPUs that have it; of none of them it does not work, and says why. 0, or -ENOMEM. */
+/* Open the event on all CPUs that have it. If none has it, set `works` to false and a reason. Return 0 or -ENOMEM. */
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus);
-/* PERF_EVENT_IOC_ENABLE or _DISABLE. */
+/* Switch the event on or off on all CPUs. `request` is PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE. */
 void cpu_event__control(const struct cpu_event *event, unsigned long request);
 struct event_total cpu_event__total(const struct cpu_event *event);
-/* Since an earlier total. */
+/* Return the difference to an earlier total. */
 struct event_total cpu_event__since(const struct cpu_event *event, struct event_total before);
-/* The part of the time that it counted, 0..1. */
+/* Return the fraction (0 to 1) of the time for which the event counted. */
 double cpu_event__running(struct event_total total);
-/* What a program on that CPU reads; negative: nothing. */
+/* Return the descriptor that a program on that CPU reads; negative: none. */
 int cpu_event__fd(const struct cpu_event *event, int cpu);
 void cpu_event__close(struct cpu_event *event);
 

@@ -7,7 +7,7 @@
 
 #include "kernel/perf_open.h"
 
-/* Else a program that asks on such a CPU is told that it cannot be read. */
+/* Without this dummy event, a program on such a CPU would get an error. */
 static void open_idle(struct cpu_event *event, struct perf_event_attr attr)
 {
 	attr.size = sizeof(attr);

@@ -22,7 +22,7 @@
 struct hooked_function {
 	const char *id;
 	const char *symbols;
-	/* From CATEGORY_CNT on its calls are not counted. */
+	/* Calls of a category from CATEGORY_CNT on are not counted. */
 	enum category category;
 	enum hook_kind kind;
 	enum hook_bytes bytes;
@@ -38,14 +38,14 @@ static const struct hooked_function function_rows[ROW_CNT] = {
 #undef FUNCTION
 };
 
-/* What is read from an argument has its name in the table. */
+/* A row whose programs read an argument must name that argument. */
 #define FUNCTION(id, symbols, category, kind, bytes, need, moves, arguments) \
 	_Static_assert(sizeof(arguments) > 1 || (KIND_##kind != KIND_ROOT && \
 		       (BYTES_##bytes == BYTES_NONE || BYTES_##bytes == BYTES_RETURNED)), #id);
 FUNCTIONS(FUNCTION)
 #undef FUNCTION
 
-/* For the outside, the hooks on zero-copy's life are one more row. */
+/* Callers see the hooks on the life of a zero-copy send as one more row. */
 #define ROW_ZEROCOPY ROW_CNT
 
 struct functions {
@@ -61,8 +61,8 @@ static bool is_way_to_copy_in(int row)
 	return function_rows[row].kind == KIND_CALL || function_rows[row].kind == KIND_BRACKET;
 }
 
-/* The first that works of one kind, or -1. */
-static int first(const struct functions *functions, enum hook_kind kind)
+/* Return the first usable row of a kind, or -1. */
+static int first_usable(const struct functions *functions, enum hook_kind kind)
 {
 	for (int row = 0; row < ROW_CNT; row++)
 		if (function_rows[row].kind == kind && attach__works(&functions->all[row]))
@@ -70,13 +70,13 @@ static int first(const struct functions *functions, enum hook_kind kind)
 	return -1;
 }
 
-/* The row that sees the copy into the kernel; -1 when none works. */
+/* Return the row that measures the copy into the kernel, or -1 if none is usable. */
 static int way_to_copy_in(const struct functions *functions)
 {
 	enum copy_in_wish wish = functions->options.copy_in;
-	int call = first(functions, KIND_CALL), bracket = first(functions, KIND_BRACKET);
+	int call = first_usable(functions, KIND_CALL), bracket = first_usable(functions, KIND_BRACKET);
 
-	/* Kprobes are slow to switch (docs/dev/decisions/004-function-hooks.md). */
+	/* kprobes are slow to attach and detach (docs/dev/decisions/004-function-hooks.md). */
 	if (wish == COPY_IN_ANY && bracket >= 0 && functions->all[bracket].way != WAY_KPROBE)
 		wish = COPY_IN_BRACKET;
 	if (wish == COPY_IN_BRACKET)
@@ -84,15 +84,18 @@ static int way_to_copy_in(const struct functions *functions)
 	return call >= 0 ? call : bracket;
 }
 
-/* Not used, because another row is better: other ways to see the copy, and the ends of a bracket where there is none. */
-static bool is_spare(const struct functions *functions, int row)
+/*
+ * Return true for a row that another one makes unnecessary: other ways to measure the copy, and the ends of a bracket
+ * if no bracket is used.
+ */
+static bool is_superseded(const struct functions *functions, int row)
 {
 	int copy_in = way_to_copy_in(functions);
 	bool at_call = copy_in >= 0 && function_rows[copy_in].kind == KIND_CALL;
 
 	if (function_rows[row].kind == KIND_MARK)
 		return at_call;
-	/* Asked for by name, it is missed. */
+	/* The user requested the call site explicitly, so its row must be reported as missing. */
 	if (function_rows[row].kind == KIND_CALL && functions->options.copy_in == COPY_IN_CALL_SITE && !at_call)
 		return false;
 	return is_way_to_copy_in(row) && copy_in >= 0 && row != copy_in;
@@ -116,16 +119,16 @@ static struct programs programs_of(struct copyscope *skel, int row)
 	}
 }
 
-static void find(struct functions *functions, int row, const struct attach_sources *sources)
+static void find_function(struct functions *functions, int row, const struct attach_sources *sources)
 {
 	const struct hooked_function *wanted = &function_rows[row];
 	const struct functions_options *options = &functions->options;
 	struct attach *function = &functions->all[row];
 
 	if (options->attach == ATTACH_NOTHING || (wanted->kind == KIND_CALL && options->copy_in == COPY_IN_BRACKET))
-		attach__leave(function, wanted->symbols, NOT_ASKED_FOR);
+		attach__skip(function, wanted->symbols, NOT_ASKED_FOR);
 	else if (!(wanted->moves & options->moves))
-		attach__leave(function, wanted->symbols, NOTHING_PASSES);
+		attach__skip(function, wanted->symbols, NOTHING_PASSES);
 	else if (wanted->kind == KIND_CALL)
 		attach__find_calls(function, COPY_CALLERS, wanted->symbols, wanted->arguments, sources);
 	else
@@ -137,7 +140,7 @@ bool functions__read_moves(const char *list, unsigned int *moves)
 	static const struct {
 		const char *name;
 		enum moves bit;
-	} known[] = { { "zerocopy", MOVES_ZEROCOPY }, { "pages", MOVES_PAGES }, { "tls", MOVES_TLS }, { "map", MOVES_MAP } };
+	} names[] = { { "zerocopy", MOVES_ZEROCOPY }, { "pages", MOVES_PAGES }, { "tls", MOVES_TLS }, { "map", MOVES_MAP } };
 	size_t length;
 
 	*moves = MOVES_ALWAYS;
@@ -145,9 +148,9 @@ bool functions__read_moves(const char *list, unsigned int *moves)
 		unsigned int before = *moves;
 
 		length = strcspn(list, ",");
-		for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++)
-			if (strlen(known[i].name) == length && !strncmp(known[i].name, list, length))
-				*moves |= known[i].bit;
+		for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+			if (strlen(names[i].name) == length && !strncmp(names[i].name, list, length))
+				*moves |= names[i].bit;
 		if (*moves == before)
 			return false;
 	}
@@ -164,7 +167,7 @@ int functions__new(struct functions **result, const struct btf *btf, const struc
 
 	if (!functions)
 		return -ENOMEM;
-	attach__look(&sources, btf);
+	attach__detect(&sources, btf);
 	if (wish != ATTACH_NOTHING && (!sources.no_kprobes || sources.multi))
 		err = ksyms__load(&ksyms);
 	if (err == -EPERM) {
@@ -177,11 +180,11 @@ int functions__new(struct functions **result, const struct btf *btf, const struc
 	}
 	sources.ksyms = ksyms;
 	functions->options = *options;
-	/* Fentry only is fentry only. */
+	/* A user who requests fentry only must not get the kprobes of a call site. */
 	if (wish == ATTACH_FENTRY && options->copy_in == COPY_IN_ANY)
 		functions->options.copy_in = COPY_IN_BRACKET;
 	for (int row = 0; row < ROW_CNT; row++)
-		find(functions, row, &sources);
+		find_function(functions, row, &sources);
 	*result = functions;
 	err = zerocopy__new(&functions->zerocopy, &sources, wish, options->moves);
 	ksyms__free(ksyms);
@@ -191,18 +194,18 @@ int functions__new(struct functions **result, const struct btf *btf, const struc
 static int next_row(const struct functions *functions, int row)
 {
 	for (; row < ROW_CNT; row++)
-		if (functions->all[row].state == STATE_READY && !is_spare(functions, row))
+		if (functions->all[row].state == STATE_READY && !is_superseded(functions, row))
 			return row;
 	return -1;
 }
 
 int functions__next(const struct functions *functions, int row)
 {
-	int found = next_row(functions, row);
+	int next = next_row(functions, row);
 
-	if (found < 0 && row <= ROW_ZEROCOPY && zerocopy__is_ready(functions->zerocopy))
+	if (next < 0 && row <= ROW_ZEROCOPY && zerocopy__is_ready(functions->zerocopy))
 		return ROW_ZEROCOPY;
-	return found;
+	return next;
 }
 
 void functions__refuse(struct functions *functions, int row, int err)
@@ -217,7 +220,7 @@ void functions__refuse(struct functions *functions, int row, int err)
 	attach__refuse(&functions->all[row], "load: ", err);
 	if (err != -EPERM)
 		return;
-	/* A policy refuses them all: no need to ask twenty times. */
+	/* A security policy refuses all functions, so other functions need not be tried. */
 	for (row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1))
 		if (functions->all[row].way == way)
 			attach__refuse(&functions->all[row], "load: ", err);
@@ -258,7 +261,7 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 		struct programs programs = programs_of(skel, row);
 		struct attach *function = &functions->all[row];
 		bool bracket = function_rows[row].kind == KIND_BRACKET;
-		/* A kretprobe does not see the arguments any more. */
+		/* A kretprobe no longer sees the arguments. */
 		bool at_entry = bracket && function_rows[row].bytes == BYTES_CHECKED && attach__is_probed(function);
 
 		if (only != FUNCTIONS_ALL && only != row)
@@ -272,10 +275,10 @@ int functions__prepare(struct functions *functions, struct copyscope *skel, int 
 }
 
 /*
- * Before 5.13 (commit f3a95075549e) a program is attached by fentry once in its life: ENOENT after that. Every segment
- * attaches anew.
+ * Before 5.13 (commit f3a95075549e) a program can be attached by fentry only once; later attempts fail with ENOENT.
+ * Every segment attaches again.
  */
-static int try_again(struct functions *functions)
+static int try_second_attach(struct functions *functions)
 {
 	int refused = 0, err = 0;
 
@@ -300,20 +303,23 @@ static int try_again(struct functions *functions)
 
 int functions__try(struct functions *functions)
 {
-	/* By each way, and at call sites. */
-	bool taken[WAY_CNT + 1] = {};
+	/* One entry per hook method, and one entry for call sites. */
+	bool attached[WAY_CNT + 1] = {};
 	int refused = 0, errors[WAY_CNT] = {};
 
-	/* One of each kind will do: switching all of them on and off again takes seconds on a slow machine. */
+	/*
+	 * Trying one function per hook method is enough: attaching and detaching all functions takes seconds on a
+	 * slow machine.
+	 */
 	for (int row = next_row(functions, 0); row >= 0; row = next_row(functions, row + 1)) {
 		struct attach *function = &functions->all[row];
 		int way = function->sites_cnt ? WAY_CNT : function->way;
 		int err;
 
-		if (taken[way])
+		if (attached[way])
 			continue;
 		err = attach__attach(function);
-		taken[way] = !err;
+		attached[way] = !err;
 		if (!err)
 			continue;
 		if (way < WAY_CNT)
@@ -323,9 +329,9 @@ int functions__try(struct functions *functions)
 	}
 	functions__detach(functions);
 	for (int way = 0; way < WAY_KPROBE; way++)
-		if (errors[way] && !taken[way])
+		if (errors[way] && !attached[way])
 			zerocopy__refuse_way(functions->zerocopy, way, "attach: ", errors[way]);
-	return refused ?: try_again(functions);
+	return refused ?: try_second_attach(functions);
 }
 
 int functions__attach(struct functions *functions)
@@ -333,7 +339,7 @@ int functions__attach(struct functions *functions)
 	for (int row = 0; row < ROW_CNT; row++) {
 		struct attach *function = &functions->all[row];
 
-		if (attach__works(function) && !is_spare(functions, row)) {
+		if (attach__works(function) && !is_superseded(functions, row)) {
 			int err = attach__attach(function);
 
 			function->next = 0;
@@ -399,18 +405,18 @@ void functions__add_hooks(const struct functions *functions, json_t *hooks)
 	for (int row = 0; row < ROW_CNT; row++) {
 		const struct attach *function = &functions->all[row];
 		bool usable = attach__works(function);
-		bool spare = is_spare(functions, row);
-		bool used = usable && !spare;
+		bool superseded = is_superseded(functions, row);
+		bool used = usable && !superseded;
 		const char *reason = !usable ? function->reason : function_rows[row].kind == KIND_MARK ?
-				     "the end of the copy is hooked itself" : "another way to see the copy is better here";
+				     "not needed: the end of the copy is hooked directly" : "not needed: another hook measures the copy";
 		enum category category = function_rows[row].category;
 
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", function_rows[row].id, "instrument", "functions",
 						       "category", category < CATEGORY_CNT ? category_names[category] : NULL,
 						       "symbol", function->symbol,
-						       "state", state_names[spare ? STATE_UNUSED : function->state],
-						       "how", used ? attach__how(function) : NULL,
+						       "state", state_names[superseded ? STATE_UNUSED : function->state],
+						       "how", used ? attach__way_name(function) : NULL,
 						       "reason", used ? NULL : reason,
 						       "required", function_rows[row].need == REQUIRED));
 	}
@@ -446,7 +452,7 @@ static json_t *cells_json(const struct copyscope *skel, const struct counters *c
 {
 	json_t *array = json_array();
 
-	/* NULL is not appended. */
+	/* json_array_append_new() ignores NULL. */
 	for (__u32 index = 0; index < FUNCTION_CELLS; index++)
 		json_array_append_new(array, cell_json(index, skel, counters));
 	return array;

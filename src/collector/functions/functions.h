@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* functions.h - the function hooks: which are used, find, load, attach; what became of them, and what they counted. */
+/* functions.h - function hooks: selects, loads and attaches them, and reports their states and counts. */
 #ifndef COLLECTOR_FUNCTIONS_H
 #define COLLECTOR_FUNCTIONS_H
 
@@ -12,62 +12,70 @@ struct copyscope;
 struct counters;
 struct functions;
 
-/* How the copy into the kernel is seen; COPY_IN_ANY is by bracket where that is fentry, else at the call where it can be found. */
+/*
+ * How to measure the copy into the kernel. A bracket is a pair of hooks around the copy. COPY_IN_ANY uses the
+ * bracket. If the bracket needs a plain kprobe, COPY_IN_ANY uses the call site instead, if the call can be found.
+ */
 enum copy_in_wish { COPY_IN_ANY, COPY_IN_BRACKET, COPY_IN_CALL_SITE };
 
 struct functions_options {
 	/* ATTACH_NOTHING leaves all rows unused. */
 	enum attach_wish attach;
 	enum copy_in_wish copy_in;
-	/* Rows that others alone use are left out (enum moves). */
+	/* Ways in which bytes move (enum moves). Rows for other ways are left out. */
 	unsigned int moves;
-	/* Of the copies of a thread one in so many is timed; seed: which ones. */
+	/* Time one in gate_one_in copies of each thread; `seed` determines which. */
 	unsigned int gate_one_in;
 	unsigned long long seed;
-	/* What is read with the clock (counters.h). */
+	/* Events to read with the clock (counters.h). */
 	const char *count;
 };
 
-/* What a list such as `zerocopy,tls` says of the bytes, which may be empty; false: something unknown, or twice. */
+/* Parse a list such as `zerocopy,tls`, which may be empty. Return false for an unknown or repeated word. */
 bool functions__read_moves(const char *list, unsigned int *moves);
-/* Looks every row's candidates up. Returns 0 or -errno. */
+/* Look up the candidates of every row. Return 0 or -errno. */
 int functions__new(struct functions **functions, const struct btf *btf, const struct functions_options *options);
 #define FUNCTIONS_ALL -1
 #define FUNCTIONS_NONE -2
-/* Only the program that measures what reading the counters costs. */
+/* Load only the program that measures the cost of reading the counters. */
 #define FUNCTIONS_READ_COST -3
-/* Before load: chooses programs and their types for all rows that are ready, for one of them, or for none. */
+/* Before loading: select the programs and their types for all READY rows, for one row, or for none. */
 int functions__prepare(struct functions *functions, struct copyscope *skel, int only);
 void functions__refuse_read_cost(struct functions *functions);
-/* After load: gives the programs their counters, and measures what reading them costs. */
+/* After loading: give the programs their counters, and measure the cost of reading them. */
 int functions__install(struct functions *functions, struct copyscope *skel);
-/* The next row at or after this one that is to be loaded; -1 after the last. */
+/* Return the next row to load, at or after `row`; -1 after the last. */
 int functions__next(const struct functions *functions, int row);
-/* The kernel did not load it: it is to be loaded as a kprobe next, or not at all. */
+/* Handle a row that the kernel refused to load: the next load tries the row's next hook method, or leaves it out. */
 void functions__refuse(struct functions *functions, int row, int err);
 /*
- * Attaches one that was loaded by fentry and one by kprobe, for a moment: some kernels load what they do not attach.
- * Returns how many were refused: they are hooked in another way after the next load, or have a reason.
+ * Attach one loaded function per hook method for a moment, because some kernels load programs that they refuse to
+ * attach. Return the number of refused functions. The next load tries another method for a refused function, or
+ * records the reason.
  */
 int functions__try(struct functions *functions);
-/* Attaches all that were loaded; -ENOENT, with a complaint, when the root of the sends or of the receives is missing. */
+/*
+ * Attach everything that was loaded. Return -ENOENT and print an error if the hook on the send function or on the
+ * receive function is missing.
+ */
 int functions__attach(struct functions *functions);
 int functions__detach(struct functions *functions);
-/* Before functions_on is set: what they knew of calls that are under way is forgotten, and the counters count. And after it is not. */
+/*
+ * Call functions__arm() before functions_on is set: it discards the state of calls that are still running, and starts
+ * the counters. Call functions__disarm() after functions_on is cleared.
+ */
 int functions__arm(struct functions *functions, struct copyscope *skel);
 int functions__disarm(struct functions *functions, struct copyscope *skel);
-/*
- * While they are not armed: from now on one in so many is timed, and what was counted so far is forgotten. 0 or -errno.
- */
+/* Time one in `one_in` copies from now on, and reset all counts. Call this only while disarmed. Return 0 or -errno. */
 int functions__gate(struct functions *functions, struct copyscope *skel, unsigned int one_in);
-/* Appends the record's hooks[] rows. */
+/* Append the record's hooks[] rows. */
 void functions__add_hooks(const struct functions *functions, json_t *hooks);
-/* Appends to the record's loss{}: programs that were skipped, probes that did not fire. */
+/* Append skipped programs and missed probes to the record's loss{}. */
 void functions__add_losses(const struct functions *functions, json_t *loss);
 /*
- * {"cells": [{side, context, category, calls, bytes, timed_calls, self_ns, self_ns_squared, counters}],
- *  "gate", "events", "read_cost"}
- * Times and counters are those of the timed calls.
+ * Return {"cells": [{side, context, category, calls, bytes, timed_calls, self_ns, self_ns_squared, counters}],
+ * "gate", "events", "read_cost", ...}, with the keys of zerocopy__add_json(). Times and counters belong to the timed
+ * calls.
  */
 json_t *functions__json(const struct functions *functions, const struct copyscope *skel);
 void functions__free(struct functions *functions);

@@ -8,7 +8,7 @@
 
 #define SIZE (8UL << 20)
 
-static int copy_there_and_back(int fd, char *memory)
+static int write_and_read_back(int fd, char *memory)
 {
 	ssize_t done;
 
@@ -33,7 +33,7 @@ int kernel_work(void)
 	if (memory == MAP_FAILED)
 		return -errno;
 	fd = memfd_create("copyscope-trial", MFD_CLOEXEC);
-	err = fd < 0 ? -errno : copy_there_and_back(fd, memory);
+	err = fd < 0 ? -errno : write_and_read_back(fd, memory);
 	if (fd >= 0)
 		close(fd);
 	munmap(memory, 2 * SIZE);

@@ -84,7 +84,7 @@ static const struct {
 
 struct zerocopy {
 	struct attach all[LIFE_CNT];
-	/* Whether they ever were attached: then the cells are counts, and zero is one. */
+	/* The hooks were attached at least once, so zeros in the cells are counts. */
 	bool counted;
 };
 
@@ -102,8 +102,8 @@ static struct bpf_program *program_of(struct copyscope *skel, int row, enum ends
 	}
 }
 
-/* Where each reference that goes is seen, the last one is among them. */
-static bool is_spare(const struct zerocopy *zerocopy, int row)
+/* The hooks on every dropped reference also see the last one, so these two rows replace each other. */
+static bool is_superseded(const struct zerocopy *zerocopy, int row)
 {
 	const struct attach *drop = &zerocopy->all[LIFE_zerocopy_drop];
 
@@ -113,18 +113,18 @@ static bool is_spare(const struct zerocopy *zerocopy, int row)
 	       attach__works(&zerocopy->all[LIFE_zerocopy_last]);
 }
 
-/* The first row without which the others say nothing, and which does not work; negative if there is none. */
+/* Return the index of the first unusable row that other rows need, or a negative number without such a row. */
 static int obstacle(const struct zerocopy *zerocopy)
 {
 	for (int row = 0; row < LIFE_CNT; row++)
-		if (!attach__works(&zerocopy->all[row]) && !is_spare(zerocopy, row))
+		if (!attach__works(&zerocopy->all[row]) && !is_superseded(zerocopy, row))
 			return row;
 	return -1;
 }
 
 #define EACH_USED_ROW(zerocopy, row) \
 	for (int row = 0; row < LIFE_CNT; row++) \
-		if (!is_spare(zerocopy, row))
+		if (!is_superseded(zerocopy, row))
 
 int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources, enum attach_wish wish,
 		  unsigned int moves)
@@ -137,9 +137,9 @@ int zerocopy__new(struct zerocopy **result, const struct attach_sources *sources
 		struct attach *hook = &zerocopy->all[row];
 
 		if (wish == ATTACH_NOTHING)
-			attach__leave(hook, rows[row].symbols, NOT_ASKED_FOR);
+			attach__skip(hook, rows[row].symbols, NOT_ASKED_FOR);
 		else if (!(moves & MOVES_ZEROCOPY))
-			attach__leave(hook, rows[row].symbols, NOTHING_PASSES);
+			attach__skip(hook, rows[row].symbols, NOTHING_PASSES);
 		else
 			attach__find(hook, rows[row].symbols, rows[row].arguments, sources, wish);
 	}
@@ -166,7 +166,7 @@ int zerocopy__prepare(struct zerocopy *zerocopy, struct copyscope *skel, bool lo
 			bpf_program__set_autoload(leave, false);
 		skel->rodata->life_arguments[row] = hook->arguments;
 		skel->rodata->life_probed[row] = attach__is_probed(hook);
-		if (load && !err && zerocopy__is_ready(zerocopy) && !is_spare(zerocopy, row))
+		if (load && !err && zerocopy__is_ready(zerocopy) && !is_superseded(zerocopy, row))
 			err = attach__prepare(hook, enter, leave);
 	}
 	return err;
@@ -181,7 +181,7 @@ void zerocopy__refuse_way(struct zerocopy *zerocopy, enum attach_way way, const 
 
 void zerocopy__refuse(struct zerocopy *zerocopy, int err)
 {
-	/* They are loaded together: the first way that is still in use among them has failed. */
+	/* The rows are loaded together, so the first hook method that any row uses has failed. */
 	enum attach_way way = WAY_KPROBE;
 
 	EACH_USED_ROW(zerocopy, row)
@@ -200,7 +200,7 @@ void zerocopy__attach(struct zerocopy *zerocopy)
 		struct attach *hook = &zerocopy->all[row];
 
 		err = err ?: attach__attach(hook);
-		/* It is loaded in one way, and there is no other after that. */
+		/* The program was loaded for this hook method, so no other method can be tried any more. */
 		hook->next = 0;
 		hook->state = STATE_ATTACHED;
 	}
@@ -233,12 +233,12 @@ void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)
 
 	for (int row = 0; row < LIFE_CNT; row++) {
 		const struct attach *hook = &zerocopy->all[row];
-		bool spare = is_spare(zerocopy, row), used = attach__works(hook) && missing < 0 && !spare;
+		bool superseded = is_superseded(zerocopy, row), used = attach__works(hook) && missing < 0 && !superseded;
 		char reason[sizeof(hook->reason) + SYMBOL_MAX];
 
-		/* All of them or none: the reason is that of the one that does not work. */
-		if (spare && hook->state != STATE_UNUSED)
-			snprintf(reason, sizeof(reason), "this kernel tells of %s reference",
+		/* Either all hooks are attached or none, so all have the reason of the unusable one. */
+		if (superseded && hook->state != STATE_UNUSED)
+			snprintf(reason, sizeof(reason), "not needed: this kernel reports %s reference",
 				 row == LIFE_zerocopy_last ? "each" : "the last");
 		else if (missing >= 0 && attach__works(hook))
 			snprintf(reason, sizeof(reason), "%s: %s", zerocopy->all[missing].symbol,
@@ -248,9 +248,9 @@ void zerocopy__add_hooks(const struct zerocopy *zerocopy, json_t *hooks)
 		json_array_append_new(hooks, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", rows[row].id, "instrument", "functions",
 						       "symbol", hook->symbol,
-						       "state", state_names[spare || (attach__works(hook) && !used) ?
+						       "state", state_names[superseded || (attach__works(hook) && !used) ?
 									    STATE_UNUSED : hook->state],
-						       "how", used ? attach__how(hook) : NULL,
+						       "how", used ? attach__way_name(hook) : NULL,
 						       "reason", used ? NULL : reason,
 						       "required", 0));
 	}

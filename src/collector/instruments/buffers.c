@@ -33,7 +33,7 @@ json_t *buffers__json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
 
-	/* NULL is not appended. */
+	/* json_array_append_new() ignores NULL. */
 	for (__u32 protocol = 0; protocol < PROTOCOL_CNT; protocol++)
 		json_array_append_new(array, buffer_json(protocol, skel));
 	return array;

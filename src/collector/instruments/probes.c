@@ -16,6 +16,7 @@
 #include "report/maps.h"
 #include "report/message.h"
 #include "report/names.h"
+#include "stored_sockets.h"
 #include "watch.h"
 
 struct probes {
@@ -26,20 +27,25 @@ struct probes {
 	struct on_sight *on_sight;
 	const struct watch *watch;
 	const struct sampling *sampling;
-	/* The kernel has BTF. */
+	/* True if the kernel has BTF. */
 	bool btf;
 	bool hooked;
+	/* True if bytes are counted at the sockets, which list_sockets lists. */
+	bool stores_at_sockets;
+	struct bpf_link *socket_list;
 };
 
-#define OF_FUNCTIONS "functions"
+#define FUNCTIONS_INSTRUMENT "functions"
 
-static void drop(struct probes *probes)
+static void unload(struct probes *probes)
 {
 	copyscope__destroy(probes->skel);
 	probes->skel = NULL;
 }
 
-/* Everything that is READY, or only one hook or function of it (tracepoints__prepare(), functions__prepare()). */
+/*
+ * Load all READY hooks and functions, or only one of them (tracepoints__prepare(), functions__prepare()).
+ */
 static int load(struct probes *probes, int only, int only_function)
 {
 	struct copyscope *skel = copyscope__open();
@@ -54,6 +60,8 @@ static int load(struct probes *probes, int only, int only_function)
 	names__fill_calls(skel->rodata->call_of_nr, probes->watch);
 	watch__configure(probes->watch, skel);
 	skel->rodata->sends_in_pieces = probes->sends_in_pieces;
+	skel->rodata->stores_at_sockets = probes->stores_at_sockets;
+	bpf_program__set_autoload(skel->progs.list_sockets, probes->stores_at_sockets);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
 	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
@@ -65,13 +73,13 @@ static int load(struct probes *probes, int only, int only_function)
 	return err;
 }
 
-/* Something was refused: find out what, one program at a time. */
+/* After the kernel refused a program, load one program at a time to find out which program it refused. */
 static void find_refused(struct probes *probes)
 {
 	int err = load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);
 
 	if (!err)
-		drop(probes);
+		unload(probes);
 	for (int i = 0; err && i < HOOK_CNT; i++) {
 		int refused = probes->hooks[i].state == STATE_READY ? load(probes, i, FUNCTIONS_NONE) : 0;
 
@@ -93,24 +101,47 @@ static int load_what_works(struct probes *probes)
 {
 	int row = functions__next(probes->functions, 0), err;
 
-	/* A policy that refuses one function refuses all (EPERM), and one alone says so sooner than all together. */
+	/*
+	 * A security policy that refuses one function refuses all (EPERM). Loading a single one shows that sooner
+	 * than loading all.
+	 */
 	if (row >= 0 && load(probes, TRACEPOINTS_NONE, row) == -EPERM)
 		functions__refuse(probes->functions, row, -EPERM);
 	err = load(probes, TRACEPOINTS_ALL, FUNCTIONS_ALL);
+	if (err && err != -ENOMEM && probes->stores_at_sockets) {
+		probes->stores_at_sockets = false;
+		err = load(probes, TRACEPOINTS_ALL, FUNCTIONS_ALL);
+	}
 	if (!err || err == -ENOMEM)
 		return err;
 	find_refused(probes);
 	return load(probes, TRACEPOINTS_ALL, FUNCTIONS_ALL);
 }
 
-/* Some kernels load what they do not attach; each row has at most three ways to fail. */
+/* Some kernels load programs that they refuse to attach. Each row can fail at most three times. */
 static int load_what_attaches(struct probes *probes)
 {
 	int err = load_what_works(probes);
 
 	while (!err && (tracepoints__try(probes->hooks, probes->skel) || functions__try(probes->functions))) {
-		drop(probes);
+		unload(probes);
 		err = load_what_works(probes);
+	}
+	return err;
+}
+
+/* Without an iterator over sockets, their bytes are counted in a map. */
+static int load_all(struct probes *probes)
+{
+	int err = load_what_attaches(probes);
+
+	if (!err && probes->stores_at_sockets) {
+		probes->socket_list = stored_sockets__attach(probes->skel);
+		if (!probes->socket_list) {
+			probes->stores_at_sockets = false;
+			unload(probes);
+			err = load_what_works(probes);
+		}
 	}
 	return err ?: functions__install(probes->functions, probes->skel);
 }
@@ -129,11 +160,12 @@ int probes__open(struct probes **result, bool sends_in_pieces, const struct func
 	probes->sampling = sampling;
 	btf = btf__load_vmlinux_btf();
 	probes->btf = btf;
+	probes->stores_at_sockets = watch && btf && stored_sockets__exist(btf);
 	tracepoints__find(probes->hooks, btf, functions->attach != ATTACH_NOTHING, watch);
 	err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
 	if (!err)
-		err = probes->btf ? load_what_attaches(probes) : load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);
+		err = probes->btf ? load_all(probes) : load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);
 	if (err)
 		probes__close(probes);
 	else
@@ -158,12 +190,14 @@ static int attach_one(struct probes *probes, enum hook_id id)
 	if (hook->link)
 		return 0;
 	if (on_sight__waits(id, probes->hooks, probes->skel))
-		return on_sight__start(&probes->on_sight, id, probes->hooks, probes->skel);
+		return probes->on_sight ? 0 : on_sight__start(&probes->on_sight, hook, probes->skel);
 	hook->link = bpf_program__attach(tracepoints__program(probes->skel, id));
 	if (!hook->link)
 		return -errno;
 	hook->since_ns = now_ns();
 	hook->state = STATE_ATTACHED;
+	if (id == HOOK_volume_spliced)
+		probes->skel->bss->splices_counted = 1;
 	return 0;
 }
 
@@ -195,7 +229,7 @@ int probes__hook(struct probes *probes, bool arm)
 	int err = 0;
 
 	if (!probes->hooked) {
-		err = functions__attach(probes->functions) ?: probes__attach(probes, OF_FUNCTIONS);
+		err = functions__attach(probes->functions) ?: probes__attach(probes, FUNCTIONS_INSTRUMENT);
 		probes->hooked = !err;
 	}
 	if (err)
@@ -208,7 +242,7 @@ bool probes__are_hooked(const struct probes *probes)
 	return probes->hooked;
 }
 
-/* Of the links that come and go the one that was made last; HOOK_CNT when there is none. */
+/* Return the temporary link that was made last, or HOOK_CNT if there is none. */
 static enum hook_id last_made(const struct probes *probes)
 {
 	enum hook_id last = HOOK_CNT;
@@ -216,8 +250,8 @@ static enum hook_id last_made(const struct probes *probes)
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const char *instrument = hook_rows[i].instrument;
 
-		if (!probes->hooks[i].link || watch__keeps(probes->skel, instrument, hook_rows[i].id) ||
-		    (probes->hooked && !strcmp(instrument, OF_FUNCTIONS)))
+		if (watch__keeps(instrument) || !probes->hooks[i].link ||
+		    (probes->hooked && !strcmp(instrument, FUNCTIONS_INSTRUMENT)))
 			continue;
 		if (last == HOOK_CNT || probes->hooks[i].since_ns > probes->hooks[last].since_ns)
 			last = i;
@@ -226,8 +260,9 @@ static enum hook_id last_made(const struct probes *probes)
 }
 
 /*
- * The last first: where the first of several programs of a tracepoint goes, the kernel waits until no CPU runs it any more
- * (tracepoint_remove_func() in kernel/tracepoint.c), 8 ms each time on a busy machine, and the other hooks stay meanwhile.
+ * Detach the last link first. When the first of several programs is removed from a tracepoint, the kernel waits until
+ * no CPU runs it (tracepoint_remove_func() in kernel/tracepoint.c). This wait takes 8 ms on a busy machine, and the
+ * other hooks stay attached meanwhile.
  */
 static int detach_all(struct probes *probes)
 {
@@ -248,18 +283,18 @@ static int detach_all(struct probes *probes)
 
 int probes__detach(struct probes *probes)
 {
-	int err = on_sight__stop(probes->on_sight);
+	int err = detach_all(probes);
 
-	probes->on_sight = NULL;
-	if (err)
-		complain("splices", "their hook could not be attached: %s", strerror(-err));
-
-	err = detach_all(probes) ?: err;
-	/* Threads may be in the middle of a call when hooks go: what was remembered of them is over. */
+	/* Threads may be inside a call when the hooks are detached: discard their state. */
 	err = maps__clear(probes->skel->maps.clocks) ?: err;
 	probes->skel->bss->open_clocks = 0;
 	err = maps__clear(probes->skel->maps.sending_tasks) ?: err;
 	return functions__disarm(probes->functions, probes->skel) ?: err;
+}
+
+json_t *probes__sockets_json(const struct probes *probes)
+{
+	return watch__sockets_json(probes->skel, probes->socket_list);
 }
 
 json_t *probes__hooks_json(const struct probes *probes)
@@ -268,12 +303,14 @@ json_t *probes__hooks_json(const struct probes *probes)
 
 	for (int i = 0; i < HOOK_CNT; i++) {
 		const struct hook *hook = &probes->hooks[i];
+		enum attach_state state;
 
 		if (!probes->watch && tracepoints__only_watch(hook_rows[i].instrument))
 			continue;
+		state = __atomic_load_n(&hook->state, __ATOMIC_ACQUIRE);
 		json_array_append_new(array, json_pack("{s:s, s:s, s:s, s:s, s:s?, s:s?, s:b}",
 						       "id", hook_rows[i].id, "instrument", hook_rows[i].instrument,
-						       "symbol", hook_rows[i].tracepoint, "state", state_names[hook->state],
+						       "symbol", hook_rows[i].tracepoint, "state", state_names[state],
 						       "how", tracepoints__works(hook) ? "tp_btf" : NULL,
 						       "reason", tracepoints__works(hook) ? NULL : hook->reason,
 						       "required", hook_rows[i].need == REQUIRED));
@@ -296,9 +333,9 @@ json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[
 {
 	json_t *loss = json_object();
 
-	for (int what = 0; what < LOSS_CNT; what++)
-		json_object_set_new(loss, loss_names[what],
-				    json_integer(probes->skel->bss->lost[what] + sampler_lost[what]));
+	for (int loss_id = 0; loss_id < LOSS_CNT; loss_id++)
+		json_object_set_new(loss, loss_names[loss_id],
+				    json_integer(probes->skel->bss->lost[loss_id] + sampler_lost[loss_id]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		attach__add_recursion(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
 	functions__add_losses(probes->functions, loss);
@@ -312,6 +349,7 @@ void probes__close(struct probes *probes)
 	on_sight__stop(probes->on_sight);
 	for (int i = 0; i < HOOK_CNT; i++)
 		bpf_link__destroy(probes->hooks[i].link);
+	bpf_link__destroy(probes->socket_list);
 	functions__free(probes->functions);
 	copyscope__destroy(probes->skel);
 	free(probes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* probes.h - the tracepoint programs: load what works, attach and detach by instrument, read the cells. */
+/* probes.h - loads the programs that this kernel accepts, and attaches and detaches them by instrument. */
 #ifndef COLLECTOR_PROBES_H
 #define COLLECTOR_PROBES_H
 
@@ -17,40 +17,48 @@ struct functions_options;
 struct probes;
 struct watch;
 
-/* Of function hooks one call in at most so many is timed. */
+/* Upper limit of N in "time one call in N". */
 #define GATE_MAX 1000000
 
 /*
- * Loads the BPF object with every program that this kernel takes. A program that is refused is left
- * out and its hook says why; 0 as long as the object itself could be loaded, -errno otherwise.
- * Without the kernel's BTF no program can be loaded: every hook says so, and every cell is empty.
- * sends_in_pieces: some of our own traffic's calls pass the socket more than once. functions: how to hook functions, and what to read. watch: NULL for our own traffic; sampling: whose maps of
- * whom, and of what was handled last, are shared.
+ * Load the BPF object with every program that this kernel accepts. The hook of a refused program records the reason.
+ * Return 0 if the object itself could be loaded, otherwise -errno. Without the kernel's BTF no program can be loaded:
+ * every hook says so, and every cell is empty.
+ *
+ * sends_in_pieces: calls of our own traffic may pass the socket more than once
+ * functions: how to hook functions, and what to read
+ * watch: NULL for our own traffic
+ * sampling: object that shares its maps of watched processes and handled packets
  */
 int probes__open(struct probes **probes, bool sends_in_pieces, const struct functions_options *functions,
 		 const struct watch *watch, const struct sampling *sampling);
-/* The skeleton, for the cells. */
+/* Return the skeleton, whose maps hold the cells. */
 struct copyscope *probes__skeleton(struct probes *probes);
-/* Attaches the hooks of one instrument ("bytes", "calls"); -ENOENT when a required one is missing. */
+/* Attach the hooks of one instrument ("bytes", "calls"). Return -ENOENT if a required hook is missing. */
 int probes__attach(struct probes *probes, const char *instrument);
 /*
- * Attaches the hooks of functions, if they are not there yet; they stay until probes__close(). arm: what they kept of calls that
- * began before is forgotten, and their counters count. -ENOENT as above.
+ * Attach the function hooks, unless they are attached; they stay until probes__close(). With `arm`, forget calls that
+ * began before, and start counting. Return -ENOENT as above.
  */
 int probes__hook(struct probes *probes, bool arm);
-/* Whether functions are hooked: whoever ends then waits for a grace period of each of them. */
+/* Return true if functions are hooked. A process that exits then waits for a grace period per function. */
 bool probes__are_hooked(const struct probes *probes);
-/* Detaches all but what stays (watch__keeps(), function hooks); clocks of calls that are still open are forgotten. */
+/*
+ * Detach all hooks except those that stay (watch__keeps(), function hooks), and forget the clocks of calls that are
+ * still running.
+ */
 int probes__detach(struct probes *probes);
-/* Whether bytes that a watched program takes by mapping or splice(2) are counted now. */
+/* Return true if bytes that a watched program receives by mapping or splice(2) are being counted. */
 bool probes__counts_all_taken(const struct probes *probes);
-/* The record's hooks[] and loss{}. */
+/* Return {inode: [sent, received]} for every open TCP socket that has moved data. */
+json_t *probes__sockets_json(const struct probes *probes);
+/* Return the record's hooks[]. */
 json_t *probes__hooks_json(const struct probes *probes);
-/* The record's loss{}, with what the programs of the sampler have lost. */
+/* Return the record's loss{}, including losses of the sampler's programs. */
 json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[LOSS_CNT]);
-/* The record's functions{}. */
+/* Return the record's functions{}. */
 json_t *probes__functions_json(const struct probes *probes);
-/* Of function hooks time one call in so many from now on (functions__gate). */
+/* From now on time one function call in `one_in` (functions__gate()). */
 int probes__gate_functions(struct probes *probes, unsigned int one_in);
 void probes__close(struct probes *probes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* resting_thread.h - a thread that works now and then, rests in between, and ends when it is told. */
+/* resting_thread.h - a thread that works periodically, sleeps in between, and stops on request. */
 #ifndef COPYSCOPE_RESTING_THREAD_H
 #define COPYSCOPE_RESTING_THREAD_H
 
@@ -9,7 +9,7 @@
 
 #include "kernel/clock.h"
 
-/* Zero bytes are one that does not run. */
+/* A zero-initialised thread is not running. */
 struct resting_thread {
 	bool running;
 	bool stop;
@@ -20,11 +20,11 @@ struct resting_thread {
 	pthread_cond_t stopping;
 };
 
-/* 0 or a negative errno. The work holds the mutex, except while it rests. */
+/* Start the thread. Return 0 or -errno. The work holds the mutex except while it sleeps. */
 int resting_thread__start(struct resting_thread *thread, void (*work)(void *), void *argument);
-/* Of the work: sleeps for so long; false when told to stop. */
+/* Called by the work: sleep for `ns`. Return false if the thread must stop. */
 bool resting_thread__rest(struct resting_thread *thread, uint64_t ns);
-/* Waits for the end of the work. One that does not run is fine. */
+/* Stop the thread and wait for it. A thread that is not running is allowed. */
 void resting_thread__stop(struct resting_thread *thread);
 
 #endif

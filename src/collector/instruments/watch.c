@@ -17,12 +17,11 @@
 #include "report/maps.h"
 #include "report/names.h"
 #include "report/watched.h"
+#include "stored_sockets.h"
 
-/* What counts bytes that are mapped or spliced comes on sight (on_sight.h), and from the next segment on it is always there. */
-bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook)
+bool watch__keeps(const char *instrument)
 {
-	return !strcmp(instrument, "watch") || !strcmp(instrument, "volume") ||
-	       (skel->bss->splices_seen && !strcmp(hook, "volume_spliced"));
+	return !strcmp(instrument, "watch") || !strcmp(instrument, "volume");
 }
 
 void watch__configure(const struct watch *watch, struct copyscope *skel)
@@ -47,11 +46,11 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 
 int watch__never(const struct bpf_map *watched)
 {
-	__u32 ours[] = { getpid(), getppid() }, by = WATCHED_NEVER;
+	__u32 own_tgids[] = { getpid(), getppid() }, by = WATCHED_NEVER;
 	int err = 0;
 
 	for (int i = 0; i < 2 && !err; i++)
-		err = bpf_map_update_elem(bpf_map__fd(watched), &ours[i], &by, BPF_ANY);
+		err = bpf_map_update_elem(bpf_map__fd(watched), &own_tgids[i], &by, BPF_ANY);
 	return err;
 }
 
@@ -61,12 +60,10 @@ void watch__add(struct copyscope *skel, pid_t tgid)
 
 	if (bpf_map_update_elem(bpf_map__fd(skel->maps.watched), &key, &by, BPF_ANY))
 		__sync_fetch_and_add(&skel->bss->lost[LOSS_WATCHED_MAP_FULL], 1);
-	else if (!skel->bss->watched_first)
-		skel->bss->watched_first = tgid;
 	__sync_fetch_and_add(&skel->bss->watched_changes, 1);
 }
 
-/* [[low, count]] of the sizes that happened: powers of two. */
+/* Return [[low, count]] for the slots of sizes with a nonzero count. Each slot covers a power of two. */
 static json_t *sizes_json(const __u64 *sizes)
 {
 	json_t *array = json_array();
@@ -101,7 +98,7 @@ static json_t *volume_json(__u32 index, const struct copyscope *skel)
 	if (!skel->bss->volume_used[index] ||
 	    !maps__sum_and_largest(skel->maps.volume_cells, index, &sum, sizeof(sum), &sum.largest_bytes) || !sum.calls)
 		return NULL;
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
 			 "protocol", protocol_names[index / CALL_CNT / DIRECTION_CNT],
 			 "direction", direction_names[index / CALL_CNT % DIRECTION_CNT],
 			 "syscall", call_names[index % CALL_CNT],
@@ -109,10 +106,12 @@ static json_t *volume_json(__u32 index, const struct copyscope *skel)
 			 "zerocopy_calls", (json_int_t)sum.zerocopy_calls,
 			 "zerocopy_bytes", (json_int_t)sum.zerocopy_bytes,
 			 "nodelay_calls", (json_int_t)sum.nodelay_calls, "cork_calls", (json_int_t)sum.cork_calls,
+			 "copied_calls", (json_int_t)sum.copied_calls, "copied_bytes", (json_int_t)sum.copied_bytes,
+			 "ring_calls", (json_int_t)sum.ring_calls, "ring_bytes", (json_int_t)sum.ring_bytes,
 			 "largest_bytes", (json_int_t)sum.largest_bytes, "sizes", sizes_json(sum.sizes));
 }
 
-/* As a row of volume: of these nothing but calls and bytes is known. */
+/* Return a row like those of volume_json(). For file reads only calls and bytes are known. */
 static json_t *file_reads_json(enum file_reads kind, enum file_call call, const struct copyscope *skel)
 {
 	static const char *const kinds[FILE_READS_CNT] = { "file_read", "direct_read", "unseen_read" };
@@ -121,11 +120,12 @@ static json_t *file_reads_json(enum file_reads kind, enum file_call call, const 
 
 	if (!skel->bss->file_read_calls[at])
 		return NULL;
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:[]}",
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:[]}",
 			 "protocol", "file", "direction", kinds[kind], "syscall", calls[call],
 			 "calls", (json_int_t)skel->bss->file_read_calls[at],
 			 "bytes", (json_int_t)skel->bss->file_read_bytes[at],
 			 "zerocopy_calls", 0, "zerocopy_bytes", 0, "nodelay_calls", 0, "cork_calls", 0,
+			 "copied_calls", 0, "copied_bytes", 0, "ring_calls", 0, "ring_bytes", 0,
 			 "largest_bytes", 0, "sizes");
 }
 
@@ -133,7 +133,7 @@ static json_t *volumes_json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
 
-	/* NULL is not appended. */
+	/* json_array_append_new() ignores NULL. */
 	for (__u32 index = 0; index < VOLUME_CELLS; index++)
 		json_array_append_new(array, volume_json(index, skel));
 	for (enum file_reads kind = 0; kind < FILE_READS_CNT; kind++)
@@ -142,7 +142,10 @@ static json_t *volumes_json(const struct copyscope *skel)
 	return array;
 }
 
-/* [[low, count]] of the numbers that happened: each up to 15, then powers of two. */
+/*
+ * Return [[low, count]] for the slots with a nonzero count. Values up to 15 have a slot each; above, slots are powers
+ * of two.
+ */
 static json_t *counts_json(const __u64 *slots)
 {
 	json_t *array = json_array();
@@ -173,7 +176,7 @@ static json_t *shape_json(__u32 index, const struct copyscope *skel)
 			 "rounds_per_send", counts_json(sum.rounds_per_send));
 }
 
-/* How the program hands over what it sends, of the calls that happened while the instrument was attached. */
+/* Return the buffers of the program's sends, from the calls made while the instrument was attached. */
 static json_t *shapes_json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
@@ -183,7 +186,7 @@ static json_t *shapes_json(const struct copyscope *skel)
 	return array;
 }
 
-/* Send calls that were refused. */
+/* Return the numbers of failed send calls, by call and errno. */
 static json_t *send_errors_json(const struct copyscope *skel)
 {
 	json_t *array = json_array();
@@ -209,13 +212,13 @@ static void add_relay(void *context, const void *tid, const void *value)
 	totals[RELAY_SENT] += passed->sent_bytes;
 }
 
-/* Threads that received and sent like amounts, of the calls that were timed. */
+/* Return the number of threads that received and sent similar amounts by timed calls, and their bytes. */
 static json_t *relays_json(const struct copyscope *skel)
 {
 	__u64 totals[RELAY_CNT];
 
-	for (int what = 0; what < RELAY_CNT; what++)
-		totals[what] = skel->bss->relayed[what];
+	for (int total = 0; total < RELAY_CNT; total++)
+		totals[total] = skel->bss->relayed[total];
 	maps__each(bpf_map__fd(skel->maps.passed_on), sizeof(__u32), sizeof(struct passed), add_relay, totals);
 	return json_pack("{s:I, s:I, s:I}", "threads", (json_int_t)totals[RELAY_THREADS],
 			 "received_bytes", (json_int_t)totals[RELAY_RECEIVED], "sent_bytes", (json_int_t)totals[RELAY_SENT]);
@@ -241,42 +244,51 @@ static json_t *processes_json(struct watched *watched)
 	return array;
 }
 
-/* Sets {inode: [sent, received]}. */
-static void set_socket(json_t *sockets, __u64 inode, __u64 sent_bytes, __u64 received_bytes)
-{
-	char name[24];
-
-	snprintf(name, sizeof(name), "%llu", (unsigned long long)inode);
-	json_object_set_new(sockets, name, json_pack("[I, I]", (json_int_t)sent_bytes, (json_int_t)received_bytes));
-}
-
 json_t *watch__json(const struct copyscope *skel, struct watched *watched)
 {
 	json_t *totals = json_object();
 
-	for (int what = 0; what < WATCH_TOTAL_CNT; what++)
-		json_object_set_new(totals, watch_total_names[what],
-				    json_integer(skel->bss->watch_totals[what]));
+	for (int total = 0; total < WATCH_TOTAL_CNT; total++)
+		json_object_set_new(totals, watch_total_names[total],
+				    json_integer(skel->bss->watch_totals[total]));
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "volume", volumes_json(skel), "packets", packets_json(skel),
 			 "shapes", shapes_json(skel), "send_errors", send_errors_json(skel), "buffers", buffers__json(skel), "relays", relays_json(skel),
 			 "processes", processes_json(watched), "totals", totals, "page_bytes", (json_int_t)skel->rodata->page_bytes);
 }
 
-static void add_socket(void *sockets, const void *key, const void *value)
+/* TCP's own count is meaningless for a socket in a sockmap, which has no inode. */
+static void set_socket(json_t *sockets, __u64 inode, json_int_t sent_bytes, json_int_t received_bytes)
 {
-	const struct socket_cell *cell = value;
+	char name[24];
 
-	(void)key;
-	/* Of a socket in a sockmap TCP's own count says nothing. */
-	if (!cell->inode)
-		return;
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)inode);
+	if (inode)
+		json_object_set_new(sockets, name, json_pack("[I, I]", sent_bytes, received_bytes));
+}
+
+static void set_stored(void *sockets, const struct socket_cell *cell)
+{
 	set_socket(sockets, cell->inode, cell->sent_bytes, cell->received_bytes);
 }
 
-json_t *watch__sockets_json(const struct copyscope *skel)
+/* Add the bytes that were counted by file descriptor to those that are stored at the same socket. */
+static void add_socket(void *sockets, const void *key, const void *value)
+{
+	const struct socket_cell *cell = value;
+	json_int_t sent_bytes = 0, received_bytes = 0;
+	char name[24];
+
+	(void)key;
+	snprintf(name, sizeof(name), "%llu", (unsigned long long)cell->inode);
+	json_unpack(json_object_get(sockets, name), "[I, I]", &sent_bytes, &received_bytes);
+	set_socket(sockets, cell->inode, sent_bytes + cell->sent_bytes, received_bytes + cell->received_bytes);
+}
+
+json_t *watch__sockets_json(const struct copyscope *skel, const struct bpf_link *list)
 {
 	json_t *sockets = json_object();
 
+	stored_sockets__each(list, set_stored, sockets);
 	maps__each(bpf_map__fd(skel->maps.socket_cells), sizeof(__u64), sizeof(struct socket_cell), add_socket, sockets);
 	return sockets;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* watch.h - a program that we did not write: how its processes are found, and what they moved so far. */
+/* watch.h - watched programs: selection of their processes, and the data that they have moved so far. */
 #ifndef COLLECTOR_WATCH_H
 #define COLLECTOR_WATCH_H
 
@@ -10,28 +10,30 @@
 
 #include "sampling/watch_target.h"
 
+struct bpf_link;
 struct bpf_map;
 struct copyscope;
 struct ksyms;
 struct watched;
 
-/* Whether a hook stays attached between two segments. */
-bool watch__keeps(const struct copyscope *skel, const char *instrument, const char *hook);
-/* Before the programs are loaded; NULL: no program is watched. */
+/* Return true if the hooks of an instrument stay attached between two segments. */
+bool watch__keeps(const char *instrument);
+/* Configure the skeleton before its programs are loaded. NULL: no program is watched. */
 void watch__configure(const struct watch *watch, struct copyscope *skel);
-/* What only the symbols tell: how memory that a program gave to a pipe is known from a page of a file. */
+/* Set the kernel addresses that identify pages in a pipe and sockets in a sockmap. */
 void watch__learn(struct copyscope *skel, const struct ksyms *ksyms);
 void watch__add(struct copyscope *skel, pid_t tgid);
-/* Copyscope itself and what it starts are not processes of the program, though they run in the cgroup. 0 or a negative errno. */
+/* Exclude copyscope and its children, which may run in the watched cgroup. Return 0 or -errno. */
 int watch__never(const struct bpf_map *watched);
 /*
- * {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}], "packets": {...}, "shapes": [...], "totals": {...},
- *  "processes": [[tgid, forked]]}: totals since the collector started.
+ * Return the totals since the collector started: {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}],
+ * "packets": {...}, "shapes": [...], "send_errors": [...], "buffers": [...], "relays": {...}, "processes": [[tgid,
+ * forked]], "totals": {...}, "page_bytes"}.
  */
 json_t *watch__json(const struct copyscope *skel, struct watched *watched);
-/* {inode: [sent, received]} of every open TCP socket that was used. */
-json_t *watch__sockets_json(const struct copyscope *skel);
-/* [{"netns", "address", "device"}] of the TCP sockets that were used, open or not. */
+/* See probes__sockets_json(). `list`: for the counts that are stored at the sockets (stored_sockets__each()). */
+json_t *watch__sockets_json(const struct copyscope *skel, const struct bpf_link *list);
+/* Return [{"netns", "address", "device"}] for the peers of sockets that have moved data, including closed ones. */
 json_t *watch__peers_json(const struct copyscope *skel);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* clock.h - the clock that BPF programs, the traffic and the collector have in common: CLOCK_MONOTONIC. */
+/* clock.h - CLOCK_MONOTONIC, the clock that BPF programs, the traffic program and the collector share. */
 #ifndef COLLECTOR_CLOCK_H
 #define COLLECTOR_CLOCK_H
 

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,10 @@
 
 const char *core_pmus_root = "";
 
-static struct core_pmus here;
-static bool here_is_read;
+static struct core_pmus this_machine;
+static bool is_read;
 
-/* Its first line, which the caller frees; NULL: no such file. */
+/* Return the first line of a file, which the caller frees, or NULL if there is no such file. */
 static char *read_line(const char *directory, const char *name)
 {
 	char path[512], *line = NULL;
@@ -49,7 +50,7 @@ static bool list_holds(const char *list, int cpu)
 	return false;
 }
 
-/* perf's rule, too: a PMU with a file `cpus` is one of cores (is_sysfs_pmu_core() in tools/perf/util/pmu.c). */
+/* As in perf, a PMU with a file `cpus` is a PMU of cores (is_sysfs_pmu_core() in tools/perf/util/pmu.c). */
 static void add_pmu(struct core_pmus *pmus, const char *name)
 {
 	struct core_pmu *pmu = &pmus->all[pmus->count];
@@ -105,18 +106,35 @@ static void read_processor(struct core_pmus *pmus)
 
 const struct core_pmus *core_pmus__here(void)
 {
-	if (here_is_read)
-		return &here;
-	here.online = read_line("/sys/devices/system/cpu", "online");
-	read_pmus(&here);
-	read_processor(&here);
-	here_is_read = true;
-	return &here;
+	if (is_read)
+		return &this_machine;
+	this_machine.online = read_line("/sys/devices/system/cpu", "online");
+	read_pmus(&this_machine);
+	read_processor(&this_machine);
+	is_read = true;
+	return &this_machine;
 }
 
 bool core_pmus__is_online(const struct core_pmus *pmus, int cpu)
 {
 	return !pmus->online || list_holds(pmus->online, cpu);
+}
+
+int core_pmus__spare(const char *cpus)
+{
+	char *list = strdup(cpus);
+
+	if (!list)
+		return -ENOMEM;
+	core_pmus__here();
+	free(this_machine.spared);
+	this_machine.spared = list;
+	return 0;
+}
+
+bool core_pmus__is_spared(const struct core_pmus *pmus, int cpu)
+{
+	return pmus->spared && list_holds(pmus->spared, cpu);
 }
 
 const struct core_pmu *core_pmus__of(const struct core_pmus *pmus, int cpu)
@@ -144,9 +162,10 @@ bool core_pmus__zen(const struct core_pmus *pmus)
 
 void core_pmus__forget(void)
 {
-	for (int i = 0; i < here.count; i++)
-		free(here.all[i].cpus);
-	free(here.online);
-	here = (struct core_pmus){};
-	here_is_read = false;
+	for (int i = 0; i < this_machine.count; i++)
+		free(this_machine.all[i].cpus);
+	free(this_machine.online);
+	free(this_machine.spared);
+	this_machine = (struct core_pmus){};
+	is_read = false;
 }

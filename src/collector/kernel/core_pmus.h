@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* core_pmus.h - which CPUs are online, and which PMU each of them has: one for each type of core. */
+/* core_pmus.h - online CPUs and their PMUs. Each type of core has its own PMU. */
 #ifndef COLLECTOR_CORE_PMUS_H
 #define COLLECTOR_CORE_PMUS_H
 
@@ -12,38 +12,43 @@
 struct core_pmu {
 	char name[64];
 	__u32 type;
-	/* Such as 0-11,14; without those that are offline. */
+	/* List of the online CPUs of this PMU, such as 0-11,14. */
 	char *cpus;
 };
 
 struct core_pmus {
-	/* Those that say which CPUs they are of: on machines with several types of cores, and on arm64. */
+	/* PMUs that list their CPUs, on machines with several types of cores and on arm64. */
 	struct core_pmu all[CORE_PMUS_MAX];
 	int count;
-	/* One of all CPUs, which does not say so. */
+	/* The machine has one PMU for all CPUs. This PMU does not list its CPUs. */
 	bool plain;
-	/* NULL: not known. */
+	/* List of all online CPUs; NULL if unknown. */
 	char *online;
-	/* x86: of /proc/cpuinfo. */
+	/* List of the CPUs on which no events are sampled; NULL if there are none. */
+	char *spared;
+	/* x86: vendor, family and model from /proc/cpuinfo. */
 	char vendor[16];
 	int family;
 	int model;
 };
 
-/* In front of /sys and /proc: tests make machines of their own. */
+/* Prefix of /sys and /proc. Tests set it to simulate other machines. */
 extern const char *core_pmus_root;
 
-/* Of this machine: read when it is asked for the first time. */
+/* Return the PMUs of this machine. The first call reads them. */
 const struct core_pmus *core_pmus__here(void);
-/* Also true where nobody says. */
+/* Return true if the CPU is online, or if the online CPUs are unknown. */
 bool core_pmus__is_online(const struct core_pmus *pmus, int cpu);
-/* NULL: none that says so. */
+/* Set the CPUs on which no events are sampled, such as 2-3,6. An empty list excludes none. Return 0 or -ENOMEM. */
+int core_pmus__spare(const char *cpus);
+bool core_pmus__is_spared(const struct core_pmus *pmus, int cpu);
+/* Return the PMU that lists this CPU, or NULL. */
 const struct core_pmu *core_pmus__of(const struct core_pmus *pmus, int cpu);
-/* How many of them have a CPU. */
+/* Return the number of listed PMUs that have an online CPU. */
 int core_pmus__types(const struct core_pmus *pmus);
-/* AMD's Zen 2 and later. */
+/* Return true for AMD Zen 2 and later. */
 bool core_pmus__zen(const struct core_pmus *pmus);
-/* It is read again when it is asked for: tests change machines. */
+/* Discard the result, so that the next call reads the machine again. For tests. */
 void core_pmus__forget(void);
 
 #endif

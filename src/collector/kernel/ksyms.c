@@ -15,16 +15,19 @@
 
 #include <bpf/bpf.h>
 
-/* No kernel function is longer; an address further behind a symbol belongs to something unnamed. */
+/* Upper bound of the length of a kernel function. An address further after a symbol belongs to no known function. */
 #define FUNCTION_MAX (1UL << 20)
 
-/* Of names that share an address the first is taken; where a section of the text begins or ends is no function. */
+/*
+ * If names have the same address, the first in this order is used. Symbols that mark the start or end of a text
+ * section (RANK_BOUND) are no functions and come last.
+ */
 enum rank { RANK_GLOBAL, RANK_WEAK, RANK_LOCAL, RANK_BOUND };
 
 struct ksym {
 	uint64_t address;
 	uint32_t name;
-	/* 0: not known, as far as the next symbol. */
+	/* 0: unknown, ends at the next symbol. */
 	uint32_t length;
 	enum rank rank;
 };
@@ -66,7 +69,10 @@ static int add_symbol(struct ksyms *ksyms, uint64_t address, enum rank rank, con
 	return 0;
 }
 
-/* In full: qsort() leaves the order of equals open. The same name twice at one address is the same. */
+/*
+ * Compare two symbols. The order is complete, because qsort() leaves the order of equal elements undefined. Entries
+ * with equal names and addresses are interchangeable.
+ */
 static int by_address(const void *a, const void *b, void *names)
 {
 	const struct ksym *x = a, *y = b;
@@ -92,7 +98,7 @@ static enum rank rank_of(char type, const char *name)
 	return type == 'T' ? RANK_GLOBAL : type == 't' ? RANK_LOCAL : RANK_WEAK;
 }
 
-/* `ffffffff81000000 T _text` or `ffffffffc0001000 t veth_xmit	[veth]`. */
+/* Parse a line such as `ffffffff81000000 T _text` or `ffffffffc0001000 t veth_xmit [veth]`. */
 static int parse_line(struct ksyms *ksyms, char *line)
 {
 	char *end, *name;
@@ -152,7 +158,7 @@ uint32_t ksyms__count(const struct ksyms *ksyms)
 	return ksyms->count - 1;
 }
 
-/* The last symbol at or below the address; 0, which is none, below all of them. */
+/* Return the last symbol at or below the address, or 0 if the address is below all symbols. */
 static uint32_t last_below(const struct ksyms *ksyms, uint64_t address)
 {
 	uint32_t low = 0, high = ksyms->count;
@@ -171,13 +177,13 @@ static uint32_t last_below(const struct ksyms *ksyms, uint64_t address)
 uint32_t ksyms__find(const struct ksyms *ksyms, uint64_t address)
 {
 	uint32_t id = last_below(ksyms, address);
-	const struct ksym *found = &ksyms->table[id];
+	const struct ksym *symbol = &ksyms->table[id];
 
-	if (!id || address - found->address > FUNCTION_MAX)
+	if (!id || address - symbol->address > FUNCTION_MAX)
 		return KSYM_UNKNOWN;
-	if (found->length && address - found->address >= found->length)
+	if (symbol->length && address - symbol->address >= symbol->length)
 		return KSYM_UNKNOWN;
-	/* Aliases share an address: always the first of them (by_address). */
+	/* Aliases have the same address: use the first (by_address()). */
 	while (id > 1 && ksyms->table[id - 1].address == ksyms->table[id].address)
 		id--;
 	return id;
@@ -196,28 +202,28 @@ const char *ksyms__name(const struct ksyms *ksyms, uint32_t id)
 	return ksyms->names + ksyms->table[id].name;
 }
 
-static bool is_copy(const char *suffix)
+static bool is_clone(const char *suffix)
 {
 	return !strncmp(suffix, ".isra.", 6) || !strncmp(suffix, ".constprop.", 11);
 }
 
-/* KSYM_UNKNOWN if there is none. */
+/* Return the id of the symbol with this name, or of a clone; KSYM_UNKNOWN if there is neither. */
 static uint32_t find_name(const struct ksyms *ksyms, const char *name)
 {
 	size_t length = strlen(name);
-	uint32_t copy = KSYM_UNKNOWN;
+	uint32_t clone = KSYM_UNKNOWN;
 
 	for (uint32_t id = 1; id < ksyms->count; id++) {
-		const char *found = ksyms__name(ksyms, id);
+		const char *symbol_name = ksyms__name(ksyms, id);
 
-		if (strncmp(found, name, length))
+		if (strncmp(symbol_name, name, length))
 			continue;
-		if (!found[length])
+		if (!symbol_name[length])
 			return id;
-		if (is_copy(found + length) && !strstr(found + length, ".part.") && !strstr(found + length, ".cold"))
-			copy = copy ?: id;
+		if (is_clone(symbol_name + length) && !strstr(symbol_name + length, ".part.") && !strstr(symbol_name + length, ".cold"))
+			clone = clone ?: id;
 	}
-	return copy;
+	return clone;
 }
 
 const char *ksyms__find_name(const struct ksyms *ksyms, const char *name)
@@ -231,7 +237,7 @@ const char *ksyms__range(const struct ksyms *ksyms, const char *name, uint64_t *
 {
 	uint32_t id = find_name(ksyms, name), next = id;
 
-	/* Aliases share an address. */
+	/* Skip aliases, which have the same address. */
 	while (id && next < ksyms->count && ksyms->table[next].address == ksyms->table[id].address)
 		next++;
 	if (!id || next == ksyms->count)
@@ -250,7 +256,7 @@ void ksyms__free(struct ksyms *ksyms)
 	free(ksyms);
 }
 
-/* A program and the functions that it calls; ours have at most five. */
+/* Maximum number of functions in a program; ours have at most five. */
 #define FUNCTIONS_MAX 256
 
 static int bound_program(struct ksyms *ksyms, int fd)
@@ -267,7 +273,7 @@ static int bound_program(struct ksyms *ksyms, int fd)
 
 	if (bpf_obj_get_info_by_fd(fd, &info, &size))
 		return -errno;
-	/* The kernel says how many there are, however few it had room for. */
+	/* The kernel returns the total number, even if it exceeds the space for the results. */
 	for (__u32 i = 0; i < info.nr_jited_ksyms && i < info.nr_jited_func_lens && i < FUNCTIONS_MAX; i++)
 		ksyms__bound(ksyms, addresses[i], lengths[i]);
 	return 0;
@@ -283,7 +289,7 @@ int ksyms__bound_programs(struct ksyms *ksyms)
 
 		if (fd >= 0)
 			close(fd);
-		/* It was unloaded meanwhile. */
+		/* ENOENT: the program was unloaded meanwhile. */
 		if (err && err != -ENOENT)
 			return err;
 	}

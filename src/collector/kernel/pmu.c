@@ -19,7 +19,10 @@
 
 static const struct event_row event_rows[] = {
 	{ "cycles", "cycles", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES },
-	/* At one rate whatever the clock of the core is: Intel, and AMD from Zen 4 on (amd_zen4_perfmon_event_map[]). */
+	/*
+	 * This event counts at a constant rate, independent of the core's clock. Available on Intel, and on AMD from
+	 * Zen 4 on (amd_zen4_perfmon_event_map[]).
+	 */
 	{ "ref-cycles", "cycles", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_REF_CPU_CYCLES },
 	{ "instructions", "instructions", NULL, PERF_TYPE_HARDWARE, PERF_COUNT_HW_INSTRUCTIONS },
 	{ LLC_LOAD_MISSES, "misses", NULL, PERF_TYPE_HW_CACHE, LOAD_MISS(PERF_COUNT_HW_CACHE_LL) },
@@ -33,8 +36,9 @@ static const struct event_row event_rows[] = {
 #define EVENT_ROWS (sizeof(event_rows) / sizeof(*event_rows))
 
 /*
- * Zen has no event of that name (amd_hw_cache_event_ids_f17h[] in arch/x86/events/amd/core.c). PMCx043 with the masks 08h and
- * 40h is the same on Zen 2 to 5: tools/perf/pmu-events/arch/x86/amdzen2/memory.json to amdzen5/load-store.json.
+ * Zen has no event of that name (amd_hw_cache_event_ids_f17h[] in arch/x86/events/amd/core.c). PMCx043 with the masks
+ * 08h and 40h has the same meaning on Zen 2 to 5: tools/perf/pmu-events/arch/x86/amdzen2/memory.json to
+ * amdzen5/load-store.json.
  */
 static const struct event_row zen_llc_load_misses = {
 	LLC_LOAD_MISSES, "misses", "AMD: lines that loads and stores, without prefetches, got from memory (r4843)",
@@ -71,15 +75,16 @@ bool pmu__find(const char *name, struct event_row *row)
 	return find_raw(name, row);
 }
 
-/* Of which several core types each have their own. */
+/* Return true for a generic event: the PMU of each type of core maps it to an event of its own. */
 static bool is_generic(const struct event_row *row)
 {
 	return row->type == PERF_TYPE_HARDWARE || row->type == PERF_TYPE_HW_CACHE;
 }
 
 /*
- * Bits 63:32 of the config say whose event it is where each core type has a PMU (PERF_PMU_CAP_EXTENDED_HW_TYPE,
- * include/uapi/linux/perf_event.h). arm64 takes that since Linux 6.6 (commit 5c816728651a); before, it takes the CPU's own.
+ * If each core type has a PMU, bits 63:32 of the config select the PMU (PERF_PMU_CAP_EXTENDED_HW_TYPE,
+ * include/uapi/linux/perf_event.h). arm64 accepts this from 6.6 on (commit 5c816728651a); earlier kernels use the PMU
+ * of the CPU.
  */
 static int open_one(const struct event_row *row, struct perf_event_attr *attr, const struct core_pmu *owner, int cpu)
 {
@@ -98,7 +103,7 @@ static int open_one(const struct event_row *row, struct perf_event_attr *attr, c
 	return perf_open(attr, cpu);
 }
 
-/* `AMD's PMU`, or by its name. */
+/* Write a name for the PMU into messages: its own name, or a description such as "AMD's PMU". */
 static void name_pmu(const struct core_pmus *pmus, const struct core_pmu *owner, char *name, size_t size)
 {
 	const char *maker = !strcmp(pmus->vendor, "AuthenticAMD") ? "AMD's" :
@@ -124,10 +129,10 @@ static void explain(const struct event_row *row, const struct core_pmus *pmus, c
 		snprintf(reason, size, "this machine has no PMU");
 	else
 		snprintf(reason, size, "%s has no such event%s", name,
-			 err == -EOPNOTSUPP ? ", or cannot interrupt for it" : "");
+			 err == -EOPNOTSUPP ? ", or cannot sample it" : "");
 }
 
-/* The CPUs on which it is open, such as 0-11,14. */
+/* Write the CPUs on which the event is open, such as 0-11,14. */
 static void list_open(const int *fds, int cpus, char *list, size_t size)
 {
 	size_t used = 0;
@@ -147,19 +152,23 @@ static void list_open(const int *fds, int cpus, char *list, size_t size)
 }
 
 /*
- * Timers that are started together at one rate stay together. What one CPU does because of another it then does always, or
- * never, when it is sampled: a receiver was seen for 0.3 to 0.6 of its time in one run of seventy, whose timer fired while the
- * sender was in its own. So each CPU has a rate of its own, at most 5 % lower, and the phases go through all there are.
+ * Give each CPU a rate of its own, at most 5 % lower. Timers that start together at the same rate stay in phase.
+ * Work of one CPU because of another CPU would then always or never be sampled: in one run of seventy, the share of
+ * a receiver whose timer fired during the sender's sampling was 0.3 to 0.6 of its real time. With different rates,
+ * all phases occur.
  */
 static void set_rate(struct perf_event_attr *attr, const struct event_row *row, __u64 rate_hz, int cpu)
 {
-	/* The golden ratio keeps any number of CPUs apart. */
+	/* The golden ratio spreads the rates for any number of CPUs. */
 	const __u64 slower = cpu * 618ULL % 1000;
 
 	attr->sample_freq = rate_hz - rate_hz * slower / 20000;
 	if (row->type != PERF_TYPE_SOFTWARE)
 		return;
-	/* Within 5 % of 199 Hz there are ten rates; a timer takes nanoseconds, which is all that the kernel makes of a rate. */
+	/*
+	 * Within 5 % of 199 Hz there are only ten integer rates. Set the period in nanoseconds instead, into which
+	 * the kernel converts a rate anyway.
+	 */
 	attr->freq = 0;
 	attr->sample_period = NSEC_PER_SEC * 20000 / (rate_hz * (20000 - slower));
 }
@@ -168,27 +177,28 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 {
 	const struct core_pmus *pmus = core_pmus__here();
 	const __u64 rate_hz = attr.freq ? attr.sample_freq : 0;
-	const struct core_pmu *lacking = NULL;
+	const struct core_pmu *first_lacking = NULL;
 	int opened = 0;
 	char why[128];
 
 	*covered = (struct covered){};
 	for (int cpu = 0; cpu < cpus; cpu++) {
 		const struct core_pmu *owner = core_pmus__of(pmus, cpu);
+		bool wanted = core_pmus__is_online(pmus, cpu) && !(rate_hz && core_pmus__is_spared(pmus, cpu));
 
 		if (rate_hz)
 			set_rate(&attr, row, rate_hz, cpu);
-		fds[cpu] = core_pmus__is_online(pmus, cpu) ? open_one(row, &attr, owner, cpu) : -ENODEV;
+		fds[cpu] = wanted ? open_one(row, &attr, owner, cpu) : -ENODEV;
 		opened += fds[cpu] >= 0;
-		/* ENODEV: it is offline. */
+		/* ENODEV: the CPU is offline or spared. */
 		if (fds[cpu] >= 0 || fds[cpu] == -ENODEV || covered->err)
 			continue;
 		covered->err = fds[cpu];
-		lacking = owner;
+		first_lacking = owner;
 	}
 	if (!opened && !covered->err)
 		covered->err = -ENODEV;
-	explain(row, pmus, lacking, opened, covered->err, why, sizeof(why));
+	explain(row, pmus, first_lacking, opened, covered->err, why, sizeof(why));
 	list_open(fds, cpus, covered->cpus, sizeof(covered->cpus));
 	if (!opened)
 		snprintf(covered->reason, sizeof(covered->reason), "%s", why);

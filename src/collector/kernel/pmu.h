@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* pmu.h - the events that can be counted or sampled, by perf's names, and on which CPUs. */
+/* pmu.h - events that can be counted or sampled, by their names in perf, and the CPUs that have them. */
 #ifndef COLLECTOR_PMU_H
 #define COLLECTOR_PMU_H
 
@@ -12,7 +12,7 @@
 struct event_row {
 	char name[24];
 	const char *unit;
-	/* What is counted under that name where the PMU has no event that has it; else NULL. */
+	/* Description of the substitute event, if the PMU has none of this name; NULL otherwise. */
 	const char *counts;
 	__u32 type;
 	__u64 config;
@@ -21,18 +21,24 @@ struct event_row {
 enum coverage { COVERS_NOTHING, COVERS_SOME, COVERS_ALL };
 
 struct covered {
-	/* Such as 0-11,14. */
+	/* List of the CPUs on which the event is open, such as 0-11,14. */
 	char cpus[256];
-	/* Where it was refused first, -errno, and why it is not on all; else 0 and empty. */
+	/* If the event is not on all CPUs: the first error (-errno) and the reason; else 0 and empty. */
 	int err;
 	char reason[224];
 };
 
-/* An event by perf's name, also a raw one of this processor's own PMU, such as r03 (perf-list(1)); false: no such event. */
+/*
+ * Look up an event by its name in perf, or a raw event of this processor's PMU such as r03 (perf-list(1)). Return
+ * false if there is none.
+ */
 bool pmu__find(const char *name, struct event_row *row);
-/* Opens it on each CPU that is online, into fds[cpus]: negative where it is not. An offline CPU is not missed. */
+/*
+ * Open the event on each online CPU, into fds[cpus]; negative where it is not open. Offline CPUs do not reduce the
+ * coverage.
+ */
 enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr, int *fds, int cpus, struct covered *covered);
-/* Whether the cores are of several types: a cycle is then not as long on all of them. */
+/* Return true if there are several types of cores, whose cycles have different lengths. */
 bool pmu__types_differ(void);
 
 #endif

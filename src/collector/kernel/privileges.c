@@ -12,7 +12,7 @@
 
 #include <bpf/bpf.h>
 
-/* Not in every linux/capability.h: both came with 5.8. */
+/* CAP_BPF and CAP_PERFMON are new in 5.8 and missing in older linux/capability.h headers. */
 #ifndef CAP_BPF
 #define CAP_PERFMON 38
 #define CAP_BPF 39
@@ -20,7 +20,7 @@
 
 #define BIT(capability) (1ULL << (capability))
 
-static int get(uint64_t *permitted)
+static int get_permitted(uint64_t *permitted)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
@@ -31,7 +31,7 @@ static int get(uint64_t *permitted)
 	return 0;
 }
 
-static int set(uint64_t permitted, uint64_t effective)
+static int set_capabilities(uint64_t permitted, uint64_t effective)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {
@@ -42,7 +42,7 @@ static int set(uint64_t permitted, uint64_t effective)
 	return syscall(SYS_capset, &header, data) ? -errno : 0;
 }
 
-/* Distributions restrict perf_event_open(2) and bpf(2) further, some of them to CAP_SYS_ADMIN. */
+/* Some distributions restrict perf_event_open(2) and bpf(2) further, for example to CAP_SYS_ADMIN. */
 static bool can_count(void)
 {
 	struct perf_event_attr attr = {
@@ -64,15 +64,15 @@ static bool can_count(void)
 int privileges__drop(bool symbols_read)
 {
 	uint64_t permitted = 0, kept;
-	int err = get(&permitted);
+	int err = get_permitted(&permitted);
 
 	if (err)
 		return err;
 	kept = permitted & (BIT(CAP_BPF) | BIT(CAP_PERFMON));
 	if (!symbols_read)
 		kept |= permitted & (BIT(CAP_SYSLOG) | BIT(CAP_SYS_ADMIN));
-	err = set(permitted, kept);
+	err = set_capabilities(permitted, kept);
 	if (!err && !can_count())
 		kept |= permitted & BIT(CAP_SYS_ADMIN);
-	return err ?: set(kept, kept);
+	return err ?: set_capabilities(kept, kept);
 }

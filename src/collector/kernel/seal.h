@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* seal.h - the system calls that are left to the collector when its programs are loaded. */
+/* seal.h - restricts the system calls of the collector once its programs are loaded. */
 #ifndef COLLECTOR_SEAL_H
 #define COLLECTOR_SEAL_H
 
 /*
- * From here on no privilege is gained by execve(2) (no_new_privs), and any call that the collector does not need fails with EPERM:
- * it starts no program, opens no socket, writes no file, and signals nobody. It fails and does not kill: what could not be done is
- * then said as any other error is, and what was measured is kept. Returns 0 or -errno; for good, of the calling thread and of
- * those that it starts later.
+ * From now on execve(2) gains no privileges (no_new_privs), and system calls that the collector does not need fail with
+ * EPERM. The collector starts no program, opens no socket, writes no file and signals no process. A call fails instead
+ * of killing the process, so that the error is reported and the measurement is kept. Permanent, for the calling thread
+ * and threads that it starts later. Return 0 or -errno.
  */
 int seal__calls(void);
 

@@ -32,7 +32,7 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 	return array;
 }
 
-/* The inverse of histogram_slot() in histogram.bpf.h: the first ns of a slot. */
+/* Return the shortest duration in ns that a slot counts: the inverse of histogram_slot() in histogram.bpf.h. */
 static json_int_t slot_low_ns(int slot)
 {
 	int octave = slot / HIST_SUB;
@@ -54,10 +54,10 @@ json_t *cells__histogram_json(const __u64 *slots)
 	return json_pack("{s:s, s:o}", "unit", "ns", "buckets", buckets);
 }
 
-/* null when no call was timed: nothing is known of the others. */
-static json_t *total_json(const struct call_cell *sum, enum call_time what, double scale)
+/* Return null if no call was timed, because then the durations of all calls are unknown. */
+static json_t *total_json(const struct call_cell *sum, enum call_time time, double scale)
 {
-	return sum->timed ? json_integer(sum->total_ns[what] * scale + 0.5) : json_null();
+	return sum->timed ? json_integer(sum->total_ns[time] * scale + 0.5) : json_null();
 }
 
 static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
@@ -73,17 +73,17 @@ static json_t *call_json(__u32 index, const struct call_cell *cells, int cpus)
 		if (cells[cpu].largest_bytes > sum.largest_bytes)
 			sum.largest_bytes = cells[cpu].largest_bytes;
 		sum.failed += cells[cpu].failed;
-		/* Of several CPUs any. */
+		/* Report the last errno of any CPU on which calls failed. */
 		if (cells[cpu].failed)
 			sum.last_errno = cells[cpu].last_errno;
-		for (int what = 0; what < TIME_CNT; what++)
-			sum.total_ns[what] += cells[cpu].total_ns[what];
+		for (int time = 0; time < TIME_CNT; time++)
+			sum.total_ns[time] += cells[cpu].total_ns[time];
 		for (int slot = 0; slot < HIST_SLOTS; slot++)
 			histogram[slot] += cells[cpu].histogram[slot];
 	}
 	if (!sum.calls)
 		return NULL;
-	/* Some had begun before the programs came: totals stand for all. */
+	/* Some calls began before the programs were attached and were not timed: scale the times to all calls. */
 	scale = sum.timed ? (double)sum.calls / sum.timed : 0;
 	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:I, s:o, s:o, s:o, s:o}",
 			 "side", side_names[index / CALL_CNT],
@@ -108,7 +108,7 @@ json_t *cells__calls_json(const struct copyscope *skel)
 
 	for (__u32 index = 0; index < CALL_CNT * SIDE_TARGETS; index++) {
 		if (maps__cells(bpf_map__fd(skel->maps.call_cells), index, cells))
-			/* NULL is not appended. */
+			/* json_array_append_new() ignores NULL. */
 			json_array_append_new(array, call_json(index, cells, cpus));
 	}
 	free(cells);

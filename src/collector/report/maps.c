@@ -9,27 +9,27 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-/* Not by looking up and deleting at once: hash maps can do that since 5.14 (commit 3e87f192b405). */
+/* Lookup and deletion in one call would need 5.14 for hash maps (commit 3e87f192b405). */
 int maps__clear(const struct bpf_map *map)
 {
 	int fd = bpf_map__fd(map);
-	/* Keys are four or eight bytes. */
+	/* Keys have four or eight bytes. */
 	__u64 key;
 	int err;
 
-	/* Where the hooks cannot be loaded (no BTF) there is no map, and nothing in it. */
+	/* If the hooks cannot be loaded (no BTF), there is no map. */
 	if (fd < 0)
 		return 0;
 	while (!(err = bpf_map_get_next_key(fd, NULL, &key))) {
 		err = bpf_map_delete_elem(fd, &key);
-		/* A program that ran when it was detached may have been first. */
+		/* A program that was still running when it was detached may have deleted the element first. */
 		if (err && err != -ENOENT)
 			return err;
 	}
 	return err == -ENOENT ? 0 : err;
 }
 
-/* The kernel has and takes values in steps of eight bytes. */
+/* The kernel rounds the size of values up to eight bytes. */
 static size_t value_bytes(const struct bpf_map *map)
 {
 	return (bpf_map__value_size(map) + 7) / 8 * 8;
@@ -83,9 +83,9 @@ bool maps__sum_and_largest(const struct bpf_map *map, unsigned int index, void *
 	int cpus = libbpf_num_possible_cpus();
 	__u64 *cells = calloc(cpus, size);
 	size_t fields = size / sizeof(*cells);
-	bool there = maps__cells(bpf_map__fd(map), index, cells);
+	bool is_read = maps__cells(bpf_map__fd(map), index, cells);
 
-	for (size_t i = 0; there && i < cpus * fields; i++) {
+	for (size_t i = 0; is_read && i < cpus * fields; i++) {
 		__u64 *into = (__u64 *)sum + i % fields;
 
 		if (into != largest)
@@ -94,7 +94,7 @@ bool maps__sum_and_largest(const struct bpf_map *map, unsigned int index, void *
 			*into = cells[i];
 	}
 	free(cells);
-	return there;
+	return is_read;
 }
 
 bool maps__sum(const struct bpf_map *map, unsigned int index, void *sum, size_t size)
@@ -109,15 +109,15 @@ void maps__each(int fd, size_t key_size, size_t value_size,
 {
 	char *keys = calloc(ELEMENTS_AT_ONCE, key_size), *values = calloc(ELEMENTS_AT_ONCE, value_size);
 	int err = keys && values ? 0 : -ENOMEM;
-	__u32 place, *previous = NULL;
+	__u32 position, *previous = NULL;
 
 	while (fd >= 0 && !err) {
 		__u32 count = ELEMENTS_AT_ONCE;
 
-		err = bpf_map_lookup_batch(fd, previous, &place, keys, values, &count, NULL);
+		err = bpf_map_lookup_batch(fd, previous, &position, keys, values, &count, NULL);
 		if (err && err != -ENOENT)
 			break;
-		previous = &place;
+		previous = &position;
 		for (__u32 i = 0; i < count; i++)
 			each(context, keys + i * key_size, values + i * value_size);
 	}

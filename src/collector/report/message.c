@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-int say(json_t *message)
+int print_json_line(json_t *message)
 {
 	int err = message ? json_dumpf(message, stdout, JSON_COMPACT) : -1;
 

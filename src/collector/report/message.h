@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* message.h - what the collector says: to people one line on stderr, `collector: object: reason`; else JSON lines. */
+/*
+ * message.h - output of the collector: error lines `collector: object: reason` on stderr, and JSON lines on stdout.
+ */
 #ifndef COLLECTOR_MESSAGE_H
 #define COLLECTOR_MESSAGE_H
 
@@ -11,7 +13,9 @@
 
 #define complain(object, fmt, ...) fprintf(stderr, "collector: %s: " fmt "\n", object, ##__VA_ARGS__)
 
-/* One line of JSON on stdout; takes the message. Returns 0 or -EIO, having complained. */
-int say(json_t *message);
+/*
+ * Print one line of JSON on stdout and release the message. On failure print an error and return -EIO, else return 0.
+ */
+int print_json_line(json_t *message);
 
 #endif

@@ -88,7 +88,7 @@ const char *const call_names[CALL_CNT] = {
 	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
 
-/* A call and a number of it: of the architecture that this is compiled for, or of the 32-bit programs that it runs. */
+/* A call and one of its numbers, on the architecture that this is compiled for or in its 32-bit programs. */
 struct numbered {
 	enum number_table table;
 	enum call call;
@@ -107,7 +107,7 @@ static const struct numbered numbers[] = {
 	NUMBER(SENDMMSG, __NR_sendmmsg),
 	NUMBER(READ, __NR_read),
 	NUMBER(READV, __NR_readv),
-	/* No socket can be read at a position: only files are. */
+	/* Sockets cannot be read at a position; these calls are followed for files. */
 	NUMBER(READ, __NR_pread64),
 	NUMBER(READV, __NR_preadv),
 	NUMBER(READV, __NR_preadv2),
@@ -118,7 +118,10 @@ static const struct numbered numbers[] = {
 	NUMBER(VMSPLICE, __NR_vmsplice),
 	NUMBER(MAP, __NR_getsockopt),
 	NUMBER(IO_URING, __NR_io_uring_enter),
-	/* The same in i386 (arch/x86/entry/syscalls/syscall_32.tbl) and arm (arch/arm64/tools/syscall_32.tbl). */
+	/*
+	 * These numbers are the same on i386 (arch/x86/entry/syscalls/syscall_32.tbl) and arm
+	 * (arch/arm64/tools/syscall_32.tbl).
+	 */
 	NUMBER_32BIT(READ, 3),
 	NUMBER_32BIT(WRITE, 4),
 	NUMBER_32BIT(READV, 145),
@@ -150,7 +153,7 @@ static const struct numbered numbers[] = {
 	NUMBER_32BIT(RECVMSG, SOCKETCALLS_AT + SYS_RECVMSG),
 	NUMBER_32BIT(RECVMMSG, SOCKETCALLS_AT + SYS_RECVMMSG),
 	NUMBER_32BIT(SENDMMSG, SOCKETCALLS_AT + SYS_SENDMMSG),
-	/* x32's own; the others it shares (syscall_64.tbl). */
+	/* Numbers that exist only in x32; x32 shares all others with x86-64 (syscall_64.tbl). */
 	NUMBER(READV, 515),
 	NUMBER(WRITEV, 516),
 	NUMBER(RECVFROM, 517),

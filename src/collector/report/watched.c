@@ -3,7 +3,7 @@
 
 #include "maps.h"
 
-static void note(void *context, const void *tgid, const void *by)
+static void add_process(void *context, const void *tgid, const void *by)
 {
 	struct watched *watched = context;
 
@@ -13,13 +13,13 @@ static void note(void *context, const void *tgid, const void *by)
 
 bool watched__update(struct watched *watched)
 {
-	/* Before the map: what changes while it is read is read the next time. */
+	/* Read the counters before the map, so that changes during the reading cause another one next time. */
 	__u32 changes = __atomic_load_n(watched->map.changes[0], __ATOMIC_RELAXED) + __atomic_load_n(watched->map.changes[1], __ATOMIC_RELAXED);
 
 	if (watched->is_read && changes == watched->changes)
 		return false;
 	watched->count = 0;
-	maps__each(watched->map.fd, sizeof(__u32), sizeof(__u32), note, watched);
+	maps__each(watched->map.fd, sizeof(__u32), sizeof(__u32), add_process, watched);
 	watched->changes = changes;
 	watched->is_read = true;
 	return true;

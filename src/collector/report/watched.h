@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * watched.h - the processes of a watched program, as BPF knows them.
+ * watched.h - processes of a watched program, as the BPF programs record them.
  *
- * The map has 16,384 places, and to go through them costs 80 us and the cache of the program on this CPU: it is read again
- * only when BPF has changed it.
+ * The map has 16,384 entries. Walking them takes 80 us and displaces the program's data in this CPU's cache. The map
+ * is therefore read again only after BPF programs have changed it.
  */
 #ifndef COLLECTOR_WATCHED_H
 #define COLLECTOR_WATCHED_H
@@ -14,7 +14,7 @@
 
 #include "abi.h"
 
-/* The map (tgid -> enum watched_by), and how often each of the two objects that write to it has changed it. */
+/* The map (tgid -> enum watched_by), and the change counters of the two objects that write to it. */
 struct watched_map {
 	int fd;
 	const volatile __u32 *changes[2];
@@ -25,17 +25,17 @@ struct watched_process {
 	enum watched_by by;
 };
 
-/* For one thread. Zero bytes are one that was never read. */
+/* Copy of the map, for use by one thread. A zero-initialised struct holds no copy yet. */
 struct watched {
 	struct watched_map map;
 	bool is_read;
 	__u32 changes;
-	/* But for those that are never watched. */
+	/* Excludes processes that are never watched. */
 	struct watched_process processes[WATCHED_MAX];
 	size_t count;
 };
 
-/* Reads the map if it has changed, and says whether it has. What cannot be read is counted (maps.h). */
+/* Read the map if it has changed. Return true if so. Read errors are counted (maps.h). */
 bool watched__update(struct watched *watched);
 
 #endif

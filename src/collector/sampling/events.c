@@ -24,7 +24,7 @@ int events__add(struct events *events, struct bpf_program *program, int fd)
 		free(event);
 		return err;
 	}
-	/* Attaching enables. */
+	/* Attaching enables the event. */
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
 	events->first = event;
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* events.h - a set of perf events with one BPF program behind them, switched together. */
+/* events.h - a set of perf events with one BPF program, enabled and disabled together. */
 #ifndef COLLECTOR_EVENTS_H
 #define COLLECTOR_EVENTS_H
 
@@ -19,9 +19,9 @@ struct events {
 	struct event *first;
 };
 
-/* Takes the descriptor of an event, attaches the program and leaves it disabled. Returns 0 or -errno. */
+/* Take ownership of an event's descriptor and attach the program. The event stays disabled. Return 0 or -errno. */
 int events__add(struct events *events, struct bpf_program *program, int fd);
-/* PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE, on all. */
+/* Enable or disable all events: `request` is PERF_EVENT_IOC_ENABLE or PERF_EVENT_IOC_DISABLE. */
 int events__switch(const struct events *events, unsigned long request);
 void events__close(struct events *events);
 

@@ -19,7 +19,7 @@
 #include "trial.h"
 #include "watch_target.h"
 
-/* One event, on all CPUs that have it. */
+/* An event, on all CPUs that support it. */
 struct sampled {
 	struct events events;
 	struct event_row row;
@@ -31,9 +31,9 @@ struct sampler {
 	struct sampling *skel;
 	unsigned int frequency_hz;
 	struct sampled sampled[SAMPLE_CNT];
-	/* Where they are sampled instead of cycles; else 0. */
+	/* Length of a reference cycle if ref-cycles are sampled instead of cycles; 0 otherwise. */
 	double ref_cycle_ns;
-	/* Of this segment, 0 between two; then of all so far. */
+	/* Start of the current segment (0 between segments), and total time of the earlier ones. */
 	uint64_t since_ns;
 	uint64_t enabled_ns;
 };
@@ -54,18 +54,21 @@ static struct bpf_program *program_of(struct sampling *skel, enum sample_event e
 	}
 }
 
-static void leave_out(struct sampled *sampled)
+static void close_event(struct sampled *sampled)
 {
 	events__close(&sampled->events);
 	sampled->coverage = COVERS_NOTHING;
 }
 
-static void give_reason(struct sampled *sampled, const char *reason)
+static void set_reason(struct sampled *sampled, const char *reason)
 {
 	snprintf(sampled->covered.reason, sizeof(sampled->covered.reason), "%s", reason);
 }
 
-/* On every CPU that has it. Of cpu-clock the kernel makes a fixed period (perf_swevent_init_hrtimer(), kernel/events/core.c). */
+/*
+ * Open an event on every CPU that has it. For cpu-clock, the kernel derives a fixed period from the frequency
+ * (perf_swevent_init_hrtimer(), kernel/events/core.c).
+ */
 static enum coverage open_event(struct sampler *sampler, enum sample_event event)
 {
 	struct perf_event_attr attr = { .disabled = 1, .freq = 1, .sample_freq = sampler->frequency_hz };
@@ -83,24 +86,27 @@ static enum coverage open_event(struct sampler *sampler, enum sample_event event
 	}
 	free(fds);
 	if (err) {
-		leave_out(sampled);
+		close_event(sampled);
 		sampled->covered.err = err;
-		give_reason(sampled, strerror(-err));
+		set_reason(sampled, strerror(-err));
 	}
 	return sampled->coverage;
 }
 
-/* Shares of what some CPUs sample are shares of nothing: all of them, and they interrupt, or it is left out. */
-static bool open_whole(struct sampler *sampler, enum sample_event event)
+/*
+ * Open an event on all CPUs, and check that it interrupts; otherwise leave it out. Shares of samples from only some
+ * CPUs would be meaningless.
+ */
+static bool open_on_all_cpus(struct sampler *sampler, enum sample_event event)
 {
 	struct sampled *sampled = &sampler->sampled[event];
 
 	if (open_event(sampler, event) == COVERS_ALL) {
 		if (trial__interrupts(&sampled->events, &sampler->skel->bss->interrupts[event]))
 			return true;
-		give_reason(sampled, "it opens, but this PMU did not interrupt in 10 ms of work");
+		set_reason(sampled, "it opens, but this PMU did not interrupt in 10 ms of work");
 	}
-	leave_out(sampled);
+	close_event(sampled);
 	return false;
 }
 
@@ -125,10 +131,11 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 }
 
 /*
- * Where all cores are alike the share of a row in cycles is that in ref-cycles, which go at the rate of the time stamp counter.
- * Without cycles what is sampled and what perf stat counts beside it fit a PMU of four counters (Intel, two threads a core).
+ * Sample ref-cycles instead of cycles if all cores are of one type, because the shares are then the same. ref-cycles
+ * run at the rate of the time stamp counter. Without cycles, the sampled events and the events of perf stat fit a PMU
+ * with four counters (Intel, two threads per core).
  */
-static bool cycles_are_spared(struct sampler *sampler)
+static bool ref_cycles_replace_cycles(struct sampler *sampler)
 {
 	struct sampled *ref_cycles = &sampler->sampled[SAMPLE_REF_CYCLES];
 
@@ -138,26 +145,27 @@ static bool cycles_are_spared(struct sampler *sampler)
 	if (!sampler->ref_cycle_ns)
 		return false;
 	ref_cycles->row.unit = "ns";
-	give_reason(&sampler->sampled[SAMPLE_CYCLES], "ref-cycles are sampled instead");
+	set_reason(&sampler->sampled[SAMPLE_CYCLES], "ref-cycles are sampled instead");
 	return true;
 }
 
 /*
- * What shows time: ref-cycles, which go at one rate on all cores; cycles where the cores are alike; else a timer, which does
- * not interrupt code that has interrupts off. Cycles are a column of their own, too.
+ * Open an event that measures time: ref-cycles, which have the same rate on all cores; cycles, if all cores are of
+ * one type; otherwise a timer, which cannot interrupt code that runs with interrupts disabled. Cycles are also a
+ * column of their own.
  */
 static int open_time(struct sampler *sampler)
 {
 	struct sampled *cpu_clock = &sampler->sampled[SAMPLE_CPU_CLOCK];
 	bool ref_cycles, cycles;
 
-	/* Not for the stacks. */
+	/* Count only interrupts, not stacks. */
 	sampler->skel->bss->trying = 1;
-	ref_cycles = open_whole(sampler, SAMPLE_REF_CYCLES);
-	cycles = !cycles_are_spared(sampler) && open_whole(sampler, SAMPLE_CYCLES);
+	ref_cycles = open_on_all_cpus(sampler, SAMPLE_REF_CYCLES);
+	cycles = !ref_cycles_replace_cycles(sampler) && open_on_all_cpus(sampler, SAMPLE_CYCLES);
 	sampler->skel->bss->trying = 0;
 	if (ref_cycles || (cycles && !pmu__types_differ())) {
-		give_reason(cpu_clock, ref_cycles ? "ref-cycles are sampled instead" : "cycles are sampled instead");
+		set_reason(cpu_clock, ref_cycles ? "ref-cycles are sampled instead" : "cycles are sampled instead");
 		return 0;
 	}
 	if (open_event(sampler, SAMPLE_CPU_CLOCK) == COVERS_ALL)
@@ -166,7 +174,7 @@ static int open_time(struct sampler *sampler)
 	return cpu_clock->covered.err;
 }
 
-/* A welcome addition, where they exist; not of a PMU that does not interrupt. */
+/* Open the cache-miss events that this machine has, unless its PMU cannot interrupt. */
 static void open_misses(struct sampler *sampler)
 {
 	static const enum sample_event misses[] = { SAMPLE_LLC_LOAD_MISSES, SAMPLE_L1D_LOAD_MISSES };
@@ -174,32 +182,49 @@ static void open_misses(struct sampler *sampler)
 
 	for (size_t i = 0; i < sizeof(misses) / sizeof(*misses); i++) {
 		if (cycles->coverage == COVERS_NOTHING && !sampler->ref_cycle_ns)
-			give_reason(&sampler->sampled[misses[i]], cycles->covered.reason);
+			set_reason(&sampler->sampled[misses[i]], cycles->covered.reason);
 		else
 			open_event(sampler, misses[i]);
 	}
 }
 
+static int open_all(struct sampler *sampler)
+{
+	int err = 0;
+
+	sampler->ref_cycle_ns = 0;
+	for (int i = 0; i < SAMPLE_CNT; i++)
+		if (!pmu__find(sample_names[i], &sampler->sampled[i].row))
+			err = -ENOENT;
+	err = err ?: open_time(sampler);
+	if (!err)
+		open_misses(sampler);
+	return err;
+}
+
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz)
 {
 	struct sampler *sampler = calloc(1, sizeof(*sampler));
-	int err = 0;
+	int err;
 
 	if (!sampler)
 		return -ENOMEM;
 	sampler->skel = skel;
 	sampler->frequency_hz = frequency_hz;
-	for (int i = 0; i < SAMPLE_CNT; i++)
-		if (!pmu__find(sample_names[i], &sampler->sampled[i].row))
-			err = -ENOENT;
-	err = err ?: open_time(sampler);
+	err = open_all(sampler);
 	if (err) {
 		sampler__close(sampler);
 		return err;
 	}
-	open_misses(sampler);
 	*result = sampler;
 	return 0;
+}
+
+int sampler__reopen(struct sampler *sampler)
+{
+	for (int i = 0; i < SAMPLE_CNT; i++)
+		close_event(&sampler->sampled[i]);
+	return open_all(sampler);
 }
 
 static int switch_all(const struct sampler *sampler, unsigned long request)

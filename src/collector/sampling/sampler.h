@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * sampler.h - the perf events that drive the stack sampler.
+ * sampler.h - perf events that drive the stack sampler.
  *
- * One event per CPU, as `perf record -a` opens them: ref-cycles or cycles where there is a PMU, cpu-clock (a timer)
- * elsewhere. They run all the time while the sampler is enabled. The program behind an event asks whose task it has
- * interrupted.
+ * There is one event per CPU, as in `perf record -a`: ref-cycles or cycles if there is a PMU, otherwise cpu-clock (a
+ * timer). The events run while the sampler is enabled. The event's program determines which task was interrupted.
  */
 #ifndef COLLECTOR_SAMPLER_H
 #define COLLECTOR_SAMPLER_H
@@ -17,18 +16,20 @@ struct sampling;
 struct sampler;
 struct watch;
 
-/* Loads the programs. watch: NULL for our own traffic. Returns 0 or -errno. */
+/* Load the programs. watch: NULL for our own traffic. Return 0 or -errno. */
 int sampler__load(struct sampling **skel, const struct watch *watch);
 /*
- * Opens what this machine has. An event that cannot be opened says why in the report. Nothing counts before
- * sampler__enable(). Returns 0, or -errno when no event that shows time can be opened.
+ * Open the events that this machine supports. The report has a reason for each other event. Nothing counts before
+ * sampler__enable(). Return 0, or -errno if no event that measures time can be opened.
  */
 int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int frequency_hz);
+/* Open the events again, after core_pmus__spare(). The sampler must be disabled. Return 0 or -errno. */
+int sampler__reopen(struct sampler *sampler);
 int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
-/* {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts}]} */
+/* Return {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts}]}. */
 json_t *sampler__json(const struct sampler *sampler);
-/* What a weight of 1 is in the unit that sampler__json() says. */
+/* Return the factor that converts a weight to the unit in sampler__json(). */
 double sampler__weight_unit(const struct sampler *sampler, enum sample_event event);
 void sampler__close(struct sampler *sampler);
 

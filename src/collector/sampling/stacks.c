@@ -10,7 +10,7 @@
 #include "report/names.h"
 #include "sampler.h"
 
-/* One batch of the map: 256 KiB of values. */
+/* Elements per read of the map: about 256 KiB of values. */
 #define BATCH 256
 
 enum { EVENT, SIDE, OWNER, DEPTH, USER_PID, KEYS };
@@ -23,15 +23,18 @@ struct tally {
 
 struct row {
 	struct tally taken;
-	/* Of these, told as news. */
-	struct tally told;
+	/* Part of `taken` that earlier calls with only_new returned. */
+	struct tally reported;
 	uint32_t *frames;
-	/* In user mode, of a watched program; else 0: where it was, and two that may be where it goes back to. */
+	/*
+	 * Watched program in user mode: the address, and two candidate return addresses (`back` and `framed_back`). All
+	 * are 0 in other samples.
+	 */
 	uint64_t address;
 	uint64_t back;
 	uint64_t thread[2];
 	uint64_t framed_back;
-	/* In the order in which rows are told. */
+	/* Sort keys, in the order of the output. */
 	uint32_t key[KEYS];
 };
 
@@ -69,19 +72,19 @@ static int by_stack(const void *a, const void *b)
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
 }
 
-static void add(struct tally *into, const struct tally *part)
+static void add_tally(struct tally *into, const struct tally *part)
 {
 	into->samples += part->samples;
 	into->weight += part->weight;
 	into->weight_squared += part->weight_squared;
 }
 
-static struct tally less(const struct tally *taken, const struct tally *told)
+static struct tally subtract_tally(const struct tally *taken, const struct tally *reported)
 {
 	return (struct tally){
-		.samples = taken->samples - told->samples,
-		.weight = taken->weight - told->weight,
-		.weight_squared = taken->weight_squared - told->weight_squared,
+		.samples = taken->samples - reported->samples,
+		.weight = taken->weight - reported->weight,
+		.weight_squared = taken->weight_squared - reported->weight_squared,
 	};
 }
 
@@ -99,8 +102,8 @@ static void merge(struct stacks *stacks)
 			stacks->rows[++last] = *row;
 			continue;
 		}
-		add(&into->taken, &row->taken);
-		add(&into->told, &row->told);
+		add_tally(&into->taken, &row->taken);
+		add_tally(&into->reported, &row->reported);
 		free(row->frames);
 	}
 	stacks->count = last + 1;
@@ -132,7 +135,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
 	if (!row->frames)
 		return -ENOMEM;
-	/* All but the leaf are return addresses: one byte back is inside the call. */
+	/* All frames except the leaf are return addresses; one byte before is inside the call. */
 	for (uint32_t i = 0; i < depth; i++)
 		row->frames[i] = ksyms__find(ksyms, cell->frames[i] - (i > 0));
 	stacks->count++;
@@ -167,7 +170,7 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return 0;
 }
 
-/* Anybody names a thread, and JSON is UTF-8. */
+/* Thread names are arbitrary bytes, but JSON must be UTF-8. */
 static json_t *thread_json(const struct row *row)
 {
 	char name[sizeof(row->thread)];
@@ -182,29 +185,29 @@ static json_t *thread_json(const struct row *row)
 
 static json_t *row_json(const struct row *row, const struct tally *tally, double unit, const struct ksyms *ksyms)
 {
-	json_t *frames = json_array(), *made;
+	json_t *frames = json_array(), *entry;
 
 	for (uint32_t f = 0; f < row->key[DEPTH]; f++)
 		json_array_append_new(frames, json_string(ksyms__name(ksyms, row->frames[f])));
-	made = json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:f}",
+	entry = json_pack("{s:s, s:s, s:s?, s:o, s:I, s:I, s:f}",
 			 "side", side_names[row->key[SIDE]], "event", sample_names[row->key[EVENT]],
 			 "owner", owner_names[row->key[OWNER] % OWNER_CNT],
 			 "frames", frames,
 			 "samples", (json_int_t)tally->samples,
 			 "weight", (json_int_t)(tally->weight * unit),
 			 "weight_squared", tally->weight_squared * unit * unit);
-	if (made && row->thread[0])
-		json_object_set_new(made, "thread", thread_json(row));
-	if (made && row->key[USER_PID]) {
-		json_object_set_new(made, "pid", json_integer(row->key[USER_PID]));
-		json_object_set_new(made, "address", json_integer((json_int_t)row->address));
-		json_object_set_new(made, "back", json_integer((json_int_t)row->back));
-		json_object_set_new(made, "framed_back", json_integer((json_int_t)row->framed_back));
+	if (entry && row->thread[0])
+		json_object_set_new(entry, "thread", thread_json(row));
+	if (entry && row->key[USER_PID]) {
+		json_object_set_new(entry, "pid", json_integer(row->key[USER_PID]));
+		json_object_set_new(entry, "address", json_integer((json_int_t)row->address));
+		json_object_set_new(entry, "back", json_integer((json_int_t)row->back));
+		json_object_set_new(entry, "framed_back", json_integer((json_int_t)row->framed_back));
 	}
-	return made;
+	return entry;
 }
 
-json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const struct sampler *sampler, bool news)
+json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const struct sampler *sampler, bool only_new)
 {
 	json_t *array = json_array();
 
@@ -213,11 +216,11 @@ json_t *stacks__json(struct stacks *stacks, const struct ksyms *ksyms, const str
 		struct row *row = &stacks->rows[i];
 		struct tally tally = row->taken;
 
-		if (news) {
-			tally = less(&row->taken, &row->told);
-			row->told = row->taken;
+		if (only_new) {
+			tally = subtract_tally(&row->taken, &row->reported);
+			row->reported = row->taken;
 		}
-		if (tally.samples || !news)
+		if (tally.samples || !only_new)
 			json_array_append_new(array, row_json(row, &tally, sampler__weight_unit(sampler, row->key[EVENT]), ksyms));
 	}
 	return array;

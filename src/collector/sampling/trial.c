@@ -7,7 +7,10 @@
 #include "events.h"
 #include "kernel/clock.h"
 
-/* In frequency mode the first period is 1 (perf_event_alloc(), kernel/events/core.c): a PMU that interrupts does so at once. */
+/*
+ * In frequency mode the first period is 1 (perf_event_alloc(), kernel/events/core.c), so a PMU that interrupts does
+ * so at once.
+ */
 #define TRIAL_NS 10000000ULL
 
 static uint64_t own_cpu_ns(void)

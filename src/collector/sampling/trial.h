@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* trial.h - whether events interrupt: a PMU of a virtual machine can open them, count, and never say so. */
+/*
+ * trial.h - tests whether events interrupt. On some virtual machines a PMU event opens and counts, but never
+ * interrupts.
+ */
 #ifndef COLLECTOR_TRIAL_H
 #define COLLECTOR_TRIAL_H
 
@@ -9,7 +12,7 @@
 
 struct events;
 
-/* Works for at most 10 ms of CPU time, with the events on, until their program has added to `interrupts`. */
+/* Consume at most 10 ms of CPU time with the events enabled, until their program has added to `interrupts`. */
 bool trial__interrupts(const struct events *events, const volatile __u64 *interrupts);
 
 #endif

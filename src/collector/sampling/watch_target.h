@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* watch_target.h - which program is watched, and what counts as its. */
+/* watch_target.h - the watched program, and the processes and sockets that count as part of it. */
 #ifndef COLLECTOR_WATCH_TARGET_H
 #define COLLECTOR_WATCH_TARGET_H
 
@@ -10,15 +10,15 @@
 
 struct watch {
 	enum watch_mode mode;
-	/* Children that a process makes from now on belong to it. */
+	/* Include children that watched processes create from now on. */
 	bool follow;
-	/* Programs of this name that are started from now on belong to it; empty: none. */
+	/* Include programs of this name that start from now on; empty: none. */
 	char comm[WATCH_COMM];
 	uint64_t cgroup_id;
 	unsigned int cgroup_level;
-	/* Inode number of the network namespace whose sockets count; 0: all. */
+	/* Inode number of the network namespace of the sockets that count; 0: all namespaces. */
 	unsigned int netns;
-	/* How many open TCP sockets are told apart, at most SOCKETS_MAX. */
+	/* Maximum number of open TCP sockets to follow, up to SOCKETS_MAX. */
 	unsigned int sockets_max;
 };
 

@@ -10,16 +10,16 @@
 
 #include "receiver_thread.h"
 
-/* include/uapi/linux/tcp.h; the C library's header has an older one of the same name. */
+/* struct tcp_zerocopy_receive of include/uapi/linux/tcp.h. The C library has an older struct of that name. */
 #define OPTION_ZEROCOPY_RECEIVE 35
 struct mapping_request {
 	uint64_t address;
-	uint32_t length;		/* to map at most; mapped */
-	uint32_t recv_skip_hint;	/* what comes next cannot be mapped: so many bytes */
+	uint32_t length;		/* in: maximum number of bytes to map; out: number of mapped bytes */
+	uint32_t recv_skip_hint;	/* out: number of following bytes in the stream that cannot be mapped */
 	uint32_t inq;
-	int32_t err;			/* of the socket, negative */
+	int32_t err;			/* out: pending error of the socket, negative */
 	uint64_t copybuf_address;
-	int32_t copybuf_len;		/* room; copied (5.11 and newer) */
+	int32_t copybuf_len;		/* in: size of the copy buffer; out: bytes copied (Linux 5.11 and newer) */
 	uint32_t flags;
 	uint64_t msg_control;
 	uint64_t msg_controllen;
@@ -27,16 +27,16 @@ struct mapping_request {
 	uint32_t reserved;
 };
 
-/* Fewer bytes than SO_RCVLOWAT wake nobody: so long they may wait at the end of a burst. */
+/* Timeout of poll(), because the end of a burst has fewer bytes than SO_RCVLOWAT and does not wake this thread. */
 #define PATIENCE_MS 1
 
-/* TCP_ZEROCOPY_RECEIVE: whole pages of packets into our memory, which lies over the socket; the rest is copied. */
+/* TCP_ZEROCOPY_RECEIVE maps whole pages of packets into an mmap() of the socket. Other bytes are copied. */
 struct mapped {
-	char *area;
-	size_t bytes;
+	char *area;			/* mapping of the socket */
+	size_t bytes;			/* size of the mapping */
 	size_t page_bytes;
-	uint32_t unmappable;
-	int patience_ms;
+	uint32_t unmappable;		/* next bytes in the stream that must be copied by recv() */
+	int patience_ms;		/* timeout of poll(); -1: none */
 };
 
 static void close_map(struct receiver_thread *thread)
@@ -47,8 +47,11 @@ static void close_map(struct receiver_thread *thread)
 	free(mapped);
 }
 
-/* The kernel is to wake us when it is worth while: not for less than can be mapped at once, unless each message is waited for. */
-static int set_worth(struct mapped *mapped, const struct receiver_thread *thread)
+/*
+ * Make the kernel wake this thread only when a whole mapping has arrived. With --mode rr, any byte wakes it, because the sender
+ * waits for the answer to each message.
+ */
+static int set_wakeup_size(struct mapped *mapped, const struct receiver_thread *thread)
 {
 	int least = mapped->bytes;
 
@@ -75,25 +78,28 @@ static int open_map(struct receiver_thread *thread)
 		return err;
 	}
 	thread->state = mapped;
-	err = set_worth(mapped, thread);
+	err = set_wakeup_size(mapped, thread);
 	if (err)
 		close_map(thread);
 	return err;
 }
 
-/* What a kernel before 5.11 does not copy, the next recv() gets. */
+/* Receive with TCP_ZEROCOPY_RECEIVE. Kernels before 5.11 leave the bytes that they cannot map to the next recv(). */
 static int take_mapped(struct receiver_thread *thread, struct arrival *arrival)
 {
 	struct mapped *mapped = thread->state;
 	struct mapping_request request = {
 		.address = (uintptr_t)mapped->area, .length = mapped->bytes,
-		/* Less than a page only: all that fits in here is copied and not mapped. */
+		/*
+		 * The copy buffer is smaller than a page, because the kernel copies whatever fits into it instead of
+		 * mapping it.
+		 */
 		.copybuf_address = (uintptr_t)thread->to.buffer, .copybuf_len = mapped->page_bytes - 1,
 	};
 	socklen_t length = sizeof(request);
 
 	if (getsockopt(thread->fd, IPPROTO_TCP, OPTION_ZEROCOPY_RECEIVE, &request, &length))
-		return errno == EIO ? -ENODATA : -errno;	/* EIO: the stream is over, which recv() says as well */
+		return errno == EIO ? -ENODATA : -errno;	/* EIO: end of the stream, which recv() will report, too */
 	mapped->unmappable = request.recv_skip_hint;
 	if (length < offsetof(struct mapping_request, flags) || request.copybuf_len < 0)
 		request.copybuf_len = 0;

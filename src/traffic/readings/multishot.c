@@ -8,10 +8,10 @@
 #include "receiver_thread.h"
 
 /*
- * One request of io_uring that receives again and again: each time the kernel takes the next of our buffers, copies into it,
- * and says which. It ends when it finds none, and is asked for anew.
+ * A multishot receive request of io_uring: the kernel copies arriving data into the next free buffer and reports the number of
+ * the buffer. The request ends when no buffer is free, and is then submitted again.
  */
-#define BUFFERS 8u		/* a power of two: io_uring_register_buf_ring(3) */
+#define BUFFERS 8u		/* a power of two, as io_uring_register_buf_ring(3) requires */
 #define REQUESTS 4u
 #define COMPLETIONS 64u
 #define GROUP 0
@@ -19,8 +19,8 @@
 struct multishot {
 	struct io_uring ring;
 	struct io_uring_buf_ring *buffers;
-	bool armed;
-	bool lent;		/* the last arrival lies in this buffer */
+	bool armed;		/* a request is submitted */
+	bool holds_buffer;	/* the last arrival is in buffer `number`, which is not yet returned to the kernel */
 	unsigned short number;
 };
 
@@ -33,7 +33,7 @@ static void close_multishot(struct receiver_thread *thread)
 	free(multishot);
 }
 
-/* This thread alone asks, and takes what came when it looks (6.1 and newer). */
+/* Open a ring for one submitting thread that also runs the completion work (Linux 6.1), or, before 6.1, a plain ring. */
 static int open_ring(struct io_uring *ring)
 {
 	const unsigned int own = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
@@ -46,7 +46,7 @@ static int open_ring(struct io_uring *ring)
 	return io_uring_queue_init_params(REQUESTS, ring, &params);
 }
 
-static void lend(struct receiver_thread *thread, unsigned short number)
+static void give_buffer_to_kernel(struct receiver_thread *thread, unsigned short number)
 {
 	struct multishot *multishot = thread->state;
 	size_t bytes = thread->options->buffer_bytes;
@@ -83,7 +83,7 @@ static int open_multishot(struct receiver_thread *thread)
 		return err;
 	}
 	for (unsigned int i = 0; i < BUFFERS; i++)
-		lend(thread, i);
+		give_buffer_to_kernel(thread, i);
 	return 0;
 }
 
@@ -106,15 +106,15 @@ static int receive_multishot(struct receiver_thread *thread, struct arrival *arr
 	unsigned int flags;
 	int got;
 
-	if (multishot->lent)
-		lend(thread, multishot->number);
-	multishot->lent = false;
+	if (multishot->holds_buffer)
+		give_buffer_to_kernel(thread, multishot->number);
+	multishot->holds_buffer = false;
 	if (!multishot->armed)
 		arm(thread);
 	if (io_uring_peek_cqe(&multishot->ring, &cqe)) {
 		got = io_uring_submit_and_wait(&multishot->ring, 1);
 		count__add(&thread->counts.ring_enters, 1);
-		/* EBUSY: completions must be taken first. */
+		/* EBUSY: completions must be read first. */
 		return got < 0 && got != -EBUSY ? got : -EAGAIN;
 	}
 	got = cqe->res;
@@ -122,14 +122,14 @@ static int receive_multishot(struct receiver_thread *thread, struct arrival *arr
 	io_uring_cqe_seen(&multishot->ring, cqe);
 	if (!(flags & IORING_CQE_F_MORE))
 		multishot->armed = false;
-	/* All buffers were full; what they held has been taken by now. */
+	/* No buffer was free when the request ended. The contents of all buffers have been read since then. */
 	if (got == -ENOBUFS)
 		return -EAGAIN;
 	if (got < 0)
 		return got;
 	arrival->bytes = got;
 	if (flags & IORING_CQE_F_BUFFER) {
-		multishot->lent = true;
+		multishot->holds_buffer = true;
 		multishot->number = flags >> IORING_CQE_BUFFER_SHIFT;
 		arrival->from = thread->to.buffer + multishot->number * thread->options->buffer_bytes;
 	}

@@ -9,15 +9,15 @@
 #include "receiver_thread.h"
 
 /*
- * One thread reads all connections, as servers with an event loop do: poll() says which have data, and each of
- * these is read until a buffer is full or nothing is left. It sleeps only when none has data:
- * until one has, or (--coalesce) for a time, as a device does that coalesces its interrupts.
+ * One thread reads all connections, as servers with an event loop do. poll() reports the connections with data. Each of these
+ * is read until a buffer is full or no data are left. If no connection has data, the thread sleeps until data arrive, or
+ * with --coalesce for a fixed time, as a network card does that coalesces its interrupts.
  */
 struct loop {
 	struct receiver_thread *connections;
 	unsigned int count;
-	unsigned int open;
-	struct timespec coalesce;	/* between two looks when nothing is there; 0: sleep until something is */
+	unsigned int open;		/* connections that have not ended */
+	struct timespec coalesce;	/* sleep between two calls of poll(); 0: poll() waits for data */
 	struct destination to;
 	struct pollfd ready[];
 };
@@ -29,7 +29,7 @@ static void finish(struct loop *loop, unsigned int index, int err)
 	receiver_thread__finish(&loop->connections[index], err);
 }
 
-/* One buffer at most, so that no connection keeps the others waiting. */
+/* Read at most one buffer from a connection, so that the other connections do not wait long. */
 static void read_ready(struct loop *loop, unsigned int index)
 {
 	struct receiver_thread *connection = &loop->connections[index];
@@ -37,9 +37,9 @@ static void read_ready(struct loop *loop, unsigned int index)
 	size_t filled = 0;
 
 	while (filled < size) {
-		char *place = loop->to.buffer + filled;
-		ssize_t got = recv(connection->fd, place, size - filled, MSG_DONTWAIT);
-		const struct arrival arrival = { .from = place, .bytes = got };
+		char *free_bytes = loop->to.buffer + filled;
+		ssize_t got = recv(connection->fd, free_bytes, size - filled, MSG_DONTWAIT);
+		const struct arrival arrival = { .from = free_bytes, .bytes = got };
 		int err = 0;
 
 		if (got < 0 && errno == EAGAIN)
@@ -68,8 +68,9 @@ static int prepare(struct loop *loop)
 }
 
 /*
- * Whoever sleeps in poll() has to be woken: by the sender, on its time, for a packet. A timer wakes on our own, and
- * finds all that has come by then. An interruption means looking too early, once.
+ * Sleep until a connection has data. In poll() the arrival of a packet wakes this thread, and waking costs the sender CPU time.
+ * With --coalesce a timer wakes this thread instead, which then reads everything that has arrived. A signal that interrupts the
+ * sleep only causes one early poll().
  */
 static void wait_for_data(struct loop *loop)
 {
@@ -93,13 +94,13 @@ static void *run_loop(void *argument)
 	}
 	while (loop->open) {
 		marker__execute(MARKER_RECEIVER);
-		/* EINTR leaves `ready` as it was: reading once too often finds nothing. */
+		/* EINTR leaves `ready` unchanged: an unnecessary read finds no data. */
 		wait_for_data(loop);
 		for (unsigned int i = 0; i < loop->count; i++)
 			if (loop->ready[i].fd >= 0 && loop->ready[i].revents)
 				read_ready(loop, i);
 	}
-	/* The thread's time is that of all: it stands on the first, and nobody knows the others'. */
+	/* The CPU time of all connections is reported for the first connection. For every other connection it is unknown (-1). */
 	loop->connections[0].summary.cpu_ns = (int64_t)clock__read_ns(CLOCK_THREAD_CPUTIME_ID);
 	for (unsigned int i = 1; i < loop->count; i++)
 		loop->connections[i].summary.cpu_ns = -1;

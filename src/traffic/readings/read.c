@@ -4,7 +4,7 @@
 
 #include "receiver_thread.h"
 
-/* recv(2) into one buffer: each byte is copied once, out of the kernel. */
+/* Receive with recv(2) into one buffer: each byte is copied once, out of the kernel. */
 static int receive_read(struct receiver_thread *thread, struct arrival *arrival)
 {
 	ssize_t got = recv(thread->fd, thread->to.buffer, thread->options->buffer_bytes, 0);

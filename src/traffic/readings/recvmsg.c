@@ -3,7 +3,7 @@
 
 #include "receiver_thread.h"
 
-/* recvmsg(2) into --fields pieces of the buffer. */
+/* Receive with recvmsg(2) into --fields pieces of the buffer. */
 static int receive_recvmsg(struct receiver_thread *thread, struct arrival *arrival)
 {
 	struct msghdr header = { .msg_iov = thread->to.pieces, .msg_iovlen = thread->to.count };

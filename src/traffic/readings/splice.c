@@ -6,10 +6,10 @@
 
 #include "receiver_thread.h"
 
-/* splice(2) into a pipe and from there to /dev/null: as a proxy does, whose other end costs nothing here. */
+/* Receive with splice(2) into a pipe and on to /dev/null: like a proxy, but without the cost of sending. */
 struct spliced {
 	int pipe[2];
-	int nowhere;
+	int null_fd;
 };
 
 static void close_splice(struct receiver_thread *thread)
@@ -18,7 +18,7 @@ static void close_splice(struct receiver_thread *thread)
 
 	close(spliced->pipe[0]);
 	close(spliced->pipe[1]);
-	close(spliced->nowhere);
+	close(spliced->null_fd);
 	free(spliced);
 }
 
@@ -29,10 +29,10 @@ static int open_splice(struct receiver_thread *thread)
 
 	if (!spliced)
 		return -ENOMEM;
-	*spliced = (struct spliced){ .pipe = { -1, -1 }, .nowhere = -1 };
+	*spliced = (struct spliced){ .pipe = { -1, -1 }, .null_fd = -1 };
 	thread->state = spliced;
-	spliced->nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-	if (spliced->nowhere < 0 || pipe2(spliced->pipe, O_CLOEXEC) ||
+	spliced->null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	if (spliced->null_fd < 0 || pipe2(spliced->pipe, O_CLOEXEC) ||
 	    fcntl(spliced->pipe[1], F_SETPIPE_SZ, thread->options->buffer_bytes) < 0)
 		err = -errno;
 	if (err)
@@ -47,7 +47,7 @@ static int receive_splice(struct receiver_thread *thread, struct arrival *arriva
 
 	arrival->way = WAY_SPLICED;
 	for (ssize_t left = got; left > 0;) {
-		ssize_t gone = splice(spliced->pipe[0], NULL, spliced->nowhere, NULL, left, SPLICE_F_MOVE);
+		ssize_t gone = splice(spliced->pipe[0], NULL, spliced->null_fd, NULL, left, SPLICE_F_MOVE);
 
 		if (gone < 0 && errno != EINTR)
 			return -errno;

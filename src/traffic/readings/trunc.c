@@ -3,7 +3,7 @@
 
 #include "receiver_thread.h"
 
-/* MSG_TRUNC: the kernel drops the bytes without copying them (tcp(7)). */
+/* Receive with recv(2) and MSG_TRUNC: the kernel drops the bytes without copying them (tcp(7)). */
 static int receive_trunc(struct receiver_thread *thread, struct arrival *arrival)
 {
 	arrival->way = WAY_DROPPED;

@@ -3,13 +3,13 @@
 
 #include "strategy.h"
 
-/* Nothing to answer: a request that is never sent would wait for ever. */
+/* Refuse --mode rr: nothing is sent, so no answer would ever come. */
 static int null_open(struct flow *flow)
 {
 	if (!flow->expects_reply)
 		return 0;
 	return failure__set(&flow->failure, -EINVAL,
-			    "mode: rr: null sends nothing, so no answer comes: use --mode stream");
+			    "--mode rr: null sends nothing, so no answer comes; use --mode stream");
 }
 
 static int null_send(struct flow *flow, struct message *message)
@@ -21,7 +21,7 @@ static int null_send(struct flow *flow, struct message *message)
 
 const struct strategy strategy_null = {
 	.name = "null",
-	.claim = { 0, 0, "nothing is sent: the cost of the loop and the clock" },
+	.claim = { 0, 0, "sends nothing, which shows the cost of the loop and the clock" },
 	.open = null_open,
 	.send = null_send,
 };

@@ -12,7 +12,7 @@ static int per_field_open(struct flow *flow)
 	if (flow->batch <= 1)
 		return 0;
 	flow->state = calloc(flow->batch, sizeof(struct mmsghdr));
-	return flow->state ? 0 : failure__set(&flow->failure, -ENOMEM, "batch: %s", strerror(ENOMEM));
+	return flow->state ? 0 : failure__set(&flow->failure, -ENOMEM, "--batch %u: %s", flow->batch, strerror(ENOMEM));
 }
 
 static void per_field_close(struct flow *flow)
@@ -25,11 +25,14 @@ static int cork(struct flow *flow, int on)
 {
 	if (!setsockopt(flow->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on)))
 		return 0;
-	return failure__set(&flow->failure, -errno, "TCP_CORK: connection: %s", strerror(errno));
+	return failure__set(&flow->failure, -errno, "cannot set TCP_CORK: %s", strerror(errno));
 }
 
-/* The number of fields that sendmmsg(2) has taken, or -errno. It stops at one that it took a part of: the rest follows. */
-static int send_several(struct flow *flow, struct iovec *fields, unsigned int count, int flags)
+/*
+ * Send fields with one sendmmsg(2). Return the number of fields sent, or -errno. sendmmsg() stops after a field that it
+ * sent only in part; this function sends the rest of that field.
+ */
+static int send_batch(struct flow *flow, struct iovec *fields, unsigned int count, int flags)
 {
 	struct mmsghdr *headers = flow->state;
 	size_t left;
@@ -52,13 +55,13 @@ static int send_several(struct flow *flow, struct iovec *fields, unsigned int co
 	return err ? err : sent;
 }
 
-/* Likewise with as many of them as are sent at a time. */
-static int send_some(struct flow *flow, struct iovec *fields, unsigned int count, int flags)
+/* Send the next field, or with --batch the next fields. Return the number of fields sent, or -errno. */
+static int send_next_fields(struct flow *flow, struct iovec *fields, unsigned int count, int flags)
 {
 	int err;
 
 	if (flow->batch > 1)
-		return send_several(flow, fields, count < flow->batch ? count : flow->batch, flags);
+		return send_batch(flow, fields, count < flow->batch ? count : flow->batch, flags);
 	err = flow__send_with(flow, fields->iov_base, fields->iov_len, flags);
 	return err ? err : 1;
 }
@@ -69,10 +72,10 @@ static int per_field_send(struct flow *flow, struct message *message)
 	unsigned int count = flow->shape.fields;
 
 	for (unsigned int i = 0; i < count && sent >= 0; i += sent) {
-		/* The last one sends what the others held back: none of them waits for the timer of 200 ms. */
+		/* The last field is sent without MSG_MORE, so that held-back fields do not wait for the timer of 200 ms. */
 		bool more = flow->push == PUSH_MORE && i + 1 < count;
 
-		sent = send_some(flow, message->fields + i, more ? count - 1 - i : count - i, more ? MSG_MORE : 0);
+		sent = send_next_fields(flow, message->fields + i, more ? count - 1 - i : count - i, more ? MSG_MORE : 0);
 	}
 	if (sent < 0)
 		return sent;

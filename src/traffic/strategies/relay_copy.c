@@ -8,13 +8,13 @@
 
 #define BUFFER_ALIGN_BYTES 4096
 
-/* flow->state is the one buffer that all goes through, as large as a message. */
+/* Allocate the relay buffer in flow->state. The buffer is as large as a message, and all forwarded bytes pass through it. */
 static int relay_copy_open(struct flow *flow)
 {
 	if (posix_memalign(&flow->state, BUFFER_ALIGN_BYTES, flow->shape.size_bytes))
-		return failure__set(&flow->failure, -ENOMEM, "relay buffer: %zu bytes: %s: lower --size", flow->shape.size_bytes,
-				    strerror(ENOMEM));
-	/* The first message shall not pay for the page faults. */
+		return failure__set(&flow->failure, -ENOMEM, "cannot allocate a relay buffer of %zu bytes: %s; lower --size",
+				    flow->shape.size_bytes, strerror(ENOMEM));
+	/* Cause the page faults of the buffer now, so that they do not slow the first message. */
 	memset(flow->state, 0, flow->shape.size_bytes);
 	return 0;
 }
@@ -24,7 +24,7 @@ static void relay_copy_close(struct flow *flow)
 	free(flow->state);
 }
 
-/* What has come is passed on at once: a proxy does not wait until its buffer is full. */
+/* Forward data on arrival, because a proxy does not wait until its buffer is full. */
 static int relay_copy_send(struct flow *flow, struct message *message)
 {
 	size_t left = flow->shape.size_bytes;
@@ -32,7 +32,7 @@ static int relay_copy_send(struct flow *flow, struct message *message)
 	(void)message;
 	while (left) {
 		ssize_t got = recv(flow->upstream, flow->state, left, 0);
-		int err = upstream__took(flow, "recv", got);
+		int err = upstream__account(flow, "recv", got);
 
 		if (!err && got > 0)
 			err = flow__send(flow, flow->state, got);
@@ -45,7 +45,7 @@ static int relay_copy_send(struct flow *flow, struct message *message)
 
 const struct strategy strategy_relay_copy = {
 	.name = "relay_copy",
-	.claim = { 0, 2, "recv() from a program before it into one buffer, send() of what came" },
+	.claim = { 0, 2, "recv() from an upstream connection into one buffer, then send()" },
 	.relays = true,
 	.open = relay_copy_open,
 	.close = relay_copy_close,

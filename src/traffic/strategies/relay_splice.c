@@ -6,7 +6,7 @@
 
 static int relay_splice_open(struct flow *flow)
 {
-	/* A slot holds a piece of a packet, which is a page or more of them, but for the first and the last. */
+	/* Each slot of the pipe holds a piece of a packet: at least a page, except the first and the last piece. */
 	return splice__open(flow, flow->shape.size_bytes / sysconf(_SC_PAGESIZE) + 2);
 }
 
@@ -18,7 +18,7 @@ static int relay_splice_send(struct flow *flow, struct message *message)
 
 const struct strategy strategy_relay_splice = {
 	.name = "relay_splice",
-	.claim = { 0, 0, "splice() from the socket of a program before it into a pipe, splice() from there into the socket" },
+	.claim = { 0, 0, "splice() from an upstream connection into a pipe, then splice() from the pipe into the socket" },
 	.relays = true,
 	.splices = true,
 	.open = relay_splice_open,

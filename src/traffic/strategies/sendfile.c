@@ -5,16 +5,16 @@
 #include "splice.h"
 #include "strategy.h"
 
-/* What waits in a socket is the file's own pages: nobody tells when the last reader is done with them. */
+/* Refuse --touch: the socket refers to pages of the file, and the kernel does not report when it has released these pages. */
 static int sendfile_open(struct flow *flow)
 {
 	if (flow->rewrites)
-		return failure__set(&flow->failure, -EINVAL, "touch: sendfile: pages that are still on their way "
-				    "would change: leave --touch out");
+		return failure__set(&flow->failure, -EINVAL, "--touch: sendfile sends pages of the file by reference, so bytes "
+				    "in flight would change; leave --touch out");
 	if (flow->shape.pages != PAGES_4K)
-		return failure__set(&flow->failure, -EINVAL, "pages: %s: sendfile sends pages of a file: use "
+		return failure__set(&flow->failure, -EINVAL, "--pages %s: sendfile sends pages of a file; use "
 				    "--pages 4k", page_kind_names[flow->shape.pages]);
-	/* A message may begin and end inside of a page. */
+	/* Two more slots, because a message may begin and end inside a page. */
 	return flow->via == VIA_SPLICE ? splice__open(flow, flow->shape.size_bytes / sysconf(_SC_PAGESIZE) + 2) : 0;
 }
 
@@ -32,7 +32,7 @@ static int sendfile_send(struct flow *flow, struct message *message)
 
 const struct strategy strategy_sendfile = {
 	.name = "sendfile",
-	.claim = { 0, 0, "one sendfile() of a message that lies in a file in memory, in one piece" },
+	.claim = { 0, 0, "one sendfile() of a message in a file" },
 	.in_file = true,
 	.open = sendfile_open,
 	.close = sendfile_close,

@@ -7,13 +7,13 @@
 #include "clock.h"
 #include "strategy.h"
 
-/* flow->state is the one buffer that all messages are gathered into. */
+/* Allocate the buffer in flow->state into which the fields of each message are copied. */
 static int two_copy_open(struct flow *flow)
 {
 	flow->state = malloc(flow->shape.size_bytes);
 	if (flow->state)
 		return 0;
-	return failure__set(&flow->failure, -ENOMEM, "gather buffer: %zu bytes: %s: lower --size",
+	return failure__set(&flow->failure, -ENOMEM, "cannot allocate a gather buffer of %zu bytes: %s; lower --size",
 			    flow->shape.size_bytes, strerror(ENOMEM));
 }
 
@@ -30,24 +30,27 @@ static void gather(char *to, const struct iovec *fields, unsigned int count)
 	}
 }
 
-/* How often this thread has left its CPU. */
-static long switches(void)
+/* Return the number of context switches of this thread. */
+static long context_switches(void)
 {
 	struct rusage usage;
 
 	return getrusage(RUSAGE_THREAD, &usage) ? -1 : usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
-/* A copy that was interrupted by another task is dropped and counted: its time is not the copy's. */
+/*
+ * Time the copy. If another task interrupted it, discard the time, because it includes that task, and add 1 to the
+ * number of discarded times.
+ */
 static void timed_gather(struct flow *flow, const struct message *message)
 {
-	long switches_before = switches();
+	long switches_before = context_switches();
 	uint64_t before_ns = clock__now_ns();
 	uint64_t elapsed_ns;
 
 	gather(flow->state, message->fields, flow->shape.fields);
 	elapsed_ns = clock__now_ns() - before_ns;
-	if (switches() != switches_before) {
+	if (context_switches() != switches_before) {
 		flow->counts.gather_broken_messages++;
 		return;
 	}
@@ -68,7 +71,7 @@ static int two_copy_send(struct flow *flow, struct message *message)
 const struct strategy strategy_two_copy = {
 	.name = "two_copy",
 	.aliases = (const char *const[]){ "twocopy", "a1", NULL },
-	.claim = { 1, 1, "memcpy of the fields into one buffer, one send()" },
+	.claim = { 1, 1, "memcpy() of the fields into one buffer, then one send()" },
 	.open = two_copy_open,
 	.close = two_copy_close,
 	.send = two_copy_send,

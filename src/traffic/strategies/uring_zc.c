@@ -5,8 +5,8 @@
 const struct strategy strategy_uring_zc = {
 	.name = "uring_zc",
 	.aliases = (const char *const[]){ "send_zc", NULL },
-	.claim = { 0, 0, "one SENDMSG_ZC of io_uring over a prebuilt iovec (SEND_ZC where there is one field), buffers held "
-		   "until the notification" },
+	.claim = { 0, 0, "one SENDMSG_ZC of io_uring over a prebuilt iovec (SEND_ZC if there is only one field); buffers are not "
+		   "reused before the notification" },
 	.in_ring = true,
 	.registers = true,
 	.open = uring__open_zc,

@@ -5,21 +5,21 @@
 #include "splice.h"
 #include "strategy.h"
 
-/* What waits in a socket is the program's own pages, and there is no completion of vmsplice(2). */
+/* Refuse --touch: the socket refers to the program's pages, and the kernel does not report when it has released them. */
 static int vmsplice_open(struct flow *flow)
 {
 	const struct message_shape *shape = &flow->shape;
 
 	if (flow->rewrites)
-		return failure__set(&flow->failure, -EINVAL, "touch: vmsplice: memory that is still on its way would "
-				    "change, and nothing tells when it is free: leave --touch out");
-	/* Each field may begin and end inside of a page. */
+		return failure__set(&flow->failure, -EINVAL, "--touch: vmsplice sends memory by reference, and the kernel does "
+				    "not report when it may be rewritten; leave --touch out");
+	/* Two more slots for each field, because a field may begin and end inside a page. */
 	return splice__open(flow, shape->size_bytes / sysconf(_SC_PAGESIZE) + 2 * shape->fields);
 }
 
 const struct strategy strategy_vmsplice = {
 	.name = "vmsplice",
-	.claim = { 0, 0, "one vmsplice() of the fields into a pipe, one splice() from there into the socket" },
+	.claim = { 0, 0, "one vmsplice() of the fields into a pipe, then one splice() from the pipe into the socket" },
 	.gives_memory = true,
 	.open = vmsplice_open,
 	.close = splice__close,

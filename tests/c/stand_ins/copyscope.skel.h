@@ -1,4 +1,4 @@
-/* copyscope.skel.h - what the unit programs have instead of the skeleton that is made from the BPF programs: no kernel, no BTF. */
+/* copyscope.skel.h - replaces the skeleton of the BPF programs in unit tests, which need neither clang nor BTF. */
 #ifndef TESTS_COPYSCOPE_SKEL_H
 #define TESTS_COPYSCOPE_SKEL_H
 

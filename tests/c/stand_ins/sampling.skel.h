@@ -1,4 +1,4 @@
-/* sampling.skel.h - what the unit programs have instead of the skeleton that is made from the sampler's programs. */
+/* sampling.skel.h - replaces the skeleton of the sampler's BPF programs in unit tests. */
 #ifndef TESTS_SAMPLING_SKEL_H
 #define TESTS_SAMPLING_SKEL_H
 

@@ -1,7 +1,7 @@
-"""btf.py IMAGE OUT: takes the type information (BTF) out of an uncompressed kernel image, such as arm64's.
+"""btf.py IMAGE OUT: extract the type information (BTF) of an uncompressed kernel image, such as arm64's.
 
-The kernel keeps it as it is in the file that boots: a header (struct btf_header, include/uapi/linux/btf.h),
-then types, then strings. So no running kernel of that architecture is needed to build programs for it.
+The image contains it unchanged: a header (struct btf_header, include/uapi/linux/btf.h), then types, then
+strings. So programs can be built for an architecture without a running kernel of it.
 """
 
 import struct
@@ -11,20 +11,21 @@ from pathlib import Path
 # magic 0xeb9f, version 1, no flags, a header of 24 bytes; then the offsets and lengths of types and strings.
 START = struct.pack("<HBBI", 0xEB9F, 1, 0, 24)
 HEADER = struct.Struct("<HBBIIIII")
-# vmlinux has tens of thousands of types; the few bytes of anything else that looks alike have not.
+# Minimum size of real BTF: vmlinux has tens of thousands of types, and other bytes may look like a header.
 LEAST_BYTES = 1 << 20
 
 
 def find(image: bytes) -> bytes:
-    at = image.find(START)
-    while at >= 0:
-        if at + HEADER.size <= len(image):
-            *_, types_at, types_bytes, strings_at, strings_bytes = HEADER.unpack_from(image, at)
-            length = HEADER.size + strings_at + strings_bytes
-            fits = types_at == 0 and strings_at == types_bytes and at + length <= len(image)
-            if fits and length > LEAST_BYTES and image[at + HEADER.size + strings_at] == 0:
-                return image[at : at + length]
-        at = image.find(START, at + 1)
+    """Return the BTF in a kernel image. Raises ValueError if there is none."""
+    offset = image.find(START)
+    while offset >= 0:
+        if offset + HEADER.size <= len(image):
+            *_, types_offset, types_bytes, strings_offset, strings_bytes = HEADER.unpack_from(image, offset)
+            length = HEADER.size + strings_offset + strings_bytes
+            fits = types_offset == 0 and strings_offset == types_bytes and offset + length <= len(image)
+            if fits and length > LEAST_BYTES and image[offset + HEADER.size + strings_offset] == 0:
+                return image[offset : offset + length]
+        offset = image.find(START, offset + 1)
     raise ValueError("no BTF in it: compressed, or built without CONFIG_DEBUG_INFO_BTF")
 
 

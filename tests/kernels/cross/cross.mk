@@ -1,6 +1,6 @@
-# The tree that a guest of another architecture runs on: static programs, busybox, one script. See matrix.py, which says
-# which architecture (ARCH) and where its kernel (KERNEL) and Debian's static libraries (SYSROOT) are; the programs are
-# built by the same rules as the host's.
+# Root file system of a guest of another architecture: static programs, busybox, one script. matrix.py passes the
+# architecture (ARCH) and the paths of its kernel (KERNEL) and of Debian's static libraries (SYSROOT). The programs are
+# built by the same rules as on the host.
 
 OUTPUT := .output/$(ARCH)
 TREE := $(OUTPUT)/tree
@@ -9,12 +9,12 @@ TRIPLE := $(if $(filter arm64,$(ARCH)),aarch64,$(ARCH))-linux-gnu
 BPF_ARCH := $(ARCH)
 LIBRARIES := $(abspath $(SYSROOT))/usr/lib/$(TRIPLE)
 CC := $(TRIPLE)-gcc
-# The headers are the host's own (libbpf's and jansson's are the same for all), the libraries are the other's; the C
-# library is the cross compiler's.
+# Headers of libbpf and jansson come from SYSROOT, and so do the libraries. The C
+# library belongs to the cross compiler.
 CROSS_CFLAGS := -O2 -g -std=gnu11 -Wall -Wextra -Werror -isystem $(abspath $(SYSROOT))/usr/include
 LDFLAGS := -static -L$(LIBRARIES)
 COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -pthread
-# A guest has no ring of its own to test; what is released has (tools/dist.mk).
+# Guests do not test io_uring, so build without it. Released programs are built with it (tools/dist.mk).
 URING := no
 PROGRAMS := $(OUTPUT)/collector $(OUTPUT)/traffic
 

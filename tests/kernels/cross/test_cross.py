@@ -1,7 +1,7 @@
-"""What a guest without Python said (inside), against what must be true: bytes, and counters from outside.
+"""Check the output of a guest without Python (script `inside`): bytes, and counters against another reader.
 
-COPYSCOPE_GUEST_RESULTS is the directory that the guest has filled; make check-kernels sets it. Over lo every
-byte that a zero-copy send refers to is copied after all, by whoever takes the packet in.
+COPYSCOPE_GUEST_RESULTS is the directory that the guest filled; make check-kernels sets it. Over lo, every
+byte of a zero-copy send is copied late, in the time of the receiving process.
 """
 
 import json
@@ -26,7 +26,7 @@ Report = dict[str, Any]
 
 
 def last(run: str, program: str) -> Report:
-    """The report that a program ended with."""
+    """Return the final report of a program."""
     lines = (Path(RESULTS) / run / f"{program}.jsonl").read_text().splitlines()
     report: Report = json.loads(lines[-1])
     assert report["event"] == "report"
@@ -34,8 +34,8 @@ def last(run: str, program: str) -> Report:
 
 
 def cells(run: str) -> list[Report]:
-    found: list[Report] = last(run, "collector")["functions"]["cells"]
-    return found
+    rows: list[Report] = last(run, "collector")["functions"]["cells"]
+    return rows
 
 
 def total(run: str, category: str, key: str) -> int:
@@ -43,38 +43,38 @@ def total(run: str, category: str, key: str) -> int:
 
 
 def counted_outside(run: str) -> Report:
-    """Kernel mode of the sender's threads, by perf_event_open(2) alone (thread_counter.c)."""
-    found: Report = json.loads((Path(RESULTS) / run / "counter.json").read_text())
-    return found
+    """Return the counts of the sender's threads in kernel mode, read by thread_counter.c."""
+    counts: Report = json.loads((Path(RESULTS) / run / "counter.json").read_text())
+    return counts
 
 
 def keep_figure(name: str, value: str) -> None:
-    """For the page of the matrix (outcome.py)."""
+    """Save a figure for the page of the matrix (outcome.py)."""
     path = Path(RESULTS) / "figures.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**kept, name: value}, indent=1) + "\n")
+    figures = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**figures, name: value}, indent=1) + "\n")
 
 
 @pytest.mark.parametrize("impl", CALLS)
-def test_send_23_count_23(impl: str) -> None:
-    expected = MESSAGES * SIZE
-    referenced = expected if impl == "zero_copy" else 0
-    assert last(impl, "sender")["bytes"] == last(impl, "receiver")["bytes"] == expected
-    assert total(impl, "copy_in", "bytes") == expected - referenced
+def test_23_messages_are_counted_to_the_byte(impl: str) -> None:
+    sent = MESSAGES * SIZE
+    referenced = sent if impl == "zero_copy" else 0
+    assert last(impl, "sender")["bytes"] == last(impl, "receiver")["bytes"] == sent
+    assert total(impl, "copy_in", "bytes") == sent - referenced
     assert total(impl, "pin", "bytes") == referenced
     assert total(impl, "deferred", "bytes") == referenced
-    assert total(impl, "copy_out", "bytes") == expected
+    assert total(impl, "copy_out", "bytes") == sent
 
 
 @pytest.mark.parametrize("run", [*CALLS, *LONG])
-def test_nothing_is_lost(run: str) -> None:
+def test_no_event_is_lost(run: str) -> None:
     losses = last(run, "collector")["loss"]
     counts = {name: lost["count"] if isinstance(lost, dict) else lost for name, lost in losses.items()}
     assert {name: count for name, count in counts.items() if count} == {}
 
 
-def test_the_emulated_pmu_takes_events_that_it_never_counts() -> None:
-    """Why a counter that reads 0 must be called unsupported: the kernel opened these."""
+def test_the_emulated_pmu_accepts_events_that_it_never_counts() -> None:
+    """A counter that always reads 0 must be called unsupported: the kernel opens such events."""
     outside = counted_outside("one_copy_long")
     assert outside["cycles"] > 1e6 and outside["instructions"] > 1e6
     assert outside["raw_0x03"] == outside["raw_0x37"] == 0
@@ -82,7 +82,7 @@ def test_the_emulated_pmu_takes_events_that_it_never_counts() -> None:
 
 
 def counters_of(run: str, event: str, category: str | None = None) -> int:
-    """What the sender's functions counted, all of them or those of one category."""
+    """Return the sum of an event in the sender's hooked functions, of all categories or of one."""
     return sum(
         cell["counters"][event]
         for cell in cells(run)
@@ -93,7 +93,10 @@ def counters_of(run: str, event: str, category: str | None = None) -> int:
 @pytest.mark.parametrize("event", ["cycles", "instructions"])
 @pytest.mark.parametrize("run", LONG)
 def test_counters_per_copy_are_a_part_of_the_kernel_mode_of_the_thread(run: str, event: str) -> None:
-    """Every copy was read (--functions-gate 1), so nothing is scaled; the rest is no copy."""
+    """Every copy was timed (--functions-gate 1), so nothing is scaled.
+
+    Copies are a part of the kernel mode.
+    """
     inside, outside = counters_of(run, event), counted_outside(run)[event]
     keep_figure(
         f"{run}, {event}",
@@ -119,7 +122,7 @@ def events_of(run: str) -> dict[str, Report]:
     return {row["name"]: row for row in last(run, "collector")["functions"]["events"]}
 
 
-def test_what_this_pmu_has_is_counted_and_the_rest_unsupported() -> None:
+def test_events_of_this_pmu_are_counted_and_others_are_unsupported() -> None:
     events = events_of("one_copy_long")
     assert {name: row["status"] for name, row in events.items()} == {
         **{"cycles": "counted", "instructions": "counted"},

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * thread_counter PID - counts what the sending threads of a process do in kernel mode, as
- * `perf stat -e cycles:k` would: the events below.
+ * thread_counter PID - counts events of the sending threads of a process in kernel mode, as
+ * `perf stat -e cycles:k` would. The events are listed below.
  *
- * The main thread of the traffic program takes commands and writes reports, and moves no data: it is left out.
- * A second opinion for the counters per copy: it knows nothing of BPF. Driven by lines on standard input: `on`, `off`;
- * at the end of input it prints one JSON object and ends. Raw events that the emulated PMU takes but never counts are
- * counted along: the test is that they stay 0, and that the collector calls them unsupported.
+ * The main thread of the traffic program is excluded, because it handles commands and reports and moves no data.
+ * The counts verify the counters per copy, and are measured without BPF. Commands are lines on stdin: `on`, `off`. At the end
+ * of stdin the program prints one JSON object and exits. The emulated PMU accepts the raw events but never
+ * counts: the test expects 0 for them here, and "unsupported" from the collector.
  */
 #include <dirent.h>
 #include <errno.h>

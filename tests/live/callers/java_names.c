@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * java_names.c - names the code that a Java program makes as it runs, and the JVM's own stubs one by one, in /tmp/perf-PID.map:
- * what agents such as perf-map-agent do. java -agentpath:java_names.so
+ * java_names.c - writes the names of JIT-compiled Java code and of the JVM's stubs to /tmp/perf-PID.map, as agents such as
+ * perf-map-agent do. Use: java -agentpath:java_names.so
  */
 #include <jvmti.h>
 #include <stdio.h>

@@ -1,30 +1,30 @@
-"""Complete, valid raw records without a kernel: one per scenario, the same bytes on every machine.
+"""Complete, valid raw records that need no kernel and are the same on every machine.
 
-    raw_record("zero_copy")                        zero-copy over veth: every send copied after all
+    raw_record("zero_copy")                        zero-copy over veth: the kernel copies every send late
     raw_record("zero_copy", kind="veth-xdp")       the completion flag says zero-copy, the driver copies
     raw_record("one_copy", pmu=True)               with hardware counters and event samples
     raw_record("one_copy", fixed_messages=23)      a fixed message count: one segment, no control
-    raw_record("one_copy", phases=("unprobed", "calls"))          some of the instruments only
+    raw_record("one_copy", phases=("unprobed", "calls"))          only some of the instruments
     raw_record("one_copy", phases=("unprobed", "ledger", "calls"))    bytes counted in the ledger's segments
-    raw_record("one_copy", died=("sender", "collector"))        programs that were gone at the end
+    raw_record("one_copy", died=("sender", "collector"))        programs that died before the end
     raw_record("one_copy", stopped_after=2)                     Ctrl-C in the third segment
 
-The numbers are invented, of the size of a two-CPU virtual machine's, and balance to the byte.
-`ledger.derive(raw_record(...))` is the complete record.
+The invented numbers resemble those of a virtual machine with two CPUs, and balance to the byte.
+`derive(raw_record(...))` of documents.py is the complete record.
 """
 
 from pathlib import Path
 from typing import Any
 
 from copyscope.ledger.attribution import side_times
-from copyscope.ledger.checks import own_traffic
-from copyscope.ledger.checks.balance import check
-from copyscope.ledger.checks.time import time_identities
+from copyscope.ledger.checks import check_balances, own_traffic
+from copyscope.ledger.checks.time import time_checks
 from copyscope.record import store
-from copyscope.record.assemble import readings, side_report
+from copyscope.record.assemble import machine_load, side_report
 from copyscope.record.derived import Derived, Identity
 from copyscope.record.measured import Measured
-from msgspec import convert
+from copyscope.record.moved import MeasuredSegment
+from msgspec import convert, to_builtins
 
 from .kernel import counters, hooks, kernel_bytes, kernel_calls, summed
 from .parts import loads as loads
@@ -33,19 +33,19 @@ from .parts import machine, sampled, sampler, tcp_info, topology, zero_copy_tota
 Record = dict[str, Any]
 
 SEGMENT_NS = 300_000_000
-# what one sample stands for: a timer of 10 kHz that is armed for 40 % of the time
+# CPU time that one sample represents: a timer of 10 kHz that is active for 40 % of the time.
 PERIOD_NS = 250_000
 GATE = 16
 BLOCKS = 3
 PHASES = ("unprobed", "ledger", "calls", "bytes")
-# what the instruments cost in these records: goodput of a phase over the unprobed one, per block
+# Phase -> goodput relative to the unprobed phase, per block: the cost of the instruments.
 PHASE_RATIO = {
     **{"unprobed": (1.0, 1.0, 1.0), "ledger": (0.97, 0.96, 0.98), "calls": (0.90, 0.91, 0.89)},
     "bytes": (0.98, 0.97, 0.96),
     "functions": (0.79, 0.82, 0.80),
 }
 
-# impl -> per unprobed segment: messages, CPU ns of sender and receiver; user copies, calls per message
+# Strategy -> per unprobed segment: messages, CPU ns of sender, of receiver; per message: user copies, calls.
 RATES: dict[str, tuple[int, int, int, int, int]] = {
     "one_copy": (10_000, 285_000_000, 180_000_000, 0, 1),
     "two_copy": (8_500, 290_000_000, 160_000_000, 1, 1),
@@ -82,16 +82,18 @@ def raw_record(
     died: tuple[str, ...] = (),
     stopped_after: int | None = None,
 ) -> Record:
-    """The raw sections of a record (no ledger, no verdict), ready for `ledger.derive`.
+    """Return the raw sections of a record, without ledger and verdict.
 
-    `impl` is one of RATES; `kind` veth, veth-xdp, loopback or nics; `blocks` blocks of all phases, or
-    with `fixed_messages` one single ledger segments+calls`. `died` names programs (sender,
-    receiver, collector) that gave no report; `stopped_after` is how many segments were complete when the
-    run was interrupted.
+    impl: a strategy of RATES
+    kind: veth, veth-xdp, loopback or nics
+    blocks: number of blocks, each with all phases
+    fixed_messages: number of messages of a run with a single segment `ledger+calls`
+    died: programs that gave no report (sender, receiver, collector)
+    stopped_after: number of complete segments when the run was interrupted
     """
     segments = _segments(impl, kind, size_bytes, receiver, blocks=blocks, fixed=fixed_messages, phases=phases)
     if stopped_after is not None:
-        segments = segments[: stopped_after + 1]  # and the warm-up
+        segments = segments[: stopped_after + 1]  # with the warm-up
     probed = [s for s in segments if "ledger" in s["phase"]]
     events = ["cycles", "L1-dcache-load-misses", "LLC-load-misses"] if pmu else ["cpu-clock"]
     sides = ("sender", "receiver")
@@ -158,33 +160,34 @@ def raw_record(
 
 
 def write(record: Record, path: Path) -> None:
-    """A file of one record, as a run leaves one."""
+    """Write a record to a file, as a run does."""
     path.write_bytes(store.compressed(record) if path.suffix == ".gz" else store.serialise(record))
 
 
-def did(record: Record, side: str, key: str, phase: str) -> int:
-    """Sum of one of a side's totals in the segments of a phase."""
+def phase_total(record: Record, side: str, key: str, phase: str) -> int:
+    """Return the sum of a total of a side over the segments of a phase."""
     segments = record["run"]["segments"]
-    return sum(one["sides"][side][key] for one in segments if one["phase"] == phase)
+    return sum(segment["sides"][side][key] for segment in segments if segment["phase"] == phase)
 
 
 def pinned(cpu: int) -> Record:
-    """A CPU of the two-CPU guest, in the section `placement`."""
+    """Return a CPU of the guest as the section `placement` has it."""
     near = {"core_type": None, "node": 0, "llc_level": 3, "llc_cpus": "0-1"}
     return {"cpu": cpu, "core_cpus": str(cpu), **near}
 
 
 def quiet_machine(segments: list[Record]) -> Record:
-    """The raw section machine_state: nobody took CPU time but the sides and copyscope."""
-    told = [segment for segment in segments if segment["phase"] != "warmup"]
-    if not told:
-        return readings([], 0)
-    sides_ns = sum(s["sides"][side]["process_cpu_ns"] for s in told for side in ("sender", "receiver"))
-    return readings(loads(told[-1]["end_ns"] - told[0]["begin_ns"], sides_ns), sides_ns)
+    """Return the section `machine_state` of a machine on which only the sides and copyscope used CPU time."""
+    measured = [segment for segment in segments if segment["phase"] != "warmup"]
+    if not measured:
+        return dict(to_builtins(machine_load([], 0)))
+    sides_ns = sum(s["sides"][side]["process_cpu_ns"] for s in measured for side in ("sender", "receiver"))
+    wall_ns = measured[-1]["end_ns"] - measured[0]["begin_ns"]
+    return dict(to_builtins(machine_load(loads(wall_ns, sides_ns), sides_ns)))
 
 
 LOSSES = ("samples_stack_map_full", "samples_stack_unreadable", "calls_task_map_full")
-# of a run without samples, and of a collector that gave no report
+# Section `sampler` of a run without samples, and sections of a run whose collector gave no report.
 NO_SAMPLER: Record = {
     **{"events": [], "frequency_hz": 4000, "enabled_ns": 0, "taxonomy_version": "1"},
 }
@@ -195,7 +198,7 @@ COLLECTOR_DIED: Record = {
 
 
 def _bytes_phase(phases: tuple[str, ...], fixed: int | None) -> str | None:
-    """In which segments the kernel counts bytes."""
+    """Return the phase in which the kernel counts bytes, or None."""
     if fixed:
         return "ledger+calls"
     return next((phase for phase in ("bytes", "ledger") if phase in phases), None)
@@ -207,20 +210,20 @@ def _errors(died: tuple[str, ...], interrupted: bool) -> list[str]:
 
 
 def _last_words(side: str, segments: list[Record]) -> Record:
-    """What is left of a side that died: the totals of its last mark, warm-up included."""
+    """Return the report of a side that died: the totals that it last printed, with the warm-up."""
     totals = summed([s["sides"][side] for s in segments])
     mark = {**totals, "event": "mark", "role": side, "pid": 4711, "t_ns": segments[-1]["end_ns"]}
-    last: Any = {"index": 0, "block": 0, "phase": "ledger", "marks": ({}, {}, {side: mark}, {})}
-    return side_report(None, [last], side)
+    marks: Any = ({}, {}, {side: mark}, {})
+    return side_report(None, [MeasuredSegment(0, 0, "ledger", marks)], side)
 
 
 def hook_of(record: Record, name: str) -> Record:
-    """One row of `hooks`."""
+    """Return the row of a hook."""
     return next(row for row in record["hooks"] if row["id"] == name)
 
 
 def without_task_clock(record: Record) -> Record:
-    """The same record of a run without `counters`: CPU time is then that of the process CPU clock."""
+    """Remove task-clock from a record, so that CPU time comes from the CPU clock of the processes."""
     for events in record["counters"].values():
         events.pop("task-clock")
     return record
@@ -229,7 +232,7 @@ def without_task_clock(record: Record) -> Record:
 def _segments(
     impl: str, kind: str, size: int, receiver: str, *, blocks: int, fixed: int | None, phases: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    plan = [(-1, "warmup"), *((b, phase) for b in range(blocks) for phase in _turned(phases, b))]
+    plan = [(-1, "warmup"), *((b, phase) for b in range(blocks) for phase in _rotated(phases, b))]
     if fixed:
         plan = [(0, "ledger+calls")]
     segments, now_ns = [], 1_000_000_000_000
@@ -249,9 +252,9 @@ def _segments(
             "send_syscalls": {SYSCALL.get(impl, "send"): calls},
             "zerocopy": zero_copy_totals(kind, calls, size) if impl in WITH_COMPLETIONS else None,
         }
-        if impl == "uring_zc":  # likewise
+        if impl == "uring_zc":  # records from before this strategy lack the key
             sender["io_uring"] = {"requests": calls, "worker_cpu_ns": 0}
-        if impl == "sendfile":  # records that are older than this strategy do not have the key
+        if impl == "sendfile":  # records from before this strategy lack the key
             sender["spliced"] = {"calls": calls, "bytes": sent_bytes}
         reads = sent_bytes // 131_072 + 1 + (sent_bytes // size if receiver == "map" else 0)
         reader = _totals(sent_bytes, messages if calls else 0, reads if calls else 0, receiver_ns)
@@ -266,8 +269,11 @@ def _segments(
 
 
 def taken_without_a_call(receiver: str, bytes_: int) -> dict[str, Any]:
-    """Records that are older than these receivers do not have the keys."""
-    if receiver == "map":  # of each 64 KiB one page is copied, half of it by the call that maps
+    """Return the totals of a receiver that takes bytes by mapping, splicing or io_uring.
+
+    Other receivers get no keys, as in records from before these receivers existed.
+    """
+    if receiver == "map":  # one page of each 64 KiB is copied, half of it by the mapping call
         messages = bytes_ // 65536
         mapped = {"calls": messages, "bytes": messages * 15 * 4096, "pages": messages * 15}
         return {"mapped": {**mapped, "copied_bytes": messages * 2048}, "spliced": None}
@@ -278,7 +284,7 @@ def taken_without_a_call(receiver: str, bytes_: int) -> dict[str, Any]:
     return {}
 
 
-def _turned(phases: tuple[str, ...], by: int) -> tuple[str, ...]:
+def _rotated(phases: tuple[str, ...], by: int) -> tuple[str, ...]:
     return phases[by % len(phases) :] + phases[: by % len(phases)]
 
 
@@ -296,13 +302,13 @@ def _totals(bytes_: int, messages: int, calls: int, cpu_ns: int) -> dict[str, An
 
 
 def quantiles(p50: float, p99: float) -> Record:
-    """A histogram of so many ns."""
+    """Return a histogram in ns with this median and 99th percentile."""
     edges = {"count": 1, "min": 0, "max": round(p99), "mean": p50}
     return {**edges, "p50": p50, "p90": p99, "p99": p99, "p999": p99, "buckets": []}
 
 
 def sent_in(messages: int) -> dict[str, Any]:
-    """A histogram of the traffic program: every sixteenth message, most of them in 16 us."""
+    """Return a histogram of send times as the traffic program reports it: every 16th message is timed."""
     count = max(1, messages // 16)
     quantiles = {"p50": 16_000, "p90": 18_000, "p99": 41_000, "p999": 130_000}
     edges = {"count": count, "min": 9_000, "max": 2_100_000, "mean": 16_900.0}
@@ -341,7 +347,7 @@ def _report(side: str, impl: str, threads: int, segments: list[dict[str, Any]]) 
 
 
 def checked_again(full: Record, gather_ns: float | None = 0) -> list[Identity]:
-    """The identities of bytes, calls and time of a record whose derived rows were changed."""
-    raw, made = convert(full, Measured), convert(full, Derived)
-    of_time = time_identities(raw, side_times(raw), made.sides, [*made.ledger, *made.stages], gather_ns)
-    return check(own_traffic.ROWS, raw) + of_time
+    """Check a record again whose derived rows were changed; return all checks."""
+    raw, derived = convert(full, Measured), convert(full, Derived)
+    of_time = time_checks(raw, side_times(raw), derived.sides, [*derived.ledger, *derived.stages], gather_ns)
+    return check_balances(own_traffic.ROWS, raw) + of_time

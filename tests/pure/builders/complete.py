@@ -1,13 +1,11 @@
-"""Records that together have every key there is; COPYSCOPE_RECORD=run.json adds those of real runs."""
+"""Records that together have every key. COPYSCOPE_RECORD=run.json adds records of real runs."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-from copyscope.judge import advice
-from copyscope.judge.crossover_file import Found
-from copyscope.ledger.derive import derive
+from copyscope.judge.crossover_file import SavedCrossover
 from msgspec import convert
 
 from builders import raw_record
@@ -17,6 +15,8 @@ from builders.simulated import command_record, simulated_record
 from builders.two_hosts import on_two_hosts
 from builders.watched import watched_record
 
+from .documents import advise, derive
+
 HISTOGRAM = {
     **{key: 1 for key in ("count", "min", "max", "mean", "p50", "p90", "p99", "p999")},
     "buckets": [[0, 1, 1]],
@@ -24,10 +24,10 @@ HISTOGRAM = {
 PART = {"pmu": "cpu_core", "value": 1, "running": 1.0, "share": 1.0}
 
 
-def add_what_programs_say(raw: dict[str, Any]) -> None:
-    """The keys that a real run has beyond those that the builders need."""
+def add_optional_keys(raw: dict[str, Any]) -> None:
+    """Add keys of real runs that the builders leave out."""
     raw["topology"]["what"] = "a pair of virtual devices"
-    raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes of others, not restored: 0)"]
+    raw["topology"]["notes"] = ["eth1 was in use here (192.0.2.1/24; routes that are not restored: 0)"]
     for device in raw["topology"]["devices"]:
         device |= {"mtu_bytes": 1500, "qdisc": "noqueue", "gso_max_bytes": 65_536}
     absent = ("microcode", "numa_nodes", "idle_driver", "transparent_hugepages")
@@ -56,7 +56,7 @@ def add_what_programs_say(raw: dict[str, Any]) -> None:
 
 
 def full_records() -> list[dict[str, Any]]:
-    """Records that together have every optional part."""
+    """Return records that together have every optional part."""
     tap = {"side": "sender", "device": None, "protocol": "ETH_P_ALL", "pid": 812, "comm": "lldpd"}
     raws = [
         raw_record("zero_copy", packet_sockets=[tap]),
@@ -76,7 +76,7 @@ def full_records() -> list[dict[str, Any]]:
         raw_record("sendfile"),
     ]
     for raw in raws:
-        add_what_programs_say(raw)
+        add_optional_keys(raw)
     raws[-1]["workload"] |= {"sender": "loop", "receiver": "poll", "coalesce_us": 20, "file": "/tmp"}
     raws[-1]["workload"] |= {
         "issue": "inline",
@@ -89,8 +89,8 @@ def full_records() -> list[dict[str, Any]]:
         "tls": "off",
     }
     raws[0]["stacks"] = [
-        {name: value for name, value in one.items() if name != "symbol"} | {"frames": "a;b"}
-        for one in raws[0]["samples"]
+        {name: value for name, value in row.items() if name != "symbol"} | {"frames": "a;b"}
+        for row in raws[0]["samples"]
     ]
     raws[4]["modelled"] = simulated_record()["simulated"]
     raws[2]["samples"] = []
@@ -119,10 +119,10 @@ def full_records() -> list[dict[str, Any]]:
         "elsewhere": None,
     }
     watched["topology"] |= {"local_delivery": True}
-    rows = convert([crossover, crossover | {"pair": ["one_copy", "sendfile"]}], list[Found])
-    watched["advice"] = advice.advise(watched, rows[:1])
+    rows = convert([crossover, crossover | {"pair": ["one_copy", "sendfile"]}], list[SavedCrossover])
+    watched["advice"] = advise(watched, rows[:1])
     copying = derive(watched_record())
-    copying["advice"] = advice.advise(copying, rows)
+    copying["advice"] = advise(copying, rows)
     hooked = with_functions(raw_record("one_copy", phases=("unprobed", "ledger", "calls", "functions")))
     calls_only = raw_record("zero_copy", phases=("unprobed", "calls"))
     return [derive(raw) for raw in [*raws, calls_only, hooked, watched_record()]] + [
@@ -137,6 +137,6 @@ def full_records() -> list[dict[str, Any]]:
 
 
 def real_records() -> list[dict[str, Any]]:
-    """Records of real runs, where somebody names them: COPYSCOPE_RECORD=run.json[:run.json...]."""
+    """Return the records that COPYSCOPE_RECORD=run.json[:run.json...] names."""
     names = [name for name in os.environ.get("COPYSCOPE_RECORD", "").split(":") if name]
     return [json.loads(Path(name).read_text()) for name in names]

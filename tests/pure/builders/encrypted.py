@@ -1,16 +1,19 @@
-"""A record of a run whose connections the kernel encrypts (kTLS), made from one without."""
+"""A record of a run over kTLS connections, made from a record without TLS."""
 
 import copy
 from typing import Any
 
 Record = dict[str, Any]
-# TLS 1.3 (RFC 8446, 5.2): header, type of the content, tag.
+# TLS 1.3 (RFC 8446, 5.2): header, content type, authentication tag.
 RECORD_OVERHEAD_BYTES = 5 + 1 + 16
 RECORDS_PER_MESSAGE = 4
 
 
 def with_tls(raw: Record) -> Record:
-    """Messages of 64 KiB in four TLS records each; the receiver's kernel copied nothing out."""
+    """Return a record of the same traffic over kTLS, with four TLS records for each message of 64 KiB.
+
+    The hook of copies to the receiver counts no calls.
+    """
     record = copy.deepcopy(raw)
     record["workload"]["tls"] = "1.3"
     for segment in record["run"]["segments"]:

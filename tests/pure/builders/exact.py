@@ -1,4 +1,4 @@
-"""A record with function hooks: a functions section that balances with the segments of its phase."""
+"""A record with function hooks: its section `functions` balances with the segments of its phase."""
 
 import copy
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from .kernel import hook_row
 
 Record = dict[str, Any]
 
-# Hook -> the category that its calls are counted in.
+# Hook -> category of its calls; None: no category.
 HOOKED = {
     **{name: name for name in ("copy_in", "pin", "deferred", "copy_out")},
     "splice": "pin",
     **dict.fromkeys(("send", "receive", "push", "zerocopy_use")),
 }
 SEND_NS = 1_000_000
-# What a receiver takes otherwise than by a copy.
+# Totals of bytes that a receiver takes without a copy.
 WAYS_OUT = ("mapped", "spliced")
 USUAL = ("LLC-load-misses",)
 READ_COST = {"reads": 496, "events": 1, "look_ns": 170.0, "low_ns": 169.0, "high_ns": 171.25}
@@ -41,10 +41,12 @@ def with_functions(
     counted: Mapping[str, int] = MappingProxyType({}),
     running: Mapping[str, float] = MappingProxyType({}),
 ) -> Record:
-    """The raw record (phases must include `functions`) as a collector with function hooks would report it.
+    """Return a raw record with function hooks; its phases must include `functions`.
 
-    One copy in `gate` is timed, with this relative standard deviation between them. `counted` are events and
-    how many of them happen per ns; those in `running` shared the PMU.
+    gate: one copy in `gate` is timed
+    spread: relative standard deviation of the times of copies
+    counted: event -> events per ns
+    running: event -> share of the time in which the PMU counted it
     """
     record = copy.deepcopy(raw)
     segments = [s for s in record["run"]["segments"] if "functions" in s["phase"]]
@@ -63,7 +65,7 @@ def with_functions(
         row = {"side": side, "context": context, "category": category, "calls": calls, "bytes": bytes_}
         part = self_ns // gate
         counters = {name: rate * part for name, rate in counted.items()}
-        # Every timed call the same, but for what rounding leaves.
+        # Without `spread`, all timed calls take the same time.
         squared = (1 + spread**2) * part**2 / timed
         return {
             **row,
@@ -98,7 +100,10 @@ def with_functions(
 
 
 def _life(segments: list[Record]) -> Record:
-    """A third of the copies ran on the receiver; half of the notifications came before the send returned."""
+    """Return owners of late copies, and notifications.
+
+    A third of the copies ran in the receiver's time. Half of the notifications came before the send returned.
+    """
     zerocopy = [s["sides"]["sender"]["zerocopy"] for s in segments if s["sides"]["sender"]["zerocopy"]]
     copied = sum(z["copied"] for z in zerocopy)
     copied_bytes = sum(z["bytes_copied"] for z in zerocopy)

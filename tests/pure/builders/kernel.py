@@ -1,10 +1,10 @@
-"""What the kernel counted in an invented record: the programs' numbers, seen from the other side."""
+"""Sections of an invented record with the counts of the kernel, which agree with the programs' totals."""
 
 from typing import Any
 
 
 def summed(deltas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of the whole run, as a program prints them: marks added up (maxima and gauges stay)."""
+    """Return the totals of segments: sums, except for the maxima of `in_flight` and `max_in_flight`."""
     first = deltas[0]
     total: dict[str, Any] = {}
     for key, value in first.items():
@@ -19,7 +19,7 @@ def summed(deltas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The `bytes` section: what the byte hooks counted in these segments."""
+    """Return the section `bytes`: counts of the byte hooks in these segments."""
     if not segments:
         return []
     sent = summed([s["sides"]["sender"] for s in segments])
@@ -33,7 +33,7 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
         "bytes": received["bytes"] - mapped["bytes"] - mapped["copied_bytes"] - taken["bytes"],
     }
 
-    # a pipe holds 16 pages
+    # sendfile() moves the bytes through a pipe of 16 pages.
     spliced = sent["bytes"] if impl == "sendfile" else 0
     pieces = -(-spliced // 65_536)
 
@@ -55,13 +55,13 @@ def kernel_bytes(impl: str, receiver: str, segments: list[dict[str, Any]]) -> li
         row("sender", "send_bytes", pieces or sent["calls"] + in_ring, sent["bytes"], zero_copy),
         row("receiver", "receive_bytes", received["calls"], received["bytes"], False),
         row("receiver", "copy_out_bytes", copied_out // 32_768, copied_out, False),
-        # A request that passes the socket in two parts: the hook there sees two sends, and no zero-copy.
+        # A request may pass the socket in two parts: the hook there counts two sends without zero-copy.
         *([row("sender", "uring_bytes", sent["calls"], sent["bytes"], True)] if in_ring else []),
     ]
 
 
 def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, Any]]:
-    """The `calls` section: what the call timer counted in the calls segments, one call in `gate` timed."""
+    """Return the section `calls`: counts of the call timer, which times one call in `gate`."""
     rows: list[dict[str, Any]] = []
     for side, default in (("sender", "sendmsg"), ("receiver", "recvfrom")) if segments else ():
         totals = summed([s["sides"][side] for s in segments])
@@ -89,7 +89,7 @@ def kernel_calls(segments: list[dict[str, Any]], gate: int) -> list[dict[str, An
 
 
 def _histogram(mean_ns: float, count: int) -> dict[str, Any]:
-    """Three buckets around a mean: half of the values in its own, the rest beside it."""
+    """Return three buckets around a mean, with half of the values in the middle bucket."""
     octave = 1 << max(2, int(mean_ns).bit_length() - 1)
     step = octave // 4
     low = octave + (int(mean_ns) - octave) // step * step if mean_ns >= octave else int(mean_ns)
@@ -100,7 +100,7 @@ def _histogram(mean_ns: float, count: int) -> dict[str, Any]:
     return {"unit": "ns", "buckets": rows}
 
 
-# id, instrument, tracepoint and whether it is required, as in bpf/hooks.h
+# Hooks: id, instrument, tracepoint, and True if the hook is required, as in bpf/hooks.h.
 HOOKS = (
     ("send_bytes", "bytes", "sock_send_length", False),
     ("send_bytes_at_exit", "bytes", "sys_exit", False),
@@ -120,9 +120,9 @@ RING_HOOK = ("uring_bytes", "bytes", "io_uring_complete", False)
 
 
 def hooks(impl: str = "one_copy") -> list[dict[str, Any]]:
-    """The `hooks` section of a kernel that has all of them: fallbacks are not used.
+    """Return the section `hooks` of a kernel with all hooks, on which fallbacks are not used.
 
-    The one that counts requests of io_uring only where there are any: older records do not have it.
+    Only strategies with io_uring have the hook for its requests, which older records lack.
     """
     rows = []
     for index, (name, instrument, symbol, required) in enumerate(
@@ -136,17 +136,17 @@ def hooks(impl: str = "one_copy") -> list[dict[str, Any]]:
 
 
 def hook_row(name: str, instrument: str = "functions", **more: Any) -> dict[str, Any]:
-    """One row of `hooks`: a function hook that works, but for what is said otherwise."""
+    """Return a row of `hooks`: a function hook that is attached, with the given differences."""
     row = {"id": name, "instrument": instrument, "symbol": name, "state": "attached"}
     return {**row, "how": "fentry", "reason": None, "required": False, **more}
 
 
 def counters(cpu_ns: dict[str, int], pmu: bool) -> dict[str, Any]:
-    """The `counters` section: software events, and hardware events where there is a PMU."""
+    """Return the section `counters`: software events, and with `pmu` also hardware events."""
 
     def counter(value: int | None, unit: str, reason: str | None = None) -> dict[str, Any]:
-        known = {"status": "measured", "running": 1.0} if reason is None else {"status": "unsupported"}
-        return {"running": None, **known, "value": value, "unit": unit, "reason": reason, "parts": None}
+        status = {"status": "measured", "running": 1.0} if reason is None else {"status": "unsupported"}
+        return {"running": None, **status, "value": value, "unit": unit, "reason": reason, "parts": None}
 
     sides: dict[str, Any] = {}
     for side, spent_ns in cpu_ns.items():

@@ -1,8 +1,10 @@
-"""The parts of an invented record that carry little arithmetic: machine, topology, shares of time."""
+"""Parts of an invented record with little arithmetic: machine, topology, shares of CPU time."""
 
 from typing import Any
 
-# (context, kind, category, deciding symbol, parts per thousand of the side's CPU time)
+from copyscope.record.session_result import LoadReading
+
+# Context, kind, category, deciding symbol, thousandths of the side's CPU time.
 Share = tuple[str, str, str, str, int]
 
 SENDER_STAGES: list[Share] = [
@@ -61,13 +63,13 @@ RECEIVER: list[Share] = [
     ("process", "stage", "unattributed", "another_new_function", 3),
 ]
 XDP_COPY: Share = ("softirq", "account", "silent", "skb_pp_cow_data", 290)
-OTHER_SHARE = 20  # ksoftirqd beside the two processes, parts per thousand of the sender's CPU time
+OTHER_SHARE = 20  # ksoftirqd, in thousandths of the sender's CPU time
 
 
 def sampled(
     impl: str, kind: str, cpu_ns: dict[str, int], events: list[str], period: int
 ) -> list[dict[str, Any]]:
-    """The `samples` section: shares times the CPU time of each side, in whole samples."""
+    """Return the section `samples`: the CPU time of each side, divided by its shares into whole samples."""
     sender = [*SENDER_STAGES, *SENDER[impl]]
     if impl == "null":
         sender = [
@@ -82,8 +84,8 @@ def sampled(
     for event in events:
         for side, shares in (("sender", sender), ("receiver", RECEIVER)):
             count = cpu_ns[side] // period
-            whole = total if side == "sender" else 1000
-            rows += [_row(side, event, s, round(count * s[4] / whole), period) for s in shares]
+            parts = total if side == "sender" else 1000
+            rows += [_row(side, event, s, round(count * s[4] / parts), period) for s in shares]
         if impl != "null":
             ksoftirqd: Share = ("softirq", "stage", "softirq", "run_ksoftirqd", OTHER_SHARE)
             count = round(cpu_ns["sender"] // period * OTHER_SHARE / 1000)
@@ -93,7 +95,7 @@ def sampled(
 
 def _row(side: str, event: str, share: Share, samples: int, period: int) -> dict[str, Any]:
     context, kind, category, symbol, _ = share
-    # three cycles per ns in these records (kernel.counters)
+    # These records have three cycles per ns (kernel.counters).
     weight = samples * period * (3 if event == "cycles" else 1)
     return {
         "side": side,
@@ -109,7 +111,7 @@ def _row(side: str, event: str, share: Share, samples: int, period: int) -> dict
     }
 
 
-# name and unit of everything that the sampler tries
+# Name and unit of each event that the sampler tries.
 EVENTS = (
     ("cpu-clock", "ns"),
     ("cycles", "cycles"),
@@ -119,7 +121,7 @@ EVENTS = (
 
 
 def sampler(events: list[str], enabled_ns: int) -> dict[str, Any]:
-    """The `sampler` section."""
+    """Return the section `sampler`."""
     rows: list[dict[str, Any]] = []
     for name, unit in EVENTS:
         why_not = "this machine has no PMU"
@@ -137,7 +139,7 @@ def sampler(events: list[str], enabled_ns: int) -> dict[str, Any]:
 
 
 def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
-    """The error queue of a zero-copy sender: over lo and veth all comes back as copied, over XDP nothing."""
+    """Return totals of a zero-copy sender: notifications report copies over lo and veth, but not with XDP."""
     copied = calls if kind in ("veth", "loopback") else 0
     return {
         **{"sends": calls, "bytes_sent": calls * size, "completions": calls},
@@ -148,8 +150,8 @@ def zero_copy_totals(kind: str, calls: int, size: int) -> dict[str, int]:
 
 
 def tcp_info(bytes_: int, side: str) -> dict[str, int]:
-    """Connection statistics of one thread at the end, as the kernel reports them."""
-    # The sender has closed: the receiver is in CLOSE_WAIT, and the end of the stream was one more.
+    """Return the final TCP statistics of the connection of a thread, as the kernel reports them."""
+    # The sender has closed: the receiver is in CLOSE_WAIT, and the FIN counts as one byte.
     received = {"state": 8, "bytes_received": bytes_ + 1}
     moved = {"bytes_acked": bytes_} if side == "sender" else {"bytes_acked": 0, **received}
     waited = {"busy_time_us": 2_600_000, "rwnd_limited_us": 400_000, "sndbuf_limited_us": 120_000}
@@ -157,7 +159,7 @@ def tcp_info(bytes_: int, side: str) -> dict[str, int]:
 
 
 def topology(kind: str, packet_sockets: list[dict[str, Any]], scatter_gather: bool) -> dict[str, Any]:
-    """The `topology` section of one of the four kinds."""
+    """Return the section `topology`. kind: veth, veth-xdp, loopback or nics."""
     driver = {"veth": "veth", "veth-xdp": "veth", "loopback": "lo", "nics": "mlx5_core"}[kind]
     features = {"scatter_gather": scatter_gather, "tso": True, "gso": True, "gro": True}
     devices = [
@@ -182,7 +184,7 @@ def topology(kind: str, packet_sockets: list[dict[str, Any]], scatter_gather: bo
 
 
 def machine(pmu: bool) -> dict[str, Any]:
-    """The `machine` section: a two-CPU guest, with or without a PMU."""
+    """Return the section `machine` of a guest with two CPUs, with or without a PMU."""
     return {
         "hostname": "example",
         "kernel": "6.18.0-test",
@@ -211,9 +213,14 @@ def machine(pmu: bool) -> dict[str, Any]:
     }
 
 
-def loads(wall_ns: int, sides_ns: int, others_ns: int = 0, own_ns: int = 50_000_000) -> list[dict[str, Any]]:
-    """What machine.read_load() says at both ends of a run; beside its sides others took this much."""
-    began = {"t_ns": 10**12, "busy_ns": 10**11, "softirq_ns": 10**9, "steal_ns": 0, "own_ns": 10**9}
-    spent = {"t_ns": wall_ns, "busy_ns": sides_ns + own_ns + others_ns, "own_ns": own_ns}
-    ended = {key: value + spent.get(key, 0) for key, value in began.items()}
-    return [{**reading, "cpus": 2, "reason": None} for reading in (began, ended)]
+def loads(wall_ns: int, sides_ns: int, others_ns: int = 0, own_ns: int = 50_000_000) -> list[LoadReading]:
+    """Return readings of the machine's load at the begin and end of a run.
+
+    sides_ns, others_ns, own_ns: CPU time of the sides, of other programs, and of copyscope
+    """
+    busy_ns = sides_ns + own_ns + others_ns
+    began = LoadReading(10**12, 10**9, 2, busy_ns=10**11, softirq_ns=10**9, steal_ns=0)
+    ended = LoadReading(
+        10**12 + wall_ns, 10**9 + own_ns, 2, busy_ns=10**11 + busy_ns, softirq_ns=10**9, steal_ns=0
+    )
+    return [began, ended]

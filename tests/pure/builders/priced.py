@@ -1,23 +1,22 @@
-"""Complete records whose costs are known: what is worked out of them must give these back.
+"""Complete records with known costs, which comparisons must find again.
 
     priced("zero_copy", 4096, {"copies": {"call": 900, "byte": 0.2}, "pin": {"page": 80}})
 
-`sender` and `receiver` are prices in ns: group of ledger rows -> driver -> ns. The numbers balance, but for
-those in sections that no comparison reads.
+Prices are in ns: group of ledger rows -> driver -> ns per unit of the driver. The numbers balance, except in
+sections that no comparison reads.
 """
 
 from functools import cache
 from typing import Any
 
-from copyscope.ledger.derive import derive
-
 from . import raw_record
+from .documents import derive
 
 Record = dict[str, Any]
 Prices = dict[str, dict[str, float]]
 
 MESSAGES = 20_000
-# group of rows -> (account or stage, its context), per side
+# Side -> group of rows -> account or stage, and its context.
 ROWS = {
     "sender": {
         "copies": ("copy_in", "process"),
@@ -42,7 +41,7 @@ RECEIVER: Prices = {"copies": {"byte": 0.05}, "packets": {"call": 400.0}, "rest"
 
 
 def drivers(impl: str, size: int, fields: int) -> dict[str, float]:
-    """What one message of a strategy has of each driver."""
+    """Return the units of each driver in one message: calls, bytes, pages, notifications."""
     return {
         "call": float(fields if impl == "per_field" else 1),
         "byte": float(size),
@@ -53,13 +52,13 @@ def drivers(impl: str, size: int, fields: int) -> dict[str, float]:
 
 @cache
 def pages_touched(length: int) -> float:
-    """Pages of 4 KiB on which a block of memory lies: counted for each place at which it may begin."""
+    """Return the number of 4 KiB pages of a block of memory, averaged over the addresses of its begin."""
     return sum((at + length - 1) // 4096 + 1 for at in range(4096)) / 4096
 
 
 @cache
 def _base(impl: str) -> Record:
-    """What is not priced; nothing of it may be changed in place."""
+    """Return a record for everything without a price. It is shared, so do not change it in place."""
     return derive(raw_record(impl))
 
 
@@ -75,7 +74,11 @@ def priced(
     factors: dict[str, Any] | None = None,
     **sections: Any,
 ) -> Record:
-    """One run; `slower` multiplies every cost of it. `sections` are merged into the record at the top."""
+    """Return a complete record with these prices.
+
+    slower: factor of all costs
+    sections: top-level keys of the record that are replaced
+    """
     fields = 8
     amount = drivers(impl, size, fields)
     rows = [
@@ -89,12 +92,12 @@ def priced(
     wall_ns = int(max(cpu_ns.values()) / threads)
     base = _base(impl)
     segments = [
-        _segment(made, size, int(amount["call"]), wall_ns)
-        for made in base["run"]["segments"]
-        if made["block"] == 0 and made["phase"] in ("unprobed", "ledger")
+        _segment(segment, size, int(amount["call"]), wall_ns)
+        for segment in base["run"]["segments"]
+        if segment["block"] == 0 and segment["phase"] in ("unprobed", "ledger")
     ]
     goodput = MESSAGES * size * 8 / wall_ns
-    made: Record = {
+    record: Record = {
         **base,
         "run": {
             **base["run"],
@@ -119,8 +122,8 @@ def priced(
         "topology": {**base["topology"], "devices": [], "offloads": {}},
         "throughput_gbps": {"unprobed": goodput, "probed": goodput * 0.98, "reasons": {}},
         "sides": {
-            side: known | {"cpu_ns": cpu_ns.get(side, 0), "samples": 500 if side in cpu_ns else 0}
-            for side, known in base["sides"].items()
+            side: row | {"cpu_ns": cpu_ns.get(side, 0), "samples": 500 if side in cpu_ns else 0}
+            for side, row in base["sides"].items()
         },
         "ledger": [row for row in rows if "account" in row],
         "stages": [row for row in rows if "stage" in row],
@@ -133,7 +136,7 @@ def priced(
     if impl == "zero_copy":
         cause = {"code": "local_delivery", "sentence": "local delivery over veth"}
         copied = "deferred" in sender
-        made["zerocopy"] = base["zerocopy"] | {
+        record["zerocopy"] = base["zerocopy"] | {
             "sends": 2 * MESSAGES,
             "copied": 2 * MESSAGES if copied else 0,
             "bytes_sent": 2 * MESSAGES * size,
@@ -143,16 +146,16 @@ def priced(
             "notifications": MESSAGES // 2,
             "cause": cause if copied else None,
         }
-    return made | sections
+    return record | sections
 
 
 def _rows(side: str, prices: Prices, amount: dict[str, float], size: int, slower: float) -> list[Record]:
-    made = []
+    rows = []
     for group, price in prices.items():
         name, context = ROWS[side][group]
         cpu_ns = MESSAGES * slower * sum(ns * amount[driver] for driver, ns in price.items())
         account = name in ACCOUNTS
-        made.append(
+        rows.append(
             {
                 "account" if account else "stage": name,
                 "side": side,
@@ -166,11 +169,11 @@ def _rows(side: str, prices: Prices, amount: dict[str, float], size: int, slower
                 **({"bytes": MESSAGES * size, "calls": MESSAGES, "bytes_method": "exact"} if account else {}),
             }
         )
-    return made
+    return rows
 
 
-def _segment(made: Record, size: int, calls: int, wall_ns: int) -> Record:
-    """A segment of another run with this one's counts."""
+def _segment(segment: Record, size: int, calls: int, wall_ns: int) -> Record:
+    """Return a segment with its counts replaced by those of this run."""
     totals = {
         "bytes": MESSAGES * size,
         "messages": MESSAGES,
@@ -178,10 +181,10 @@ def _segment(made: Record, size: int, calls: int, wall_ns: int) -> Record:
         "voluntary_switches": 100,
         "involuntary_switches": 5,
     }
-    sender = {**made["sides"]["sender"], **totals, "gather_timed_ns": 0}
+    sender = {**segment["sides"]["sender"], **totals, "gather_timed_ns": 0}
     if sender["zerocopy"] is not None:
         notified = dict.fromkeys(("notifications", "errqueue_reads"), MESSAGES // 4)
         sent = {"sends": MESSAGES, "bytes_sent": MESSAGES * size}
         sender["zerocopy"] = {**sender["zerocopy"], **notified, **sent}
-    receiver = {**made["sides"]["receiver"], **totals}
-    return {**made, "begin_ns": 0, "end_ns": wall_ns, "sides": {"sender": sender, "receiver": receiver}}
+    receiver = {**segment["sides"]["receiver"], **totals}
+    return {**segment, "begin_ns": 0, "end_ns": wall_ns, "sides": {"sender": sender, "receiver": receiver}}

@@ -1,6 +1,6 @@
-"""The processors of known machines, as /sys shows them.
+"""Processors of real machines, and their files in /sys.
 
-Layouts as lscpu -e and lstopo print them: a core is the list of its threads.
+The layouts are those that `lscpu -e` and lstopo print: a core is the list of its threads.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ CPU = "sys/devices/system/cpu"
 
 @dataclass(frozen=True)
 class Machine:
-    """`caches`: the CPUs that share a last-level cache; `nodes`: those of NUMA nodes, if there are any."""
+    """A machine. `caches`: CPUs that share a last-level cache; `nodes`: CPUs of each NUMA node."""
 
     cores: Sequence[Sequence[int]]
     caches: Sequence[str]
@@ -24,17 +24,17 @@ class Machine:
 
 
 def spread(cores: int, first: int = 0, apart: int = 0) -> list[list[int]]:
-    """Siblings i and i + apart."""
-    return [[one, one + apart] for one in range(first, first + cores)]
+    """Return cores with the threads i and i + apart."""
+    return [[cpu, cpu + apart] for cpu in range(first, first + cores)]
 
 
 def pairs(cores: int, first: int = 0) -> list[list[int]]:
-    """Siblings 2i and 2i + 1."""
-    return [[first + 2 * one, first + 2 * one + 1] for one in range(cores)]
+    """Return cores with the threads 2i and 2i + 1."""
+    return [[first + 2 * core, first + 2 * core + 1] for core in range(cores)]
 
 
 def single(cores: int, first: int = 0) -> list[list[int]]:
-    return [[one] for one in range(first, first + cores)]
+    return [[cpu] for cpu in range(first, first + cores)]
 
 
 DESKTOP_16 = Machine(spread(16, apart=16), ["0-7,16-23", "8-15,24-31"], ["0-31"])  # Ryzen 9 7950X
@@ -45,9 +45,9 @@ XEON_48 = Machine(  # two Xeon Gold 6248R
 I7_1260P = Machine(pairs(4) + single(8, 8), ["0-15"], ["0-15"], {"cpu_core": "0-7", "cpu_atom": "8-15"})
 I7_13700H = Machine(pairs(6) + single(8, 12), ["0-19"], ["0-19"], {"cpu_core": "0-11", "cpu_atom": "12-19"})
 I9_13900K = Machine(pairs(8) + single(16, 16), ["0-31"], ["0-31"], {"cpu_core": "0-15", "cpu_atom": "16-31"})
-EPYC_64 = Machine(  # two EPYC 7543: eight last-level caches of four cores in each
+EPYC_64 = Machine(  # two EPYC 7543 with eight last-level caches each; four cores share a cache
     spread(64, apart=64),
-    [f"{one}-{one + 3},{one + 64}-{one + 67}" for one in range(0, 64, 4)],
+    [f"{cpu}-{cpu + 3},{cpu + 64}-{cpu + 67}" for cpu in range(0, 64, 4)],
     ["0-31,64-95", "32-63,96-127"],
 )
 RK3588 = Machine(
@@ -56,18 +56,18 @@ RK3588 = Machine(
     pmus={"armv8_cortex_a55": "0-3", "armv8_cortex_a76": "4-7"},
     capacities=dict.fromkeys(range(4), 530) | dict.fromkeys(range(4, 8), 1024),
 )
-# 4 + 3 + 1: one fast core, too few for both sides.
+# 4 + 3 + 1 cores: the single fast core is too few for sender and receiver.
 PHONE = Machine(
     single(8), ["0-7"], capacities=dict.fromkeys(range(4), 325) | dict.fromkeys((4, 5, 6), 828) | {7: 1024}
 )
 
 
 def plant(root: Path, machine: Machine) -> Path:
-    """Its files below root. What is offline is in no list but `possible`."""
-    numbers = sorted({one for core in machine.cores for one in core} - set(machine.offline))
+    """Write the /sys files of a machine below root. Files list only CPUs that are online."""
+    numbers = sorted({cpu for core in machine.cores for cpu in core} - set(machine.offline))
     write(root / CPU / "online", listed(numbers))
     for core in machine.cores:
-        alive = [one for one in core if one in numbers]
+        alive = [cpu for cpu in core if cpu in numbers]
         for number in alive:
             for name in ("core_cpus_list", "thread_siblings_list"):
                 write(root / f"{CPU}/cpu{number}/topology/{name}", listed(alive))
@@ -82,7 +82,7 @@ def plant(root: Path, machine: Machine) -> Path:
 
 
 def _caches(folder: Path, machine: Machine, number: int, core: list[int]) -> None:
-    """L1 data and instructions, L2, and the last level, which is not always of the highest index."""
+    """Write the files of all caches. L2 comes last, because the last level may have a lower index."""
     shared = next(text for text in machine.caches if number in numbers_of(text))
     for index, (level, kind, text) in enumerate(
         [
@@ -97,11 +97,11 @@ def _caches(folder: Path, machine: Machine, number: int, core: list[int]) -> Non
 
 
 def numbers_of(text: str) -> set[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for span in text.split(","):
         first, _, last = span.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def listed(numbers: Sequence[int]) -> str:

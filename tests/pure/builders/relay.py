@@ -7,20 +7,20 @@ Record = dict[str, Any]
 
 
 def as_relay(raw: Record) -> Record:
-    """What a raw record of plain sends becomes when what is sent was received first, 16 KiB at a time."""
-    made = copy.deepcopy(raw)
+    """Return a raw record in which the sender first received all bytes that it sent, 16 KiB at a time."""
+    record = copy.deepcopy(raw)
     counted = 0
-    for segment in made["run"]["segments"]:
+    for segment in record["run"]["segments"]:
         sender = segment["sides"]["sender"]
         sender["taken"] = _taken(sender["bytes"])
-        counted += sender["bytes"] * (segment["phase"] == made["run"]["bytes_phase"])
-    made["traffic"]["sender"]["taken"] = _taken(made["traffic"]["sender"]["bytes"])
+        counted += sender["bytes"] * (segment["phase"] == record["run"]["bytes_phase"])
+    record["traffic"]["sender"]["taken"] = _taken(record["traffic"]["sender"]["bytes"])
     nothing = {"zerocopy_calls": 0, "zerocopy_bytes": 0}
-    made["bytes"] += [
+    record["bytes"] += [
         {"side": "sender", "hook": hook, "calls": counted // 16_384, "bytes": counted, **nothing}
         for hook in ("receive_bytes", "copy_out_bytes")
     ]
-    return made
+    return record
 
 
 def _taken(bytes_: int) -> Record:

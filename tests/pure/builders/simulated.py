@@ -1,15 +1,18 @@
-"""A simulated run without a machine: what the plugin, the guest and both sides said, and its record."""
+"""A simulated run without a machine: output of the plugin, reports of both sides, and the record."""
 
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+from copyscope.record import store
+from copyscope.record.measured import Copyscope
 from copyscope.record.simulated import COUNTED
-from copyscope.simulate import boot, caches, job, output, qemu, simulation
-from copyscope.simulate.command import Command
-from copyscope.simulate.kernels import DEFAULT, Kernel
-from copyscope.simulate.request import Request
+from copyscope.run.simulate import boot, caches, counted_stacks, document, job, qemu, simulation
+from copyscope.run.simulate.job import GuestCommand
+from copyscope.run.simulate.kernel_image import GuestKernel
+from copyscope.run.simulate.kernels import DEFAULT
+from copyscope.run.simulate.request import Request
 
 SYMBOLS = """\
 ffffffff81000100 t nobody_knows
@@ -34,7 +37,7 @@ def counts(**given: int) -> list[int]:
 
 
 def plugin_output(l1d: int = 16) -> str:
-    """64 messages of 1 KiB: what each copy must do, the loop of the sender, and an idle CPU."""
+    """Return the plugin's output for 64 messages of 1 KiB: two copies, the sender's loop, an idle CPU."""
     kib = 64
     stacks: list[dict[str, Any]] = [
         {
@@ -62,13 +65,13 @@ def plugin_output(l1d: int = 16) -> str:
         "measurement": 1,
         "columns": list(COUNTED),
         "stacks": stacks,
-        "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999},
+        "lost": {"accesses": 0, "returns": 3, "unrooted_instructions": 9999, "memory": False},
         "digest": "0123456789abcdef",
     }
     return json.dumps(row) + "\n" + json.dumps({"end": True, "measurements": 1}) + "\n"
 
 
-# The same with a copy of its own, as a command does it: nobody has said a side.
+# Symbols of a simulated command, which makes a copy of its own.
 COMMAND_SYMBOLS = SYMBOLS + "0000000000401000 t __memmove_avx_unaligned\n0000000000402000 t main\n"
 
 
@@ -82,47 +85,53 @@ def command_output() -> str:
 
 
 def keep_kernel(cache: Path, **modules: bytes) -> Path:
-    """One that was fetched before; its image is 5 bytes."""
-    place = cache / "guests" / DEFAULT
-    place.mkdir(parents=True)
+    """Save a kernel in the cache, as if it was fetched before. Its image has 5 bytes."""
+    directory = cache / "guests" / DEFAULT
+    directory.mkdir(parents=True)
     for name, content in {"vmlinuz": b"image", **{f"{each}.ko": modules[each] for each in modules}}.items():
-        (place / name).write_bytes(content)
+        (directory / name).write_bytes(content)
     files = {"vmlinuz": b"image", **modules}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     about = {"release": "6.12.107", "modules": list(modules), "sha256": hashes}
-    (place / "about.json").write_text(json.dumps(about))
-    return place
+    (directory / "about.json").write_text(json.dumps(about))
+    return directory
 
 
-def measured() -> job.Measured:
-    return job.Measured("one_copy", 1024, 8, 1, 64, 64, 64, (), (), dict(HOW))
+def measured() -> job.GuestMeasurement:
+    return job.GuestMeasurement("one_copy", 1024, 8, 1, 64, 64, 64, (), (), dict(HOW))
 
 
-def reports(copies: int = 0, sent: int = 128 * 1024) -> dict[str, Any]:
-    return {"sender": {"bytes": sent, "claim": {"user_copies": copies}}, "receiver": {"bytes": 128 * 1024}}
+def reports(copies: int = 0, sent: int = 128 * 1024) -> document.SideReports:
+    claim = document.GuestClaim(copies)
+    return {"sender": document.GuestReport(sent, claim), "receiver": document.GuestReport(128 * 1024)}
 
 
 def simulated_record(*, seeds: tuple[int, ...] = (1, 2, 3), sent: int = 128 * 1024) -> dict[str, Any]:
-    """one_copy of 1 KiB, booted once for each seed; the first of them missed 17 lines instead of 16."""
-    path = job.Path("veth", 1500, (("gro", "off"),))
+    """Return a record of one_copy with 1 KiB, booted for each seed. Seed 1 misses 17 lines, the others 16."""
+    path = job.GuestPath("veth", 1500, (("gro", "off"),))
     request = Request(caches.PRESETS["generic"], "6.12", path, (measured(),), seeds, exact=True)
-    said = [plugin_output(17 if seed == 1 else 16) for seed in seeds]
-    return _record(request, said, SYMBOLS, reports(sent=sent))
+    outputs = [plugin_output(17 if seed == 1 else 16) for seed in seeds]
+    return _record(request, outputs, SYMBOLS, reports(sent=sent))
 
 
-def command_record(said: str | None = None) -> dict[str, Any]:
-    """Of a command; `said` is what the plugin wrote of it."""
-    asked = Command(("./talks", "64 times"), b"", b"")
-    path = job.Path("loopback")
+def command_record(output: str | None = None) -> dict[str, Any]:
+    """Return the record of a simulated command. output: what the plugin wrote."""
+    asked = GuestCommand(("./talks", "64 times"), b"", b"")
+    path = job.GuestPath("loopback")
     request = Request(caches.PRESETS["generic"], "6.12", path, (), (1, 2), exact=True, command=asked)
-    return _record(request, [said or command_output()] * 2, COMMAND_SYMBOLS, {})
+    return _record(request, [output or command_output()] * 2, COMMAND_SYMBOLS, {})
 
 
-def _record(request: Request, said: list[str], symbols: str, told: dict[str, Any]) -> dict[str, Any]:
-    kernel = Kernel("6.12", "6.12.107", b"", {}, "0" * 64, Path("/nowhere"))
+def _record(
+    request: Request, outputs: list[str], symbols: str, side_reports: document.SideReports
+) -> dict[str, Any]:
+    kernel = GuestKernel("6.12", "6.12.107", b"", {}, "0" * 64, Path("/nowhere"))
     programs = boot.Programs(b"", b"", "/nowhere")
-    plan = boot.Plan(kernel, qemu.Qemu("qemu", "7.2.22", 1), programs, "/nowhere", request)
-    counted = [boot.Counted(tuple(output.parse(each)), (told,), "", ("erms",)) for each in said]
+    plan = boot.Plan(kernel, qemu.QemuProgram("qemu", "7.2.22", 1), programs, "/nowhere", request)
+    counted = [
+        boot.BootCounts(tuple(counted_stacks.parse(each)), (side_reports,), "", ("erms",)) for each in outputs
+    ]
     section = simulation.simulated_section(plan, counted, symbols, 9.5)
-    run = {"started": "2026-01-01T00:00:00Z", "wall_s": 10.25}
-    return simulation.record(request, section, run, {"version": "0", "git": None, "dirty": None})
+    made_by = Copyscope("0", None, None)
+    boot_record = simulation.make_record(request, section, "2026-01-01T00:00:00Z", 10.25, made_by)
+    return store.document_of(boot_record)

@@ -1,4 +1,4 @@
-"""The records of a whole sweep without a kernel: a cost per call and per KiB for each strategy, and noise.
+"""Invented records of a sweep: each strategy has a cost per call and per KiB, and noise.
 
 sweep()                                      4 strategies x 3 sizes x 2 threads x 3 repeats
 sweep(sizes=(64, 65_536), pmu=True)          with hardware counters
@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from copyscope.ledger.derive import derive
-from copyscope.record import records_file
 from copyscope.record import store as records_on_disk
+from copyscope.record.store import RECORDS_NAME, append_record, read_lines
 
 import builders
+
+from .documents import derive
 
 Record = dict[str, Any]
 
 IMPLS = ("per_field", "two_copy", "one_copy", "zero_copy")
 SIZES = (64, 4096, 65_536)
-# strategy -> ns per message, ns per KiB: zero-copy has the dearest call and, over veth, copies all the same
+# Strategy -> ns per message, ns per KiB. A call of zero_copy is expensive, and over veth it still copies.
 COSTS = {
     "null": (60, 0),
     "per_field": (9_000, 160),
@@ -55,26 +56,26 @@ def sweep(
     repeats: int = 3,
     **options: Any,
 ) -> list[Record]:
-    """Complete records, in the order in which a sweep would have run them; `options` as of raw_record."""
-    made: list[Record] = []
+    """Return complete records, in the order of a sweep. options: options of raw_record()."""
+    records: list[Record] = []
     for repeat in range(repeats):
         for size in sizes:
             for count in threads:
                 for impl in impls:
                     factors = {"impl": impl, "size": size, "threads": count}
-                    made.append(one(factors, repeat, len(made), **options))
-    return made
+                    records.append(run_record(factors, repeat, len(records), **options))
+    return records
 
 
 def small(repeats: int = 2) -> list[Record]:
-    """The records of SMALL."""
+    """Return the records of the experiment SMALL."""
     return sweep(("one_copy", "zero_copy"), (4096,), (1,), repeats)
 
 
-def one(factors: dict[str, Any], repeat: int, order: int, **options: Any) -> Record:
-    """One run of the sweep; the same arguments are the same record."""
-    known = (factors["impl"], factors["size"], factors["threads"], repeat)
-    record: Record = pickle.loads(_derived(*known, tuple(sorted(options.items()))))
+def run_record(factors: dict[str, Any], repeat: int, order: int, **options: Any) -> Record:
+    """Return the record of a run of the sweep. Equal arguments give equal records."""
+    identity = (factors["impl"], factors["size"], factors["threads"], repeat)
+    record: Record = pickle.loads(_derived(*identity, tuple(sorted(options.items()))))
     record["run"] |= {
         "experiment": "demo",
         "factors": factors,
@@ -87,7 +88,7 @@ def one(factors: dict[str, Any], repeat: int, order: int, **options: Any) -> Rec
 
 @cache
 def _derived(impl: str, size: int, threads: int, repeat: int, options: tuple[tuple[str, Any], ...]) -> bytes:
-    """The record but for its place in a sweep: most tests ask for the same few hundred."""
+    """Return a pickled record without its position in the sweep. Tests share a few hundred cached records."""
     noise = random.Random(f"{impl} {size} {threads} {repeat}").gauss(1.0, 0.03)
     per_call, per_kib = COSTS[impl]
     messages = max(1, int(CPU_NS * noise * threads**0.5 / (per_call + per_kib * size / 1024)))
@@ -100,14 +101,14 @@ def _derived(impl: str, size: int, threads: int, repeat: int, options: tuple[tup
 
 
 def kept(directory: Path) -> list[Record]:
-    """The records of a sweep's directory, in the order of the file."""
-    lines = records_file.read(directory / records_file.NAME)
+    """Return the records in the directory of a sweep, in the order of the file."""
+    lines = read_lines(directory / RECORDS_NAME)
     return [line.record for line in lines if line.record is not None]
 
 
 def store(records: Sequence[Record], directory: Path) -> Path:
-    """Write records as a sweep does: records.jsonl.gz, in order of their ids. Returns the directory."""
+    """Write records to records.jsonl.gz of a directory, in order of their ids. Return the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    for record in sorted(records, key=lambda one: str(one["run"]["id"])):
-        records_file.append(directory / records_file.NAME, record)
+    for record in sorted(records, key=lambda record: str(record["run"]["id"])):
+        append_record(directory / RECORDS_NAME, record)
     return directory

@@ -1,11 +1,11 @@
-"""A raw record of a run whose sides were on two machines."""
+"""A raw record of a run with sender and receiver on two machines."""
 
 import copy
 from typing import Any
 
 
 def on_two_hosts(raw: dict[str, Any]) -> dict[str, Any]:
-    """The same traffic: hooks and machine of each side are its own."""
+    """Return a record of the same traffic, in which each side has its own hooks and machine."""
     raw = copy.deepcopy(raw)
     raw["hooks"] = [{**row, "side": side} for side in ("sender", "receiver") for row in raw["hooks"]]
     raw["placement"] = {"sender": [], "receiver": []}

@@ -1,24 +1,29 @@
-"""What was seen of an invented program, and the raw record that comes of it.
+"""Measurements of an invented watched program, and the raw record made of them.
 
     watched_record()                       one thread that writes 64 KiB at a time, to a remote peer
     watched_record(call="sendfile")        the same bytes by reference to pages
-    watched_record(zerocopy=True)          with MSG_ZEROCOPY, of which `copied` completions were copied
-    watched_record(receives=4096)          it also reads so many bytes after each send
-    watched_record(maps=True)              it maps MAPPED bytes then; the same call copies BESIDE
+    watched_record(zerocopy=True)          with MSG_ZEROCOPY; `copied` percent of the sends are copied
+    watched_record(receives=4096)          it also reads 4096 bytes after each send
+    watched_record(maps=True)              it maps MAPPED bytes after each send; the same call copies BESIDE
     watched_record(protocol="mptcp")       not over TCP
     watched_record(size=1024)              smaller sends
 
-Everything balances to the byte, but for what moved while hooks came and went: EDGE_CALLS per segment.
+Everything balances to the byte, except calls that belong to no segment: EDGE_CALLS while hooks are attached,
+and as many while they are detached.
 """
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from copyscope.plan.tier import choose_tier
-from copyscope.record.assemble import Identity, assemble
-from copyscope.record.connections import Connections
-from copyscope.record.session_result import Raw
+from copyscope.record.assemble import RecordIdentity
+from copyscope.record.instruments import Counter
+from copyscope.record.measured import Machine, TopologySection
+from copyscope.record.moved import MeasuredSegment, PastSegment
+from copyscope.record.session_result import Connections, Raw
+from msgspec import convert
 
+from .documents import assemble
 from .kernel import hooks
 from .parts import loads, machine
 
@@ -26,7 +31,7 @@ Record = dict[str, Any]
 
 SEGMENT_NS = 300_000_000
 EDGE_CALLS = 3
-# What such a program may do, as options of watched_record().
+# Kinds of programs -> options of watched_record().
 KINDS: dict[str, dict[str, Any]] = {
     "write": {},
     "sendfile": {"call": "sendfile"},
@@ -36,7 +41,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "mapping": {"maps": True},
 }
 CALLS = 10_000
-# As fast as within a segment.
+# Time of EDGE_CALLS at the speed of a segment.
 EDGE_NS = SEGMENT_NS * EDGE_CALLS // CALLS
 SIZE = 65_536
 PAGE = 4_096
@@ -44,8 +49,8 @@ MAPPED, BESIDE = 3 * PAGE, 100
 PHASES = ("unprobed", "ledger", "calls")
 CPU_NS = 200_000_000
 SAMPLE_NS = 1_000_000
-# What it is in user mode: code that is known not to copy.
-OWN_CODE = {"code": "/usr/sbin/server", "build_id": "ab12", "unknown": None, "copy": None}
+# Samples in user mode: code that is known not to copy.
+OWN_CODE = {"code": "/opt/server", "build_id": "ab12", "unknown": None, "copy": None}
 STACKS = {
     "write": ("_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "ksys_write", "do_syscall_64"),
     "sendmsg": ("skb_zerocopy_iter_stream", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"),
@@ -54,7 +59,7 @@ STACKS = {
 
 
 class Program:
-    """Its counters as the collector would read them: each step moves some calls."""
+    """Counters of a watched program as the collector reads them. move() adds calls."""
 
     def __init__(
         self, call: str, zerocopy: bool, copied: int, receives: int, *, maps: bool, protocol: str, size: int
@@ -101,7 +106,10 @@ class Program:
         }
 
     def _shape(self) -> Record:
-        """Two buffers a message, the first at a page; three rounds a send. Pages of files have no buffers."""
+        """Return the shape of sends: two buffers a message, the first page-aligned; three rounds a send.
+
+        Sends of file pages have no buffers.
+        """
         messages = 0 if self.call == "sendfile" else self.calls
         return {
             "protocol": self.protocol,
@@ -147,16 +155,16 @@ def seen_of(
     blocks: int = 3,
     phases: tuple[str, ...] = PHASES,
 ) -> Raw:
-    """What a run leaves behind (Raw of record/session_result.py)."""
+    """Return the result of a watching session (Raw of record/session_result.py)."""
     first = "sendmsg" if zerocopy else call
     program = Program(first, zerocopy, copied, receives, maps=maps, protocol=protocol, size=size)
-    segments: list[Any] = []
+    segments: list[MeasuredSegment | PastSegment] = []
     in_calls_segments = 0
     cpu_ns = switches = 0
     for index in range(blocks * len(phases)):
         phase = phases[index % len(phases)]
         ledger, calls = "ledger" in phase, "calls" in phase
-        # The hook for it comes with those of the ledger, and stays where it has seen anything.
+        # The hook of mappings is attached in ledger segments, and stays attached once it has counted a call.
         stays, counts_taken = program.mappings > 0, ledger or program.mappings > 0
         volumes = [program.reading(stays)]
         program.move(EDGE_CALLS, copied_out=False, counts_taken=stays)
@@ -169,35 +177,34 @@ def seen_of(
         program.now_ns += EDGE_NS
         volumes.append(program.reading(program.mappings > 0))
         in_calls_segments += CALLS * calls
-        # Clocks and threads are read at both ends of the segment itself.
+        # Clocks and threads are read at the begin and end of the segment.
         volumes[1] |= used(cpu_ns, switches)
         cpu_ns, switches = cpu_ns + CPU_NS, switches + 5
         volumes[2] |= {**used(cpu_ns, switches), "threads": 1}
         marks = tuple({"target": volume} for volume in volumes)
-        segments.append({"index": index, "block": index // len(phases), "phase": phase, "marks": marks})
+        segments.append(MeasuredSegment(index, index // len(phases), phase, cast("Any", marks)))
     return Raw(
         started="2025-01-01T00:00:00+00:00",
         segments=segments,
-        sums={},
-        loads=loads(len(segments) * SEGMENT_NS, cpu_ns, own_ns=CPU_NS // 100),
+        loads=[*loads(len(segments) * SEGMENT_NS, cpu_ns, own_ns=CPU_NS // 100)],
         errors=[],
         ended="stopped after --duration",
         tier=choose_tier("functions" in phases, ()),
         pids={4711: "server"},
         uncounted=set(),
-        topology=path(),
-        machine=machine(False),
+        topology=convert(path(), TopologySection),
+        machine=convert(machine(False), Machine),
         connections=connections(receives + (MAPPED + BESIDE) * maps, size),
         interrupted=False,
-        collector=collected(program.call, in_calls_segments, receives, blocks, size),
-        counters={"target": {"task-clock": counter(blocks * CPU_NS)}},
+        collector=cast("Any", collected(program.call, in_calls_segments, receives, blocks, size)),
+        counters={"target": {"task-clock": convert(counter(blocks * CPU_NS), Counter)}},
         status=None,
         wall_s=4.0,
     )
 
 
 def used(cpu_ns: int, switches: int) -> Record:
-    """As /proc says it; every third switch is another task's doing."""
+    """Return CPU time and context switches as /proc has them. Every third switch is involuntary."""
     return {
         "process_cpu_ns": cpu_ns,
         "voluntary_switches": 2 * switches,
@@ -210,7 +217,7 @@ def counter(value: int) -> Record:
 
 
 def connections(receives: int, size: int) -> Connections:
-    """One connection as TCP and our own count show it after so many calls, TCP one behind or ahead."""
+    """Return a connection as counted by TCP and by hooks, which differ by at most one call."""
 
     def connection(sends: int) -> SimpleNamespace:
         return SimpleNamespace(
@@ -226,11 +233,11 @@ def connections(receives: int, size: int) -> Connections:
             sndbuf_limited_us=0,
         )
 
-    seen = Connections()
+    counted = Connections()
     for calls in (0, CALLS):
         ours = {"42": [calls * size, calls * receives]}
-        seen.add({42: connection(calls)}, ours, {42: connection(calls + 1)})
-    return seen
+        counted.add({42: connection(calls)}, ours, {42: connection(calls + 1)})
+    return counted
 
 
 def path() -> Record:
@@ -254,16 +261,16 @@ def path() -> Record:
 
 
 def collected(call: str, calls: int, receives: int, blocks: int, size: int) -> Record:
-    """The collector's report: samples that stand for all of the CPU time, calls of the calls segments."""
+    """Return the collector's report: samples of all CPU time, and the calls of the calls segments."""
     count = blocks * CPU_NS // SAMPLE_NS
     parts = (
         (STACKS.get(call, STACKS["sendfile"]), count // 4),
         (("tcp_write_xmit", "tcp_sendmsg"), count // 2),
         ((), count // 4),
     )
-    made = [call_row(call, calls, size)]
+    call_rows = [call_row(call, calls, size)]
     if receives:
-        made.append(call_row("read", calls, receives))
+        call_rows.append(call_row("read", calls, receives))
     return {
         "hooks": hooks(),
         "sampler": {
@@ -280,7 +287,7 @@ def collected(call: str, calls: int, receives: int, blocks: int, size: int) -> R
             for frames, n in parts
         ],
         "bytes": [],
-        "calls": made,
+        "calls": call_rows,
         "functions": None,
         "loss": {"samples_stack_map_full": 0},
     }
@@ -302,8 +309,19 @@ def call_row(call: str, calls: int, size: int) -> Record:
 
 
 def watched_record(**options: Any) -> Record:
-    """The raw record; `ledger.derive` makes it whole."""
+    """Return the raw record of a watched program. derive() of documents.py completes it."""
     named = {"how": "pid", "name": "server[4711]", "follow": True}
     target = named | dict.fromkeys(("comm", "cgroup", "netns", "command")) | {"duration_s": 2.7}
-    identity = Identity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
+    identity = RecordIdentity("profile-watch-0", None, 0, 0, 42, "0123456789ab", False)
     return assemble(seen_of(**options), identity, 199, target=target)
+
+
+def splicing_record() -> Record:
+    """Return the raw record of a relay that splices all bytes from one socket into another."""
+    raw = watched_record(call="splice between sockets", receives=SIZE)
+    raw["volume"] = [row for row in raw["volume"] if row["direction"] != "copy_out"]
+    for row in raw["volume"]:
+        if row["direction"] == "receive":
+            row["syscall"] = "splice from a socket"
+    raw["calls"] = [row for row in raw["calls"] if row["syscall"] != "read"]
+    return raw

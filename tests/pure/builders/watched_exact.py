@@ -1,4 +1,4 @@
-"""A watched program with function hooks: a functions section that balances with the segments of its phase."""
+"""A watched program with function hooks: its section `functions` balances with the segments of its phase."""
 
 from typing import Any
 
@@ -9,12 +9,17 @@ from .watched import EDGE_CALLS, PHASES, SIZE, watched_record
 Record = dict[str, Any]
 
 
-def watched_with_functions(*, copied: int = 0, receives: int = 0, **options: Any) -> Record:
-    """As watched_record(), with a phase more. The hooks also counted half of what moved at their edges."""
-    record = watched_record(copied=copied, receives=receives, phases=(*PHASES, "functions"), **options)
-    segments = [s for s in record["run"]["segments"] if s["phase"] == "functions"]
+def watched_with_functions(
+    *, copied: int = 0, receives: int = 0, phases: tuple[str, ...] = (*PHASES, "functions"), **options: Any
+) -> Record:
+    """Return watched_record() with a phase of function hooks, which may be one phase of all instruments.
+
+    While other hooks are attached or detached, function hooks count half of the calls.
+    """
+    record = watched_record(copied=copied, receives=receives, phases=phases, **options)
+    segments = [s for s in record["run"]["segments"] if "functions" in s["phase"]]
     calls = sum(s["sides"]["target"]["send_calls"] for s in segments) + EDGE_CALLS * len(segments)
-    (sent,) = [r for r in record["volume"] if (r["phase"], r["direction"]) == ("functions", "send")]
+    (sent,) = [r for r in record["volume"] if "functions" in r["phase"] and r["direction"] == "send"]
     zerocopy = sent["zerocopy_calls"] > 0
     referenced = zerocopy or sent["syscall"] == "sendfile"
     deferred = calls * copied // 100 if zerocopy else 0

@@ -1,1 +1,1 @@
-"""The commands: arguments and exit status, no logic."""
+"""The command line of copyscope: one file per command, with the command's options, exit status and files."""

@@ -1,32 +1,36 @@
-"""copyscope fleet query: what the records of a fleet say, by a ready question or in SQL. Needs no root."""
+"""`copyscope fleet query`: answer a question or an SQL query from a fleet's records. Needs no root."""
 
 import argparse
 import os
 import sys
+import textwrap
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from copyscope.arguments import UsageParser, add
+from copyscope.base.arguments import UsageParser, add_options
+from copyscope.base.errors import RunError, UsageError
+from copyscope.base.spelling import alternatives, visible
 from copyscope.commands import entry
-from copyscope.errors import RunError, UsageError
-from copyscope.escaping import visible
 from copyscope.fleet import database
-from copyscope.fleet.questions import QUESTIONS
+from copyscope.fleet.database import QUESTIONS
 from copyscope.report.table_files import as_csv
-from copyscope.show.console import make_console, print_lines, report_width
-from copyscope.show.layout import Table
+from copyscope.show.layout import TextTable, make_console, print_lines, report_width
 
-LEFT_OUT_MAX = 5
-ASKED = "\n".join(f"  {name:15} {question.text}" for name, question in QUESTIONS.items())
+# Print at most this many reasons why records are left out.
+LEFT_OUT_SHOWN_MAX = 5
+QUESTION_LINES = "\n".join(
+    textwrap.fill(question.text, 80, initial_indent=f"  {name:16}", subsequent_indent=" " * 18)
+    for name, question in QUESTIONS.items()
+)
 EXAMPLES = f"""\
 questions:
-{ASKED}
+{QUESTION_LINES}
 
 examples:
   copyscope fleet query fleet who-copies
   copyscope fleet query fleet cost-by-kernel --csv > cost.csv
-  copyscope fleet query fleet --sql 'SELECT kernel, count(DISTINCT host) FROM runs GROUP BY ALL'
+  copyscope fleet query fleet --sql 'SELECT count(*) FROM runs'
   copyscope fleet query fleet --sql 'DESCRIBE rows'
 """
 OPTIONS = """
@@ -36,62 +40,75 @@ OPTIONS = """
 
 
 def parser() -> UsageParser:
-    made = UsageParser(
+    """Return the parser of `copyscope fleet query`."""
+    result = UsageParser(
         prog="fleet query",
-        usage="%(prog)s DIR QUESTION | --sql SQL",
-        description="Answers a question from the records in DIR/host=NAME/date=DAY: each becomes a Parquet"
-        " file next to it. DuckDB reads these as two tables: runs (one line per run) and rows (one line per"
-        " ledger row). Exit status: 0 answered, 1 failed, 2 usage.",
+        usage="%(prog)s DIR QUESTION | %(prog)s DIR --sql SQL",
+        description="Answer a question from the records in DIR/host=NAME/date=DAY. Each record becomes a"
+        " Parquet file next to it. DuckDB reads the Parquet files as two tables: runs (one line per run) and"
+        " rows (one line per ledger row). Exit status: 0 answered, 1 failed, 2 usage.",
         epilog=EXAMPLES,
     )
-    made.add_argument("directory", metavar="DIR", help="the directory that fleet wrote (its --out)")
-    made.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
-    add(made, OPTIONS)
-    return made
+    result.add_argument("directory", metavar="DIR", help="the directory that fleet wrote (its --out)")
+    result.add_argument("question", nargs="?", metavar="QUESTION", help=", ".join(QUESTIONS))
+    add_options(result, OPTIONS)
+    return result
 
 
-def _query(arguments: argparse.Namespace) -> int:
-    if (arguments.question is None) == (arguments.sql is None):
-        raise UsageError(f"give one question, {', '.join(QUESTIONS)}, or --sql SQL")
-    if arguments.question is not None and arguments.question not in QUESTIONS:
-        raise UsageError(f"{arguments.question}: no such question: {', '.join(QUESTIONS)}")
-    # numpy starts no threads: it multiplies nothing here, and where it may start none it interrupts us
+def _query(args: argparse.Namespace) -> int:
+    """Update the records' Parquet files, print the answer to the query and return the exit status."""
+    choices = alternatives(tuple(QUESTIONS))
+    if (args.question is None) == (args.sql is None):
+        raise UsageError(f"give one question: {choices}, or --sql SQL")
+    if args.question is not None and args.question not in QUESTIONS:
+        raise UsageError(f"{args.question}: no such question; choose {choices}")
+    # numpy needs no threads here, and would abort on a host that does not let it start threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    out = Path(arguments.directory)
-    kept = database.to_parquet(out)
-    for said in kept.left_out[:LEFT_OUT_MAX]:
-        entry.say(f"left out: {said}")
-    if len(kept.left_out) > LEFT_OUT_MAX:
-        entry.say(f"left out: {len(kept.left_out) - LEFT_OUT_MAX} more")
-    if not kept.records:
-        raise RunError(
-            f"{out}: no records in host=NAME/date=DAY: copyscope fleet with run, watch or advise makes them"
+    directory = Path(args.directory)
+    if not directory.is_dir():
+        raise UsageError(
+            f"{directory}: no such directory; give the directory that copyscope fleet wrote (--out)"
         )
-    names, lines = database.ask(out, arguments.sql or QUESTIONS[arguments.question].sql)
-    if arguments.csv:
-        sys.stdout.write(as_csv([dict(zip(names, map(_cell, line), strict=True)) for line in lines]).decode())
+    update = database.update_parquet_files(directory)
+    for reason in update.left_out[:LEFT_OUT_SHOWN_MAX]:
+        entry.print_message(f"left out: {reason}")
+    if len(update.left_out) > LEFT_OUT_SHOWN_MAX:
+        entry.print_message(f"left out: {len(update.left_out) - LEFT_OUT_SHOWN_MAX} more records")
+    if not update.records:
+        raise RunError(
+            f"{directory}: no records in host=NAME/date=DAY; copyscope fleet with run, watch or advise "
+            "writes them"
+        )
+    columns, rows = database.query(directory, args.sql or QUESTIONS[args.question].sql)
+    if args.csv:
+        table = [dict(zip(columns, map(_csv_value, row), strict=True)) for row in rows]
+        sys.stdout.write(as_csv(table).decode())
         return 0
-    numbers = {
-        name for at, name in enumerate(names) if any(isinstance(line[at], (int, float)) for line in lines)
+    numeric_columns = {
+        column
+        for index, column in enumerate(columns)
+        if any(isinstance(row[index], (int, float)) for row in rows)
     }
-    table = Table((), *names, words=set(names) - numbers)
-    for line in lines:
-        table.add(*(_shown(value) for value in line))
+    text_table = TextTable((), *columns, words=set(columns) - numeric_columns)
+    for row in rows:
+        text_table.add(*map(_cell, row))
     console = make_console()
-    print_lines(table.lines(report_width(console)), console)
-    if not lines:
-        entry.say("no row matches")
+    print_lines(text_table.lines(report_width(console)), console)
+    if not rows:
+        entry.print_message("no row matches")
     return 0
 
 
-def _cell(value: Any) -> Any:
-    return value if value is None or isinstance(value, (str, int, float, bool)) else _shown(value)
+def _csv_value(value: Any) -> Any:
+    """Convert a database value to one that as_csv() can write."""
+    return value if value is None or isinstance(value, (str, int, float, bool)) else _cell(value)
 
 
-def _shown(value: Any) -> str | None:
+def _cell(value: Any) -> str | None:
+    """Format a database value for a screen; None for NULL."""
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S")
     return None if value is None else visible(str(value))
 
 
-main = entry.command(parser, _query)
+main = entry.make_main("fleet query", parser, _query)

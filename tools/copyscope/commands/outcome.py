@@ -1,41 +1,44 @@
-"""What becomes of a run when it is over: the record of what was read, its files, and the report.
+"""Last steps of a run: assemble the record, write the files and print the report.
 
-To import this and to get ready takes as long as all that is done with it: a profile does both while the
-collector loads its programs.
+Importing this module takes as long as importing all others. A run therefore imports it, and calls preload(),
+while the collector loads its BPF programs.
 """
 
 import argparse
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from msgspec import json
 from rich.console import Console
 
-from copyscope.commands import keeping
-from copyscope.commands.entry import say
-from copyscope.files.rescuing import kept_if_it_fails
+from copyscope.base.files import rescue_on_failure
+from copyscope.base.spelling import format_bytes
+from copyscope.commands import output_files
+from copyscope.commands.entry import print_message
 from copyscope.ledger.derive import derive
 from copyscope.record import store
-from copyscope.record.assemble import Identity, assemble
-from copyscope.record.check import Whole, typed_whole
-from copyscope.record.segments import Record
+from copyscope.record.assemble import RecordIdentity, assemble
+from copyscope.record.run import Run
 from copyscope.record.session_result import Raw
 from copyscope.run.build import Revision
 from copyscope.show import first_screen, terminal
-from copyscope.show.console import make_console
-from copyscope.show.summary import render_summary
-from copyscope.taxonomy.samples import to_stacks
+from copyscope.show.first_screen import render_summary
+from copyscope.show.layout import make_console
 from copyscope.taxonomy.taxonomy import Taxonomy
-from copyscope.units import format_bytes
 
 
-def get_ready(revision: Callable[[], Revision]) -> None:
-    """Before the first packet: git answers, and the taxonomy is read, half of what record_of() takes."""
+def preload(revision: Callable[[], Revision]) -> None:
+    """Wait for git and read the taxonomy before the first packet, so that make_run() takes half as long.
+
+    revision: function that waits for git and returns the revision
+    """
     revision()
     Taxonomy.load()
 
 
-def record_of(
+def make_run(
     raw: Raw,
     args: argparse.Namespace,
     *,
@@ -43,50 +46,63 @@ def record_of(
     seed: int,
     revision: Revision,
     repeat: int = 0,
-    workload: Record | None = None,
-    target: Record | None = None,
-) -> Record:
-    """The whole record of a run: of what our own traffic was to send, or of who was watched."""
-    identity = Identity(run_id, None, repeat, repeat, seed, *revision)
-    with kept_if_it_fails("raw.pickle", lambda: pickle.dumps(raw)):
-        measured = assemble(raw, identity, args.frequency, workload=workload, target=target)
-        read = measured | stacks(raw, args)
-    with kept_if_it_fails("record.json", lambda: store.serialise(read)):
-        return derive(read)
+    workload: Mapping[str, Any] | None = None,
+    target: Mapping[str, Any] | None = None,
+) -> Run:
+    """Assemble the record of a session, derive its results and return both as a run.
+
+    If this fails, the measured data is saved, and the error names the file.
+
+    raw: data of the session
+    repeat: index of the run among those of --repeat, from 0
+    workload: section `workload` of a run of copyscope's own traffic
+    target: section `target` of a watched program
+    """
+    identity = RecordIdentity(run_id, None, repeat, repeat, seed, *revision)
+    with rescue_on_failure("raw.pickle", lambda: pickle.dumps(raw)):
+        measured = assemble(
+            raw, identity, args.frequency, workload=workload, target=target, stacks=args.stacks
+        )
+    if measured.stacks is not None:
+        size_bytes = len(json.encode(measured.stacks))
+        print_message(
+            f"--stacks: {len(measured.stacks)} stacks take {format_bytes(size_bytes)} of the record"
+        )
+    with rescue_on_failure("record.json", lambda: store.serialise(measured)):
+        return derive(measured)
 
 
-def stacks(raw: Raw, args: argparse.Namespace) -> Record:
-    """The section with every stack, where it was asked for."""
-    if not args.stacks:
-        return {}
-    kept = to_stacks((raw.collector or {}).get("samples", []), Taxonomy.load())
-    size = len(store.serialise({"stacks": kept}))
-    say(f"--stacks: {len(kept)} stacks, {format_bytes(size)} of the record")
-    return {"stacks": kept}
-
-
-def report(
-    made: Record,
+def report_run(
+    run: Run,
     raw: Raw,
     args: argparse.Namespace,
     out: Path | None,
     render: Callable[..., None] = terminal.render,
 ) -> bool:
-    """Files first: a reader of the table may go away at any line. One that fails does not lose the table."""
-    kept = out is None or keeping.keep(made, (raw.collector or {}).get("samples", []), out)
-    # Those of several runs are one list, at the end.
+    """Write the files of a run, then print its tables. Return False if a file could not be written.
+
+    The files are written first, because the reader of the tables may close the pipe. The tables are printed
+    even if a file could not be written.
+
+    out: directory of --out
+    render: function that prints all tables (-v)
+    """
+    saved = out is None or output_files.save_run(
+        run, raw.collector.get("samples", []) if raw.collector else [], out
+    )
+    # With --repeat, report_repeats() writes the records as one list.
     if args.json and getattr(args, "repeat", 1) == 1:
-        kept = keeping.write_json(made, args.json) and kept
+        saved = output_files.write_runs(run, args.json) and saved
     if args.json != "-":
-        with kept_if_it_fails("record.json", lambda: store.serialise(made)):
-            show(typed_whole(made), args, render, make_console())
-    if args.verbose and made["functions"] is not None:
-        say("the hooks of functions: a process of the collector detaches them now, and ends within 10 s")
-    return kept
+        with rescue_on_failure("record.json", lambda: store.serialise(run)):
+            print_run(run, args, render, make_console())
+    if args.verbose and run.raw.functions is not None:
+        print_message("a process of the collector now detaches the function hooks, for up to 10 s")
+    return saved
 
 
-def show(run: Whole, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
-    """The report: what fits one screen, all tables with -v, everything with -vv."""
+def print_run(run: Run, args: argparse.Namespace, render: Callable[..., None], console: Console) -> None:
+    """Print the report of a run: a single screen, all tables with -v, or every detail with -vv."""
     if args.verbose == 0:
         by_thread = getattr(args, "by", None) == "thread" and run.raw.target is not None
         first_screen.render(run, console, explain=args.explain, by_thread=by_thread)
@@ -94,8 +110,11 @@ def show(run: Whole, args: argparse.Namespace, render: Callable[..., None], cons
         render(run, verbose=args.verbose > 1, explain=args.explain, console=console)
 
 
-def report_together(records: list[Record], args: argparse.Namespace) -> bool:
-    """The runs of one --repeat, after each has been reported; False: --json is elsewhere."""
+def report_repeats(runs: Sequence[Run], args: argparse.Namespace) -> bool:
+    """Print a summary of the runs of --repeat, and write their records as a list to the file of --json.
+
+    Return False if the file could not be written.
+    """
     if args.json != "-":
-        render_summary([typed_whole(record) for record in records], make_console())
-    return not args.json or keeping.write_json(records, args.json)
+        render_summary(runs, make_console())
+    return not args.json or output_files.write_runs(runs, args.json)

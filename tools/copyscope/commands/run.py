@@ -1,66 +1,74 @@
-"""copyscope run: one run or several of one strategy, and the ledger."""
+"""`copyscope run`: measure one send strategy, once or several times, and print what its copies cost."""
 
 import argparse
 import contextlib
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
-from typing import NoReturn, Protocol
+from collections.abc import Callable, Iterator
+from typing import NoReturn
 
-from copyscope.commands import entry, keeping
-from copyscope.commands.ending import Ending
-from copyscope.commands.watch_arguments import WHOM, split
-from copyscope.errors import RunError, UsageError
-from copyscope.escaping import visible
-from copyscope.hosts import hosts_of
+from copyscope.base.errors import RunError, UsageError
+from copyscope.base.spelling import visible
+from copyscope.commands import entry, output_files
+from copyscope.commands.output_files import SignalGuard
+from copyscope.commands.watch_arguments import TARGET_OPTIONS, split_command
+from copyscope.machine.hosts import hosts_of
 from copyscope.plan.arguments import parser
-from copyscope.plan.options import check_usage, choose_path, on_hosts, resolve_traffic, workload_section
+from copyscope.plan.options import (
+    TrafficOptions,
+    check_usage,
+    choose_path,
+    on_hosts,
+    resolve_traffic,
+    workload_section,
+)
 from copyscope.plan.run_plan import traffic_plan
 from copyscope.record import store
-from copyscope.record.segments import Record
-from copyscope.run.build import ask_revision
+from copyscope.record.run import Run, SimulatedRun
+from copyscope.run.build import start_git_revision
 from copyscope.run.session import Session
 from copyscope.run.traffic import OwnTraffic
-from copyscope.show.progress import Steps
+from copyscope.show.progress import StepProgress
 
 
 def main(argv: list[str]) -> int:
-    """Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
-    return entry.run(lambda: _choose(argv), "interrupted before anything was measured")
+    """Run `copyscope run`. Exit status: 0 valid, 1 failed or invalid, 2 usage, 130 interrupted."""
+    return entry.run("run", lambda: _parse_and_run(argv), "interrupted before anything was measured")
 
 
-def _choose(argv: list[str]) -> int:
-    options, command = split(argv)
-    known = parser()
-    args, more = known.parse_known_args(options)
+def _parse_and_run(argv: list[str]) -> int:
+    """Parse the options and run, or suggest the right command if the options are not for `run`.
+
+    Return the exit status.
+    """
+    options, command = split_command(argv)
+    run_options = parser()
+    args, unknown_words = run_options.parse_known_args(options)
     if command and args.simulate:
         raise UsageError(
-            f"to run a program in a simulated machine: copyscope simulate -- {shlex.join(command)}"
+            "--simulate: not for a command; to run the command in a simulated machine, use "
+            f"copyscope simulate -- {shlex.join(command)}"
         )
-    if command or any(word.partition("=")[0] in WHOM for word in more):
-        raise UsageError(f"to watch a program: sudo copyscope watch {shlex.join(argv)}")
-    if more and not more[0].startswith("-"):
-        _one_strategy(args.impl, *more)
-    elif more:
-        known.error(f"unrecognized arguments: {' '.join(more)}")
-    return _profile(args, argv)
+    if command or any(word.partition("=")[0] in TARGET_OPTIONS for word in unknown_words):
+        raise UsageError(
+            f"measures only its own traffic; to watch a program, run sudo copyscope watch {shlex.join(argv)}"
+        )
+    if unknown_words and not unknown_words[0].startswith("-"):
+        _refuse_several_strategies(args.impl, *unknown_words)
+    elif unknown_words:
+        run_options.error(f"unrecognized arguments: {' '.join(unknown_words)}")
+    return _run(args, argv)
 
 
-def _profile(args: argparse.Namespace, argv: list[str]) -> int:
+def _run(args: argparse.Namespace, argv: list[str]) -> int:
+    """Measure all repeats, report each of them, and return the exit status."""
     instruments = check_usage(args)
     if "," in args.impl:
-        _one_strategy(*args.impl.split(","))
+        _refuse_several_strategies(*args.impl.split(","))
     entry.build()
-    # Which processors another machine has is not known here.
-    try:
-        traffic = resolve_traffic(args, pinned=not on_hosts(args))
-    except UsageError:
-        if shutil.which(args.impl) is None:
-            raise
-        watch_it = f"sudo copyscope watch {args.impl}"
-        raise UsageError(f"{args.impl}: a program, not a strategy; to watch it: {watch_it}") from None
-    modelled = asked_to_model(args)
+    traffic = _resolve_traffic(args)
+    simulate_once = simulator(args)
     seed = args.seed if args.seed is not None else secrets.randbelow(1 << 31)
     path = choose_path(args)
     plans = [
@@ -69,101 +77,114 @@ def _profile(args: argparse.Namespace, argv: list[str]) -> int:
     ]
     hosts = hosts_of(args.sender_at, args.receiver_at, args.tree) if on_hosts(args) else None
     if hosts is None or any(host.near for host in hosts.values()):
-        entry.need_root("run", argv)
-    out = keeping.open_directory(args.out)
-    keeping.check_file(args.json)
+        entry.require_root("run", argv)
+    out = output_files.create_directory(args.out)
+    output_files.check_file(args.json)
     workload = workload_section(args, traffic.resolved)
-    revision = ask_revision()
+    revision = start_git_revision()
 
-    def meanwhile() -> None:
-        from copyscope.commands import outcome  # noqa: PLC0415 (100 ms, which cost nothing here)
+    def preload() -> None:
+        # Importing `outcome` takes 100 ms, which cost nothing while the collector loads its programs.
+        from copyscope.commands import outcome  # noqa: PLC0415
 
-        outcome.get_ready(revision)
+        outcome.preload(revision)
 
-    records: list[Record] = []
-    interrupted, kept = False, True
+    runs: list[Run] = []
+    interrupted, complete = False, True
     for repeat, plan in enumerate(plans):
-        title = f"{workload['impl']} over {path.kind}" + (
-            f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
-        )
-        run_id = store.run_id(None, {**workload, "topology": path.kind, "mtu": args.mtu}, repeat)
-        with Ending() as ending, _kept_if_it_fails(records, args):
-            with Steps(
-                title,
+        number = f", run {repeat + 1} of {args.repeat}" if args.repeat > 1 else ""
+        with SignalGuard() as guard, _saving_earlier_runs(runs, args):
+            with StepProgress(
+                f"{workload['impl']} over {path.kind}{number}",
                 len(tuple(plan.segments)),
                 quiet=args.quiet or args.duration * args.repeat < 2,
                 silent=args.quiet,
             ) as steps:
                 subject = OwnTraffic(path, traffic, hosts)
-                raw = Session(plan, subject, steps, meanwhile).perform(ending.hold)
-            from copyscope.commands import outcome  # noqa: PLC0415 (there by now: meanwhile())
+                raw = Session(plan, subject, steps, preload).perform(guard.measuring_done)
+            from copyscope.commands import outcome  # noqa: PLC0415 (loaded by preload())
 
-            made = outcome.record_of(
+            run = outcome.make_run(
                 raw,
                 args,
-                run_id=run_id,
+                run_id=store.run_id(None, {**workload, "topology": path.kind, "mtu": args.mtu}, repeat),
                 seed=seed + repeat,
                 revision=revision(),
                 repeat=repeat,
                 workload=workload,
             )
-            made |= modelled(interrupted=raw.interrupted)
-            kept &= not args.simulate or raw.interrupted or "modelled" in made
-            kept &= outcome.report(made, raw, args, out)
-            records.append(made)
+            simulated_run = simulate_once(raw.interrupted)
+            run.raw.modelled = None if simulated_run is None else simulated_run.simulated
+            complete &= not args.simulate or raw.interrupted or simulated_run is not None
+            complete &= outcome.report_run(run, raw, args, out)
+            runs.append(run)
         if args.json != "-" and subject.kept is not None:
             print(visible(f"kept: {', '.join(subject.kept.names)}"))
-            for line in (*subject.kept.look, *subject.kept.delete):
+            for line in (*subject.kept.inspect, *subject.kept.delete):
                 print(visible(f"  {line}"))
-        interrupted = raw.interrupted or bool(ending.asked and len(records) < args.repeat)
+        interrupted = raw.interrupted or bool(guard.ignored_signals and len(runs) < args.repeat)
         if interrupted:
             break
     if args.repeat > 1:
-        kept &= outcome.report_together(records, args)
+        complete &= outcome.report_repeats(runs, args)
     if interrupted:
         return entry.INTERRUPTED
-    return 0 if kept and all(made["verdict"]["valid"] for made in records) else entry.FAILED
+    return 0 if complete and all(run.derived.verdict.valid for run in runs) else entry.FAILED
 
 
-class Modelling(Protocol):
-    """Makes the section `modelled` of a record, once for all runs; {} where there is none."""
+def _resolve_traffic(args: argparse.Namespace) -> TrafficOptions:
+    """Let the traffic program check its options. If the strategy is a program's name, suggest `watch`."""
+    try:
+        # The processors of another machine are unknown here, so no thread is pinned to them.
+        return resolve_traffic(args, pinned=not on_hosts(args))
+    except UsageError:
+        if shutil.which(args.impl) is None:
+            raise
+        watch = f"sudo copyscope watch {args.impl}"
+        raise UsageError(f"{args.impl}: a program, not a strategy; to watch it, run {watch}") from None
 
-    def __call__(self, *, interrupted: bool) -> Record: ...
 
+def simulator(args: argparse.Namespace) -> Callable[[bool], SimulatedRun | None]:
+    """Return a function that simulates the run's traffic and returns the simulated run.
 
-def asked_to_model(args: argparse.Namespace) -> Modelling:
-    """What --simulate adds to each record. Raises UsageError and RunError before anything is measured."""
+    The function returns None without --simulate. Its argument is True after an interrupted run. All repeats
+    share one simulation. Raises UsageError or RunError before anything is measured.
+    """
     if not args.simulate:
-        return lambda *, interrupted: {}  # noqa: ARG005 (its name is the protocol's)
-    from copyscope.commands import simulate  # noqa: PLC0415 (40 ms before the first packet)
+        return lambda _interrupted: None
+    # Importing `simulate` takes 40 ms, which would delay the first packet of a run without --simulate.
+    from copyscope.commands import simulate  # noqa: PLC0415
 
-    wanted = simulate.beside(args)
-    made: list[Record] = []
+    requested = simulate.request_for_run(args)
+    results: list[SimulatedRun | None] = []
 
-    def model(*, interrupted: bool) -> Record:
-        if not made and not interrupted:
+    def simulate_once(interrupted: bool) -> SimulatedRun | None:
+        """Return the simulated run, or None if the measured run was interrupted or the simulation failed."""
+        if not results and not interrupted:
             try:
-                made.append({"modelled": simulate.section(wanted, quiet=args.quiet)})
+                results.append(simulate.simulate_run(requested, quiet=args.quiet))
             except RunError as error:
-                # What was measured is shown all the same.
-                entry.say(f"--simulate: {error}")
-                made.append({})
-        return made[0] if made else {}
+                # The measured run is reported without the simulation.
+                entry.print_message(f"--simulate: {error}")
+                results.append(None)
+        return results[0] if results else None
 
-    return model
+    return simulate_once
 
 
-def _one_strategy(first: str, second: str, *_: str) -> NoReturn:
-    both = f"{first} {second}"
-    raise UsageError(f"{both}: a run has one strategy: sudo copyscope compare {both} runs both alternately")
+def _refuse_several_strategies(first: str, second: str, *_: str) -> NoReturn:
+    """Raise a UsageError that suggests `compare` for two or more strategies."""
+    raise UsageError(
+        f"{first} {second}: a run has one strategy; sudo copyscope compare {first} {second} runs both"
+    )
 
 
 @contextlib.contextmanager
-def _kept_if_it_fails(records: list[Record], args: argparse.Namespace) -> Iterator[None]:
-    """What fails is this run: those before it are written all the same."""
+def _saving_earlier_runs(runs: list[Run], args: argparse.Namespace) -> Iterator[None]:
+    """Run the body of the `with`. If it fails, write the earlier repeats' records to the file of --json."""
     try:
         yield
     except BaseException:
-        if records and args.json:
-            keeping.write_json(records, args.json)
+        if runs and args.json:
+            output_files.write_runs(runs, args.json)
         raise

@@ -1,4 +1,7 @@
-"""copyscope watch --serve: session after session of one program, and its metrics for whoever asks."""
+"""`copyscope watch --serve`: measure a program until Ctrl-C, and answer GET /metrics meanwhile.
+
+Each session lasts until the program ends. The next session begins when the program runs again.
+"""
 
 import argparse
 import os
@@ -8,143 +11,178 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from copyscope import VERSION
+from copyscope.base.errors import RunError, UsageError
+from copyscope.base.spelling import one_line
 from copyscope.commands import entry
-from copyscope.commands.watch import find_target, target_section
-from copyscope.errors import RunError, UsageError
-from copyscope.escaping import one_line
-from copyscope.exports.openmetrics import Family, written
-from copyscope.ledger.window import Window
+from copyscope.commands.watch_target import find_target, target_section
+from copyscope.ledger.derive import Window
 from copyscope.plan.run_plan import served_plan
-from copyscope.record.check import typed_whole
-from copyscope.record.session_result import Totals
+from copyscope.record.messages import TotalsMessage
+from copyscope.report.openmetrics import Family, MetricsText, write_families
+from copyscope.report.served_counts import ServedCounts
+from copyscope.report.served_endpoint import Endpoint
 from copyscope.run import processes
 from copyscope.run.program import WatchedProgram
-from copyscope.run.session import Session, Silent
-from copyscope.run.target import Target
-from copyscope.serving.counts import Counts
-from copyscope.serving.endpoint import Endpoint
+from copyscope.run.session import Session, SilentProgress
+from copyscope.run.target import WatchTarget
 
-# Why a session ends that another one follows: what WatchedProgram says, and what is seen here.
+# Reasons for the end of a session after which the next session begins. WatchedProgram sets PROGRAM_ENDED.
 PROGRAM_ENDED, FAILED = "the program ended", "the measurement failed"
-GROUP_GONE = "its cgroup has gone"
-# How often it is looked whether a cgroup has come back, and how soon a session that failed is made anew.
-LOOK_S, RETRY_S = 1.0, 15.0
+CGROUP_REMOVED = "the cgroup was removed"
+# Interval between searches for a removed cgroup, and pause after a failed session.
+SEARCH_INTERVAL_S, RETRY_S = 1.0, 15.0
 
 
-def serve(args: argparse.Namespace, target: Target) -> int:
-    """Until a signal: 0. Raises RunError where nobody can listen, or the first session fails."""
-    served = Served(args, target)
-    written(())  # what writes it is there
-    with Endpoint(args.serve, served.text) as endpoint:
+def serve(args: argparse.Namespace, target: WatchTarget) -> int:
+    """Serve metrics of the target until a signal, and return 0.
+
+    Raises RunError if the address cannot be used or the first session fails.
+    """
+    metrics = MetricsServer(args, target)
+    write_families(())  # raises RunError now if its library is missing
+    with Endpoint(args.serve, metrics.text, args.serve_name.split(",")) as endpoint:
         try:
-            served.say(f"http://{endpoint.address}/metrics until Ctrl-C")
-            while (reason := served.session(target)) in (PROGRAM_ENDED, GROUP_GONE, FAILED):
-                served.say(f"{reason}: waiting for the next one")
-                target = next_target(args, target, served.comm)
+            metrics.print_message(f"http://{endpoint.address}/metrics until Ctrl-C")
+            while (stop_reason := metrics.run_session(target)) in (PROGRAM_ENDED, CGROUP_REMOVED, FAILED):
+                metrics.print_message(f"{stop_reason}; waiting until the program runs again")
+                target = next_target(args, target, metrics.comm)
         except KeyboardInterrupt:
             pass
     return 0
 
 
-def next_target(args: argparse.Namespace, target: Target, comm: str | None) -> Target:
-    """The same program after its end: of a pid the next one of its name, of a cgroup that which is there."""
+def next_target(args: argparse.Namespace, target: WatchTarget, comm: str | None) -> WatchTarget:
+    """Return the target of the next session, after the program has ended.
+
+    A PID is replaced by the process's name, because the restarted program has another PID. For a cgroup,
+    wait until the cgroup exists again.
+
+    target: target of the last session
+    comm: name of the watched processes
+    """
     if target.how == "pid":
         return replace(target, how="comm", pids=(), comm=comm)
     while target.how == "cgroup":
         try:
             return find_target(args, [])
         except RunError:
-            time.sleep(LOOK_S)
+            time.sleep(SEARCH_INTERVAL_S)
     return target
 
 
-class Served(Silent):
-    """What is known so far, and a session's steps, after each of which more is known."""
+class MetricsServer(SilentProgress):
+    """A watched program's counts over all sessions, and their text for Prometheus.
 
-    def __init__(self, args: argparse.Namespace, target: Target) -> None:
-        self.comm = target.comm or _name_of(target.pids)
+    The session calls done() after each segment, which updates the counts.
+    """
+
+    def __init__(self, args: argparse.Namespace, target: WatchTarget) -> None:
+        """Set up the metrics that do not change: target, host and version.
+
+        args: options of the command
+        target: target of the first session
+        """
+        self.comm = target.comm or _common_name(target.pids)
         self._args, self._name = args, target.name()
-        self._counts = Counts()
-        self._shown: list[Family] = []
-        self._read_ns: int | None = None
+        self._counts = ServedCounts()
+        # Metrics that text() returns. The list is replaced as a whole, because another thread reads it.
+        self._families: list[Family] = []
+        # Time of the last reading of the byte counters.
+        self._last_reading_ns: int | None = None
         self._session: Session
         self._program: WatchedProgram
         self._window: Window
-        self._group: tuple[Target, int] | None = None
-        here = os.uname()
-        called = one_line(self.comm or self._name)
-        self._counts.own["watched", (called, target.how, here.nodename, here.release, VERSION)] = 1
+        # For a cgroup: the target, and the inode of the cgroup when the session began.
+        self._cgroup_identity: tuple[WatchTarget, int] | None = None
+        machine = os.uname()
+        name = one_line(self.comm or self._name)
+        self._counts.own["watched", (name, target.how, machine.nodename, machine.release, VERSION)] = 1
         self._counts.own["unwatched_seconds", ()] = 0.0
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
+        """Print a message about the target on stderr, unless --quiet is given."""
         if not self._args.quiet:
-            entry.say(f"{self._name}: {text}")
+            entry.print_message(f"{self._name}: {text}")
 
-    def text(self, answers: Mapping[str, int]) -> bytes:
-        """For the thread that answers: `_shown` is replaced, never changed."""
-        scrapes = [({"status": status}, count) for status, count in sorted(answers.items())]
-        shown = self._shown
-        return written(f._replace(samples=scrapes) if f.name == "scrapes" else f for f in shown)
+    def text(self, answer_counts: Mapping[str, int], accept: str) -> MetricsText:
+        """Return all metrics in a format that the client accepts.
 
-    def session(self, target: Target) -> str | None:
-        """Until the program ends, or a signal comes: why."""
+        answer_counts: HTTP status -> number of answers with this status
+        accept: value of the HTTP header Accept
+        """
+        scrapes = [({"status": status}, count) for status, count in sorted(answer_counts.items())]
+        families = (
+            family._replace(samples=scrapes) if family.name == "scrapes" else family
+            for family in self._families
+        )
+        return write_families(families, accept)
+
+    def run_session(self, target: WatchTarget) -> str | None:
+        """Measure until the program ends or a signal arrives, and return the reason why the session ended.
+
+        Raises RunError or OSError if the first session fails.
+        """
         args = self._args
-        section = target_section(target, self._name) | {"command": None, "duration_s": None}
+        section = target_section(target, self._name) | {"duration_s": None}
         self._window = Window(section, args.frequency, in_turn=True)
-        self._program = WatchedProgram(target, None, frugal=True)
+        self._program = WatchedProgram(target, None, endless=True)
         self._counts.begin_session()
         with self._program:
             try:
-                self._group = None if target.cgroup is None else (target, target.cgroup.stat().st_ino)
+                self._cgroup_identity = None
+                if target.cgroup is not None:
+                    self._cgroup_identity = target, target.cgroup.stat().st_ino
                 plan = served_plan(args, secrets.randbelow(1 << 31), target.arguments())
                 self._session = Session(plan, self._program, self)
                 errors = self._session.perform().errors
-            except (RunError, OSError) as error:  # the cgroup may have gone again
-                if self._read_ns is None:
+            except (RunError, OSError) as error:  # OSError: the cgroup was removed again
+                if self._last_reading_ns is None:
                     raise
                 errors = [str(error)]
         if self._program.last is not None:
-            self._read(self._program.last)
-        reason = self._program.stop.reason
-        if errors and reason in (None, FAILED):
-            self.say(errors[0])
+            self._add_reading(self._program.last)
+        stop_reason = self._program.stop.reason
+        if errors and stop_reason in (None, FAILED):
+            self.print_message(errors[0])
             time.sleep(RETRY_S)
             return FAILED
-        return reason
+        return stop_reason
 
     def done(self) -> None:
-        """A segment is over."""
-        seen, session, own = self._session.raw, self._session, self._counts.own
-        segment = seen.segments[-1]
-        before, end = segment["marks"][0]["target"], segment["marks"][2]["target"]
-        if segment["index"] == 0 and self._read_ns is not None:
-            own["unwatched_seconds", ()] += (before["t_ns"] - self._read_ns) / 1e9
-        self._counts.read(dict(end))
+        """Add the counts of the latest segment, and stop the session if the cgroup was removed."""
+        raw, session, own_metrics = self._session.raw, self._session, self._counts.own
+        segment = session.last_segment()
+        begin, end = segment.marks[0]["target"], segment.marks[2]["target"]
+        if segment.index == 0 and self._last_reading_ns is not None:
+            own_metrics["unwatched_seconds", ()] += (begin["t_ns"] - self._last_reading_ns) / 1e9
+        self._counts.read(end)
         load = session.read_load()
-        self._window.add_load(segment["block"], load)
-        if segment["phase"] == "ledger":
-            answer = session.setup.collector.ask("samples forget", "samples")
-            self._counts.sampled(typed_whole(self._window.record(seen, answer)))
-            self._window.forget(seen)
+        self._window.add_load(segment.block, load)
+        if segment.phase == "ledger":
+            self._counts.sampled(self._window.run(raw, session.ask_samples(forget=True)))
+            self._window.forget(raw)
             self._program.forget_ended()
-        own["watcher_cpu_seconds", ()] = load["own_ns"] / 1e9
-        own["watcher_resident_bytes", ()] = sum(
+        own_metrics["watcher_cpu_seconds", ()] = (load.own_ns or 0) / 1e9
+        own_metrics["watcher_resident_bytes", ()] = sum(
             processes.resident_bytes(pid) for pid in (os.getpid(), session.setup.collector.pid)
         )
-        self._read(end)
-        if self._group is not None and _is_gone(*self._group):
-            self._program.stop.because(GROUP_GONE)
+        self._add_reading(end)
+        if self._cgroup_identity is not None and _was_removed(*self._cgroup_identity):
+            self._program.stop.because(CGROUP_REMOVED)
 
-    def _read(self, reading: Totals) -> None:
-        """From now on this is what is shown."""
-        self._read_ns = reading["t_ns"]
-        self._counts.read(dict(reading))
+    def _add_reading(self, totals: TotalsMessage) -> None:
+        """Add a reading of the byte counters (`totals`), and publish the updated metrics."""
+        self._last_reading_ns = totals["t_ns"]
+        self._counts.read(totals)
         self._counts.own["read_timestamp_seconds", ()] = time.time()
-        self._shown = list(self._counts.families())
+        self._families = list(self._counts.families())
 
 
-def _is_gone(target: Target, inode: int) -> bool:
-    """Whether the directory is no more, or is another one: a unit that starts again has a new one."""
+def _was_removed(target: WatchTarget, inode: int) -> bool:
+    """Return True if a target's cgroup is gone or its inode has changed.
+
+    A restarted systemd unit gets a new cgroup directory.
+    """
     assert target.cgroup is not None
     try:
         return target.cgroup.stat().st_ino != inode
@@ -152,10 +190,10 @@ def _is_gone(target: Target, inode: int) -> bool:
         return True
 
 
-def _name_of(pids: tuple[int, ...]) -> str | None:
-    """The name under which the next one will be known. Raises UsageError for several programs."""
-    known = [one for one in map(processes.read_process, pids) if one is not None]
-    names = {one.comm for one in known}
+def _common_name(pids: tuple[int, ...]) -> str | None:
+    """Return the name that some processes share, or None if none runs. Raises UsageError if names differ."""
+    running = [process for process in map(processes.read_process, pids) if process is not None]
+    names = {process.comm for process in running}
     if len(names) > 1:
-        raise UsageError(f"--serve: {', '.join(sorted(names))}: are several programs: give pids of one name")
+        raise UsageError(f"--serve: {', '.join(sorted(names))}: several programs; give pids of one name")
     return next(iter(names), None)

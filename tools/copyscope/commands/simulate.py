@@ -1,75 +1,84 @@
-"""copyscope simulate: the copies of strategies in a simulated machine. Needs no root.
+"""`copyscope simulate`: count the cache misses caused by the copies of each send strategy.
 
-And what run --simulate shows of the same machine beside a measured run.
+The traffic runs in a simulated machine, so root is not needed. `copyscope run --simulate` does the same for
+the traffic of a measured run.
 """
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
-from copyscope import units
-from copyscope.commands import entry, keeping
-from copyscope.commands.watch_arguments import split
-from copyscope.errors import UsageError
-from copyscope.plan.arguments import of_run, parser
-from copyscope.record.check import typed_boot
-from copyscope.show.console import make_console, print_lines, report_width
-from copyscope.show.progress import Steps
+from copyscope.base.errors import UsageError
+from copyscope.base.spelling import counted
+from copyscope.commands import entry, output_files
+from copyscope.commands.watch_arguments import split_command
+from copyscope.plan.arguments import parser, run_parser
+from copyscope.record.run import SimulatedRun
+from copyscope.run.simulate import qemu, request, simulation
+from copyscope.show.layout import make_console, print_lines, report_width
+from copyscope.show.progress import StepProgress
 from copyscope.show.simulated import simulated_lines
-from copyscope.simulate import qemu, request, simulation
 
 
 def main(argv: list[str]) -> int:
-    """Exit status: 0 all checks hold, 1 one does not, or the record is not where it was to go, 2 usage."""
-    return entry.run(lambda: _simulate(argv), "interrupted before anything was counted")
+    """Run `copyscope simulate`. Exit status: 0 all checks hold, 1 a check or a write failed, 2 usage."""
+    return entry.run("simulate", lambda: _simulate(argv), "interrupted before anything was counted")
 
 
 def _simulate(argv: list[str]) -> int:
-    options, command = split(argv)
-    known = parser("simulate")
-    args, more = known.parse_known_args(options)
-    if more and not more[0].startswith("-"):
-        words = [args.impl, *more]
-        raise UsageError(f"{' '.join(words)}: write the strategies as one word: {','.join(words)}")
-    if more:
-        known.error(f"unrecognized arguments: {' '.join(more)}")
-    return _report(args, command)
+    """Parse the options and the command after `--`, simulate, and return the exit status."""
+    options, command = split_command(argv)
+    run_options = parser("simulate")
+    args, unknown_words = run_options.parse_known_args(options)
+    if unknown_words and not unknown_words[0].startswith("-"):
+        strategies = [args.impl, *unknown_words]
+        raise UsageError(
+            f"{' '.join(strategies)}: several arguments; write the strategies as one argument: "
+            f"{','.join(strategies)}"
+        )
+    if unknown_words:
+        run_options.error(f"unrecognized arguments: {' '.join(unknown_words)}")
+    return _simulate_and_report(args, command)
 
 
-def _report(args: argparse.Namespace, words: Sequence[str]) -> int:
-    request.check(args, request.OF_COMMAND if words else request.TAKEN)
-    keeping.check_file(args.json)
-    # The traffic program checks its options, here as there.
+def _simulate_and_report(args: argparse.Namespace, command: Sequence[str]) -> int:
+    """Simulate traffic or a command, print and save the result, and return the exit status.
+
+    command: program with its arguments; empty: simulate the traffic that the options describe
+    """
+    request.check_options(args, request.COMMAND_OPTIONS if command else request.RUN_OPTIONS)
+    output_files.check_file(args.json)
+    # The traffic program checks its own options, so it must be up to date.
     entry.build()
-    wanted = request.read_command(args, words) if words else request.read(args)
-    title = f"simulating {words[0] if words else units.counted(len(wanted.measured), 'measurement')}"
-    made = _count(wanted, title, quiet=args.quiet)
-    kept = not args.json or keeping.write_json(made, args.json)
+    requested = request.read_command(args, command) if command else request.read(args)
+    subject = command[0] if command else counted(len(requested.measured), "measurement")
+    run = _run_simulation(requested, f"simulating {subject}", quiet=args.quiet)
+    saved = not args.json or output_files.write_runs(run, args.json)
     if args.json != "-":
         console = make_console()
-        lines = simulated_lines(typed_boot(made).simulated, report_width(console), explain=args.explain)
-        print_lines(lines, console)
-    return 0 if made["verdict"]["valid"] and kept else entry.FAILED
+        print_lines(simulated_lines(run.simulated, report_width(console), explain=args.explain), console)
+    return 0 if run.verdict.valid and saved else entry.FAILED
 
 
-def _count(wanted: request.Request, title: str, *, quiet: bool) -> dict[str, Any]:
-    with Steps(title, simulation.steps_of(wanted), quiet=quiet) as steps:
-        return simulation.simulate(wanted, steps)
+def _run_simulation(requested: request.Request, title: str, *, quiet: bool) -> SimulatedRun:
+    """Simulate the request with a progress display of this title, and return the simulated run."""
+    with StepProgress(title, simulation.count_steps(requested), quiet=quiet) as steps:
+        return simulation.simulate(requested, steps.begin, steps.done)
 
 
-def beside(args: argparse.Namespace) -> request.Request:
-    """The traffic of a run as it is to be modelled. Raises UsageError for what a simulated machine has not.
+def request_for_run(args: argparse.Namespace) -> request.Request:
+    """Return the request to simulate a run's traffic, for `copyscope run --simulate`.
 
-    Raises RunError where there is no QEMU: that is known before anything is measured.
+    Raises UsageError for an option that a simulated machine does not have, and RunError without QEMU. The
+    command calls this function first, so that these errors end it before anything is measured.
     """
-    default = vars(of_run().parse_args([]))
-    same = {name: default[name] for name in request.OF_MEASURING}
-    wanted = request.read(argparse.Namespace(**{**vars(args), **same}))
-    qemu.find()
-    return wanted
+    run_defaults = vars(run_parser().parse_args([]))
+    # Options about how to measure do not apply to the simulated machine.
+    defaults = {name: run_defaults[name] for name in request.MEASURING_OPTIONS}
+    requested = request.read(argparse.Namespace(**{**vars(args), **defaults}))
+    qemu.find_qemu()
+    return requested
 
 
-def section(wanted: request.Request, *, quiet: bool) -> dict[str, Any]:
-    """What was counted in the simulated machine, for the record of the run beside it. Raises RunError."""
-    made: dict[str, Any] = _count(wanted, "simulating the same traffic", quiet=quiet)["simulated"]
-    return made
+def simulate_run(requested: request.Request, *, quiet: bool) -> SimulatedRun:
+    """Simulate the requested traffic of a measured run, and return the simulated run. Raises RunError."""
+    return _run_simulation(requested, "simulating the same traffic", quiet=quiet)

@@ -1,25 +1,27 @@
-"""The help of `copyscope simulate`: options of copyscope run, those of a simulated machine first."""
+"""Help of `copyscope simulate`: the options of `copyscope run` that a simulated machine supports."""
 
 import argparse
 
-from copyscope.arguments import UsageParser
+from copyscope.base.arguments import UsageParser
 from copyscope.plan import arguments
-from copyscope.simulate.request import TAKEN
+from copyscope.run.simulate.request import RUN_OPTIONS
 
 DESCRIPTION = (
-    "Boot a kernel in QEMU, send there, and count the instructions and cache misses of each copy by a model"
-    " of the caches. Needs no root and no PMU. Options that only a measured run has are refused by name."
+    "Boot a kernel in QEMU, send in this simulated machine, and count the instructions and cache misses of"
+    " each copy with a model of the caches. Needs no root and no PMU."
 )
 EXAMPLES = """\
 examples:
-  copyscope simulate one_copy,zero_copy                      cache misses of each copy, three boots
-  copyscope simulate one_copy --size 1K,64K,1M --seeds 1     one boot: fewer seconds, no intervals
+  copyscope simulate one_copy,zero_copy                 three boots
+  copyscope simulate one_copy --size 1K,1M --seeds 1    one boot, no intervals
   copyscope simulate zero_copy --cache genoa,llc=64M:16 --kernel 7.x
-  copyscope simulate --json run.json -- ./program ARGUMENTS  a static program, over loopback in the guest
+  copyscope simulate -- ./program ARGUMENTS             a static program
 """
 EPILOG = f"""\
 {EXAMPLES}
-exit status: 0 all checks hold, 1 one fails, or the record could not be written, 2 wrong usage,
+Options of copyscope run that a simulated machine does not have are refused.
+
+exit status: 0 all checks hold, 1 a check fails or the record could not be written, 2 wrong usage,
 130 interrupted
 """
 COMMON = (
@@ -30,11 +32,11 @@ COMMON = (
 
 
 def parser() -> UsageParser:
-    """For its help alone: what is typed is read by copyscope run's."""
-    made = arguments.parser("simulate", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
-    refused = vars(made.parse_args([])).keys() - TAKEN | {"simulate"}
-    made.describe(
+    """Return a parser that only prints the help. The parser of `copyscope run` parses the command lines."""
+    result = arguments.parser("simulate", DESCRIPTION, EXAMPLES, EPILOG, COMMON)
+    refused = vars(result.parse_args([])).keys() - RUN_OPTIONS | {"simulate"}
+    result.describe(
         **dict.fromkeys(refused, argparse.SUPPRESS),
-        seed="seed of the first boot; each further boot has the next",
+        seed="seed of the first boot; each further boot has the next seed",
     )
-    return made
+    return result

@@ -1,1 +1,1 @@
-"""What this machine can measure, and what it cannot."""
+"""Check the machine: which instruments work, and which send methods avoid the copy."""

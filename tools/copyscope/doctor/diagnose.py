@@ -1,216 +1,275 @@
-"""What works on this machine: every instrument is tried, every fact comes with what to do about it.
+"""Diagnosis of this machine: try every instrument, and return facts with advice.
 
-Returns data only; show/doctor.py shows it. Nothing is changed on the machine.
+Nothing on the machine is changed. commands/doctor.py prints the findings.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from copyscope import paths
-from copyscope.asking import LimitError, ask
+from msgspec import MsgspecError, Struct, json, structs
+
+from copyscope.base import paths
+from copyscope.base.programs import LimitError, run_program
 from copyscope.doctor import kernel, network
-from copyscope.doctor.findings import Diagnosis, Finding
-from copyscope.machine.fingerprint import cpu_times, describe, steal_percent
+from copyscope.doctor.findings import Diagnosis, DoctorFinding
+from copyscope.machine.fingerprint import describe_machine, read_cpu_times, steal_percent
+from copyscope.machine.topology import LinkSettings, TopologyError, open_topology
 from copyscope.plan.tier import choose_tier
-from copyscope.run.counters import Counter
+from copyscope.run.counters import CounterRow
 from copyscope.run.perf_stat import PerfStat
 from copyscope.taxonomy.events import TIME_EVENTS, time_names
-from copyscope.topology import LinkSettings, TopologyError, open_topology
 
-# Trying every function hook took more than a minute on 5.10 under emulation, beside other work.
+# Time limit in seconds of `collector --probe`. Trying every function hook took more than a minute on a busy
+# emulated machine with Linux 5.10.
 PROBE_TIMEOUT_S = 180.0
-COUNTED_S = 0.02
-# What a profile does without the hooks of an instrument.
-WITHOUT = {
-    "bytes": "no action needed: time is sampled, the programs count the bytes",
-    "calls": "no action needed: time is sampled, system calls are not timed",
+# Time in seconds for which perf counts in a trial.
+COUNTING_S = 0.02
+# Advice if a required hook of an instrument cannot be attached, by the name of the instrument.
+ADVICE_WITHOUT_INSTRUMENT = {
+    "bytes": "no action needed: time is sampled, and the programs count the bytes",
+    "calls": "no action needed: time is sampled, but system calls are not timed",
 }
 
 
 def diagnose() -> Diagnosis:
-    """Try everything; takes about half a second. As root it finds out more, and says so otherwise."""
-    before = cpu_times()
-    machine = describe()
+    """Return the findings of all checks, which take about half a second. Some checks run only as root."""
+    before = read_cpu_times()
+    machine = describe_machine()
     root = os.geteuid() == 0
-    findings: list[Finding] = [
+    findings: list[DoctorFinding] = [
         *check_user(root),
-        *kernel.check_tools(machine["tools"]),
+        *kernel.check_tools(machine.tools),
         *check_programs(),
         *check_topologies(root),
-        *events_of_the_pmu(
-            [*check_collector(root), *check_counters(count_own_work() if root else {})], machine["pmu"]
+        *attribute_to_missing_pmu(
+            [*check_collector(root), *check_counters(count_own_work() if root else {})], machine.pmu
         ),
         *kernel.check_kernel(machine),
         *network.check_zero_copy(machine),
         *network.check_disturbances(machine),
-        *kernel.check_disturbances(machine, steal_percent(before, cpu_times())),
+        *kernel.check_disturbances(machine, steal_percent(before, read_cpu_times())),
     ]
     return Diagnosis(tuple(findings))
 
 
-def check_user(root: bool) -> Iterable[Finding]:
+def check_user(root: bool) -> Iterable[DoctorFinding]:
+    """Yield the finding about the current user: root or not. `root`: True if copyscope runs as root."""
     if root:
-        yield Finding("programs", "user", "ok", "root", essential=True)
+        yield DoctorFinding("programs", "user", "ok", "root", essential=True)
     else:
-        advice = "run it with sudo (the traffic itself runs as you)"
-        yield Finding("programs", "user", "missing", "not root", advice, essential=True)
+        advice = "run copyscope with sudo (the traffic itself runs as you)"
+        yield DoctorFinding("programs", "user", "missing", "not root", advice, essential=True)
 
 
-def check_programs() -> Iterable[Finding]:
-    """What `make` builds."""
+def check_programs() -> Iterable[DoctorFinding]:
+    """Yield a finding for each program that `make` builds: present or missing."""
     for path, essential in ((paths.TRAFFIC, True), (paths.COLLECTOR, True), (paths.XDP_OBJECT, False)):
         name = str(path.relative_to(paths.ROOT))
         if path.is_file():
-            yield Finding("programs", name, "ok", "built", essential=essential)
+            yield DoctorFinding("programs", name, "ok", "built", essential=essential)
         else:
-            yield Finding("programs", name, "missing", "not built", "run `make`", essential)
+            yield DoctorFinding("programs", name, "missing", "not built", "run `make`", essential)
 
 
-def check_topologies(root: bool) -> Iterable[Finding]:
-    """Make each kind for a moment: the only honest test of namespaces, veth, XDP and dropped privileges."""
+def check_topologies(root: bool) -> Iterable[DoctorFinding]:
+    """Create and remove each topology, and yield a finding for it.
+
+    This tests namespaces, veth, XDP and the removal of privileges.
+    """
     if not root:
         return
     for kind, needed in (("veth", True), ("loopback", False), ("veth-xdp", False)):
-        began = time.monotonic()
+        began_s = time.monotonic()
         try:
             with open_topology(kind, LinkSettings(), paths.XDP_OBJECT):
-                took_ms = (time.monotonic() - began) * 1000
-            yield Finding("topologies", kind, "ok", f"made in {took_ms:.0f} ms", essential=needed)
+                took_ms = (time.monotonic() - began_s) * 1000
+            yield DoctorFinding("topologies", kind, "ok", f"made in {took_ms:.0f} ms", essential=needed)
         except TopologyError as error:
-            fact, _, advice = str(error).removeprefix("topology: ").rpartition(": ")
-            yield Finding("topologies", kind, "missing", fact, advice, needed)
+            fact, _, advice = str(error).removeprefix("--topology ").rpartition("; ")
+            yield DoctorFinding("topologies", kind, "missing", fact, advice, needed)
 
 
-def check_collector(root: bool) -> Iterable[Finding]:
-    """Ask the collector which hooks and sampler events it can attach."""
+def check_collector(root: bool) -> Iterable[DoctorFinding]:
+    """Run the collector, and yield findings about which hooks and sampling events it can attach."""
     if not root or not paths.COLLECTOR.is_file():
         return
     try:
-        probe = ask([str(paths.COLLECTOR), "--probe", "--functions"], limit_s=PROBE_TIMEOUT_S)
+        probe = run_program([str(paths.COLLECTOR), "--probe", "--functions"], limit_s=PROBE_TIMEOUT_S)
     except (OSError, LimitError) as error:
-        yield Finding(
+        yield DoctorFinding(
             "hooks", "collector", "missing", f"--probe: {error}", "run `make` again", essential=True
         )
         return
     yield from read_probe(probe.text, probe.complaint)
 
 
-def read_probe(stdout: str, stderr: str = "") -> list[Finding]:
-    """The rows in `collector --probe`'s JSON: {"hooks": [...], "sampler": {"events": [...]}}."""
+class ProbedHook(Struct):
+    """Hook in the output of `collector --probe`. docs/reference/record.md explains the keys."""
+
+    id: str
+    symbol: str
+    state: str
+    instrument: str | None = None
+    how: str | None = None
+    reason: str | None = None
+    required: bool = False
+
+
+class ProbedEvent(Struct):
+    """Sampling event in the output of `collector --probe`. `counts`: event that is used instead."""
+
+    name: str
+    status: str
+    unit: str | None = None
+    reason: str | None = None
+    counts: str | None = None
+
+
+class ProbedSampler(Struct):
+    """Sampler in the output of `collector --probe`."""
+
+    events: list[ProbedEvent]
+
+
+class Probe(Struct):
+    """Output of `collector --probe`."""
+
+    hooks: list[ProbedHook]
+    sampler: ProbedSampler
+
+
+def read_probe(stdout: str, stderr: str = "") -> list[DoctorFinding]:
+    """Return the findings in the JSON output of `collector --probe`. `stderr`: its standard error output."""
     try:
-        probe = json.loads(stdout)
-        hooks = probe["hooks"]
-        tracepoints = [hook for hook in hooks if hook.get("instrument") != "functions"]
-        return [
-            *_hook_findings(tracepoints),
-            *_function_findings(hooks, any_tried=len(tracepoints) < len(hooks)),
-            *_sampler_findings(probe["sampler"]["events"]),
-        ]
-    except (ValueError, KeyError, TypeError):
-        said = " ".join((stderr or stdout).split())[:200] or "printed nothing"
-        return [Finding("hooks", "collector", "missing", said, "run `make` again", essential=True)]
+        probe = json.decode(stdout, type=Probe)
+    except (MsgspecError, UnicodeEncodeError):
+        output = " ".join((stderr or stdout).split())[:200] or "printed nothing"
+        return [DoctorFinding("hooks", "collector", "missing", output, "run `make` again", essential=True)]
+    tracepoints = [hook for hook in probe.hooks if hook.instrument != "functions"]
+    return [
+        *_hook_findings(tracepoints),
+        *_function_findings(probe.hooks, has_function_hooks=len(tracepoints) < len(probe.hooks)),
+        *_sampler_findings(probe.sampler.events),
+    ]
 
 
-def _hook_findings(hooks: list[dict[str, Any]]) -> Iterable[Finding]:
+def _hook_findings(hooks: Iterable[ProbedHook]) -> Iterable[DoctorFinding]:
+    """Yield a finding for each hook that the collector's probe reported."""
     for hook in hooks:
-        name, needed = f"{hook['id']} ({hook['symbol']})", bool(hook.get("required"))
-        if hook["state"] in ("attached", "unused"):
-            fact = (
-                f"attaches by {hook['how']}"
-                if hook["state"] == "attached"
-                else f"not needed: {hook['reason']}"
-            )
-            yield Finding("hooks", name, "ok", fact)
+        name = f"{hook.id} ({hook.symbol})"
+        if hook.state in ("attached", "unused"):
+            is_attached = hook.state == "attached"
+            fact = f"attaches by {hook.how}" if is_attached else f"not needed: {hook.reason}"
+            yield DoctorFinding("hooks", name, "ok", fact)
         else:
-            nothing = "no action needed"
-            advice = (
-                WITHOUT.get(hook["instrument"], nothing) if needed else f"{nothing}: its numbers will be n/a"
-            )
-            fact = f"{hook['state']}: {hook.get('reason') or 'no reason given'}"
-            yield Finding("hooks", name, "limited", fact, advice)
+            advice = "no action needed" if hook.required else "no action needed: its numbers will be n/a"
+            if hook.required:
+                advice = ADVICE_WITHOUT_INSTRUMENT.get(hook.instrument or "", advice)
+            fact = f"{hook.state}: {hook.reason or 'no reason given'}"
+            yield DoctorFinding("hooks", name, "limited", fact, advice)
 
 
-def _function_findings(hooks: list[dict[str, Any]], *, any_tried: bool) -> Iterable[Finding]:
-    """One row for all of them: the exact tier, or why there is only the sampled one."""
-    if not any_tried:
+def _function_findings(hooks: Iterable[ProbedHook], *, has_function_hooks: bool) -> Iterable[DoctorFinding]:
+    """Yield one finding about all function hooks: the exact tier works, or why only sampling works.
+
+    `has_function_hooks`: the collector has function hooks on this architecture.
+    """
+    if not has_function_hooks:
         return
-    tier = choose_tier(True, hooks)
+    tier = choose_tier(True, map(structs.asdict, hooks))
     if tier.exact:
-        yield Finding("hooks", "functions", "ok", tier.reason)
+        yield DoctorFinding("hooks", "functions", "ok", tier.reason)
     else:
-        yield Finding(
-            "hooks", "functions", "limited", tier.reason, "no action needed: time is sampled, bytes are exact"
+        yield DoctorFinding(
+            "hooks",
+            "functions",
+            "limited",
+            tier.reason,
+            "no action needed: time is sampled, and bytes are exact",
         )
 
 
-def _sampler_findings(events: list[dict[str, Any]]) -> Iterable[Finding]:
-    statuses = {event["name"]: event["status"] for event in events}
-    time_shown_by = time_names((name for name in statuses if statuses[name] == "sampled"), statuses)
+def _sampler_findings(events: Sequence[ProbedEvent]) -> Iterable[DoctorFinding]:
+    """Yield a finding for each sampling event, and one more if no event can be sampled."""
+    statuses = {event.name: event.status for event in events}
+    time_events = time_names((name for name in statuses if statuses[name] == "sampled"), statuses)
     for event in events:
-        name, why = event["name"], str(event.get("reason") or event["status"])
-        if event["status"] == "sampled":
-            fact = event.get("counts") or f"can be sampled, in {event['unit']}"
-            yield Finding("sampler", name, "ok", fact)
-        elif event["status"] == "partial":
-            yield Finding(
-                "sampler", name, "limited", why, "keep the traffic there: --sender-cpus, --receiver-cpus"
+        name, reason = event.name, event.reason or event.status
+        if event.status == "sampled":
+            fact = event.counts or f"can be sampled, in {event.unit}"
+            yield DoctorFinding("sampler", name, "ok", fact)
+        elif event.status == "partial":
+            yield DoctorFinding(
+                "sampler",
+                name,
+                "limited",
+                reason,
+                "keep the traffic on these CPUs: --sender-cpus, --receiver-cpus",
             )
         elif any(name in names for names in TIME_EVENTS):
-            yield _other_time_event(name, why, time_shown_by)
+            yield _unused_time_event(name, reason, time_events)
         else:
-            yield Finding("sampler", name, "limited", why, "no action needed: its numbers will be n/a")
-    if not time_shown_by:
-        yield Finding(
+            yield DoctorFinding(
+                "sampler", name, "limited", reason, "no action needed: its numbers will be n/a"
+            )
+    if not time_events:
+        yield DoctorFinding(
             "sampler", "samples", "missing", "no event can be sampled", "run as root", essential=True
         )
 
 
-def _other_time_event(name: str, why: str, shown_by: tuple[str, ...] | None) -> Finding:
-    """An event that could show time, and does not here: one that interrupts everywhere is as good."""
-    if shown_by is None:
-        return Finding("sampler", name, "limited", why, "use a machine with a PMU")
-    if "cpu-clock" in shown_by:
-        return Finding("sampler", name, "limited", why, "no action needed: cpu-clock is used")
-    return Finding("sampler", name, "ok", f"not needed, {shown_by[0]} is used: {why}")
+def _unused_time_event(name: str, reason: str, time_events: tuple[str, ...] | None) -> DoctorFinding:
+    """Return the finding about an event that measures time but cannot be sampled here.
+
+    `reason`: why not. `time_events`: the event that is sampled instead (names), or None if there is none.
+    """
+    if time_events is None:
+        return DoctorFinding("sampler", name, "limited", reason, "use a machine with a PMU")
+    if "cpu-clock" in time_events:
+        return DoctorFinding("sampler", name, "limited", reason, "no action needed: cpu-clock is used")
+    return DoctorFinding("sampler", name, "ok", f"not needed, {time_events[0]} is used: {reason}")
 
 
-def events_of_the_pmu(rows: Iterable[Finding], pmu: Sequence[str]) -> Iterable[Finding]:
-    """Without a PMU its events are absent for one reason, which the row of the PMU says."""
+def attribute_to_missing_pmu(rows: Iterable[DoctorFinding], pmu: Sequence[str]) -> Iterable[DoctorFinding]:
+    """Yield the rows. If there is no PMU, rows about PMU events name the row `PMU` as their cause.
+
+    `pmu`: names of the PMUs of this machine.
+    """
     for row in rows:
-        lacks_it = not pmu and row.status == "limited" and "no PMU" in row.fact
-        yield replace(row, cause="PMU") if lacks_it else row
+        needs_pmu = not pmu and row.status == "limited" and "no PMU" in row.fact
+        yield replace(row, cause="PMU") if needs_pmu else row
 
 
-def count_own_work() -> dict[str, Counter]:
-    """perf stat on this process, for a moment of work."""
-    with PerfStat(os.getpid()) as counting:
-        counting.start()
-        counting.wait_ready()
-        counting.enable()
-        until = time.monotonic() + COUNTED_S
-        while time.monotonic() < until:
+def count_own_work() -> dict[str, CounterRow]:
+    """Return what perf counted for this process while the process computed for COUNTING_S."""
+    with PerfStat(os.getpid()) as perf_stat:
+        perf_stat.start()
+        perf_stat.wait_ready()
+        perf_stat.enable()
+        until_s = time.monotonic() + COUNTING_S
+        while time.monotonic() < until_s:
             sum(range(1000))
-        counting.disable()
-        return counting.finish()
+        perf_stat.disable()
+        return perf_stat.finish()
 
 
-def check_counters(counters: Mapping[str, Counter]) -> Iterable[Finding]:
-    """One row per counter; none when nothing was counted because we are not root."""
+def check_counters(counters: Mapping[str, CounterRow]) -> Iterable[DoctorFinding]:
+    """Yield a finding for each counter of `perf stat`. `counters`: counter by event, empty unless root."""
     for event, counter in counters.items():
         if counter.status == "measured":
             pmus = ", ".join(part.pmu for part in counter.parts or ())
             fact = f"counts, on {pmus}" if pmus else "counts"
-            yield Finding("counters", event, "ok", fact)
+            yield DoctorFinding("counters", event, "ok", fact)
         elif counter.status == "scaled":
             share = counter.running or 0.0
             advice = "stop other users of perf, or set kernel.nmi_watchdog=0"
-            yield Finding("counters", event, "limited", f"multiplexed: {share:.0%} of the time", advice)
+            yield DoctorFinding("counters", event, "limited", f"multiplexed: {share:.0%} of the time", advice)
         else:
-            advice = "use a machine with a PMU, or enable it for this VM; profiles work without"
+            advice = (
+                "use a machine with a PMU, or enable a virtual PMU for this VM; profiles work without a PMU"
+            )
             if counter.reason is not None and counter.reason.startswith(("perf:", "setpriv:")):
-                advice = "see the reason; profiles work without"
-            yield Finding("counters", event, "limited", counter.reason or "unknown", advice)
+                advice = "see the reason; profiles work without counters"
+            yield DoctorFinding("counters", event, "limited", counter.reason or "unknown", advice)

@@ -1,15 +1,19 @@
-"""What a look at the machine brings: rows of facts, each with what to do about it."""
+"""Types of the findings of `copyscope doctor`: facts about this machine, with advice."""
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 Status = Literal["ok", "limited", "missing", "confounder"]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One row. `essential`: without it no profile can be made. `cause`: the row that says why."""
+class DoctorFinding:
+    """Finding of `copyscope doctor`: a row of the report.
+
+    essential: True if copyscope cannot measure anything while the status is `missing`
+    cause: name of another row that explains this finding
+    """
 
     area: str
     name: str
@@ -20,24 +24,28 @@ class Finding:
     cause: str | None = None
 
 
-disturbing = partial(Finding, "confounders")
+confounder_finding = partial(DoctorFinding, "confounders")
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    findings: tuple[Finding, ...]
+    """All findings about this machine."""
+
+    findings: tuple[DoctorFinding, ...]
 
     @property
     def works(self) -> bool:
-        """Whether a profile can be made at all."""
+        """True if copyscope can measure on this machine."""
         return not self.obstacles
 
     @property
-    def obstacles(self) -> tuple[Finding, ...]:
+    def obstacles(self) -> tuple[DoctorFinding, ...]:
+        """Findings about missing essentials: copyscope cannot measure without them."""
         return tuple(row for row in self.findings if row.essential and row.status == "missing")
 
     @property
     def sentence(self) -> str:
+        """Summary of the findings in one sentence."""
         if self.obstacles:
             first = self.obstacles[0]
             return f"cannot profile here: {first.name}: {first.fact}: {first.advice}"
@@ -46,12 +54,12 @@ class Diagnosis:
         )
         confounders = sum(row.status == "confounder" for row in self.findings)
         limits = f"limits in {', '.join(limited)}" if limited else "no limits"
-        said = f"profiling works here: {limits}; things that may disturb the numbers: {confounders}"
-        return said if self.to_do else f"{said}; nothing to do"
+        summary = f"profiling works here: {limits}; things that may disturb the numbers: {confounders}"
+        return summary if self.to_do else f"{summary}; nothing to do"
 
     @property
-    def to_do(self) -> tuple[Finding, ...]:
-        """Those that somebody should act upon."""
+    def to_do(self) -> tuple[DoctorFinding, ...]:
+        """Findings whose advice asks the user to do something."""
         return tuple(
             row
             for row in self.findings
@@ -61,7 +69,8 @@ class Diagnosis:
             and not row.advice.startswith(("no action needed", "only for"))
         )
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
+        """Return the report as a JSON object."""
         return {
             "works": self.works,
             "sentence": self.sentence,

@@ -1,1 +1,1 @@
-"""One command on many hosts by ansible: what each answered, what came of it, who differs, what is kept."""
+"""Run one command on many hosts with ansible, and query the records that the hosts return."""

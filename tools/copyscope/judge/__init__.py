@@ -1,1 +1,1 @@
-"""What runs say beside each other: estimates, differences, crossovers, and what they advise. Pure."""
+"""Comparison of runs: estimates, differences, crossovers and advice. Pure."""

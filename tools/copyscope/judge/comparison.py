@@ -1,67 +1,73 @@
-"""Two sets of runs, setting by setting: what differs, and the verdict. Pure."""
+"""Two or more groups of runs, compared setting by setting: differences, verdicts and a ranking. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from statistics import geometric_mean
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from copyscope import stats
-from copyscope.errors import UsageError
-from copyscope.grouping import grouped
+from copyscope.base import stats
+from copyscope.base.errors import UsageError
+from copyscope.base.stats import Missing, grouped
+from copyscope.judge.comparison_sentences import (
+    Ranked,
+    change_sentences,
+    choice_sentences,
+    ranking_sentences,
+    settings_sentence,
+)
 from copyscope.judge.difference import (
-    ALL,
     BETTER,
-    BYTES,
-    CALLS,
     CPU,
+    CPU_ROW,
     GOODPUT,
+    GOODPUT_ROW,
     SAME,
-    SENDS,
     UNSURE,
     WORSE,
+    ComparisonOptions,
     Difference,
-    How,
+    DifferenceRow,
     Key,
-    Row,
     compare,
-    enough,
-    judge,
+    judged,
     read_metric,
-    share_of,
+    runs_needed,
+    share_from_log,
 )
 from copyscope.judge.metrics import SETTINGS, Scalar, settings
-from copyscope.record.check import Whole
-from copyscope.record.same_machine import SAME_MACHINE, SAME_SETTINGS
+from copyscope.judge.promise import Promise, promise_of
+from copyscope.record.run import Run
+from copyscope.record.store import SAME_MACHINE, SAME_SETTINGS, machine_facts
+from copyscope.record.watched import Target
 
-BEFORE_AND_AFTER, TO_CHOOSE = "diff", "compare"
+# Values of `kind`: a comparison before and after a change, or a comparison of strategies to choose between.
+KIND_DIFF, KIND_COMPARE = "diff", "compare"
 NOISE_FILE = "noise.json"
-# No two equal runs differ a thousandfold.
+# Maximum noise in a noise file, as a relative difference: identical runs never differ by a factor of 1000.
 NOISE_MAX = 1000.0
-# What two sets of runs may differ in, if asked to.
+# Name of the setting that holds the name of a watched program.
 PROGRAM = "program"
-ACROSS = (*SAME_MACHINE, *SETTINGS, PROGRAM)
-LABELS = {"goodput": GOODPUT, "CPU time": CPU}
-# Copies that nobody asked for: of two ways that somebody chooses between, and as the name of a row.
-COPIED = {
-    "deferred": "{} of the bytes late",
-    "silent": "{} of the bytes without saying so",
-    "flagged": "{} of the sends were reported as copied",
-}
-APPEARED = {"deferred": "late copies", "silent": "hidden copies", "flagged": "sends that were copied"}
+# Names of machine facts and settings that the option --across accepts.
+ACROSS_NAMES = (*SAME_MACHINE, *SETTINGS, PROGRAM)
+# Label of a row -> name of its metric.
+LABELS = {GOODPUT_ROW: GOODPUT, CPU_ROW: CPU}
 BEFORE_AFTER = ("before", "after")
 
 
 class Comparison(Struct, frozen=True):
-    """What `diff` and `compare` of two find, and write as JSON (docs/reference/verdicts.md)."""
+    """Result of `diff`, or of `compare` with two strategies (docs/reference/verdicts.md lists the keys).
+
+    also_differs: machine settings that also differ, but do not prevent the comparison
+    promise: a saving that `advise` promised before the change, with the measured saving; null if there was no
+        advice
+    """
 
     kind: str
     across: list[str]
-    machine: list[dict[str, Any]]
-    # Settings of the machine that somebody has changed: named, and no reason not to compare.
+    machine: list[Mapping[str, Any]]
     also_differs: list[tuple[str, Any, Any]]
     pmus: list[str] | None
     noise: Mapping[str, float] | None
@@ -69,18 +75,19 @@ class Comparison(Struct, frozen=True):
     names: list[str]
     sentence: str
     enough_runs: int | None
-    overall: list[Row]
+    overall: list[DifferenceRow]
     points: list[Difference]
     only_in: list[list[dict[str, Scalar]]]
+    promise: Promise | None = None
 
     @property
     def is_choice(self) -> bool:
-        """Whether these are two ways to choose between, and not one before and after a change."""
-        return self.kind == TO_CHOOSE
+        """Return True for two strategies to choose between, False for before and after a change."""
+        return self.kind == KIND_COMPARE
 
 
 class Noise(Struct, frozen=True, tag_field="kind", tag="noise"):
-    """Of equal runs: for each metric the share that two of them stay within, 19 times of 20."""
+    """Run-to-run noise: metric -> relative difference that 19 of 20 pairs of identical runs stay within."""
 
     hostname: str
     kernel: str
@@ -88,112 +95,144 @@ class Noise(Struct, frozen=True, tag_field="kind", tag="noise"):
     metrics: dict[str, Annotated[float, Meta(ge=0, le=NOISE_MAX)]]
 
 
-def document(
-    before: Sequence[Whole],
-    after: Sequence[Whole],
-    how: How,
+def compare_groups(
+    before: Sequence[Run],
+    after: Sequence[Run],
+    options: ComparisonOptions,
     across: frozenset[str] = frozenset(),
     names: Sequence[str] = BEFORE_AFTER,
 ) -> Comparison:
-    """The differences of two sets of runs. Raises UsageError when they cannot be compared.
+    """Compare two groups of runs. Raises UsageError if the groups are not comparable.
 
-    Settings that only one of the two has are listed and left out. Of several settings each is judged at a
-    level that leaves one false alarm in twenty for all of them together.
+    across: names of machine facts and settings in which the groups may differ
+    names: names of the two groups, as shown on the screen
+
+    Settings that only one group has are listed but not compared. With several settings, each setting is
+    judged at a stricter level, so that all settings together give one false alarm in twenty comparisons.
     """
-    check_machine(before, after, across)
+    check_comparable(before, after, across)
     groups = [by_setting(runs, across) for runs in (before, after)]
-    shared = [key for key in groups[0] if key in groups[1]]
-    if not shared:
-        one, other = (dict(next(iter(group))) for group in groups)
-        raise UsageError(next(filter(None, (why_apart(name, one, other) for name in one))))
-    each = replace(how, level=1 - (1 - how.level) / len(shared))
+    shared_keys = [key for key in groups[0] if key in groups[1]]
+    if not shared_keys:
+        first, second = (dict(next(iter(group))) for group in groups)
+        raise UsageError(next(filter(None, (why_not_comparable(name, first, second) for name in first))))
+    level = 1 - (1 - options.level) / len(shared_keys)
     points = []
-    for key in shared:
+    for key in shared_keys:
         old, new = groups[0][key], groups[1][key]
-        pairs = how.paired and len(old) == len(new)
-        points.append(compare(old, new, replace(each, paired=pairs), key))
-    overall = over_all(points) if len(points) > 1 else []
+        paired = options.paired and len(old) == len(new)
+        points.append(compare(old, new, replace(options, level=level, paired=paired), key))
+    overall = overall_rows(points) if len(points) > 1 else []
     verdict = find_verdict(points, overall)
-    lone = points[0] if len(points) == 1 and verdict == UNSURE else None
-    machines = machine_of(before[0]), machine_of(after[0])
+    unclear = points[0] if len(points) == 1 and verdict == UNSURE else None
+    machines = machine_facts(before[0].raw.machine), machine_facts(after[0].raw.machine)
     return Comparison(
-        kind=TO_CHOOSE if how.chosen else BEFORE_AND_AFTER,
+        kind=KIND_COMPARE if options.is_choice else KIND_DIFF,
         across=sorted(across),
         machine=[{name: machine[name] for name in SAME_MACHINE} for machine in machines],
         also_differs=[
-            (name, old, new)
+            (name, machines[0][name], machines[1][name])
             for name in SAME_SETTINGS
-            if (old := machines[0][name]) != (new := machines[1][name])
+            if machines[0][name] != machines[1][name]
         ],
-        pmus=apart(before[0], after[0]),
-        noise=how.noise,
+        pmus=processors_of_different_pmus(before[0], after[0]),
+        noise=options.noise,
         verdict=verdict,
         names=list(names),
-        sentence=sentence(verdict, points, overall, names, chosen=how.chosen),
-        enough_runs=None if lone is None else enough(lone.rows, lone.runs, how),
+        sentence=_sentence(verdict, points, overall, names, is_choice=options.is_choice),
+        enough_runs=None if unclear is None else runs_needed(unclear.rows, unclear.runs, options),
         overall=overall,
         points=points,
-        only_in=[[dict(key) for key in mine if key not in other] for mine, other in (groups, groups[::-1])],
+        only_in=[
+            [dict(key) for key in group if key not in other_group]
+            for group, other_group in (groups, groups[::-1])
+        ],
+        promise=promise_of(before, after, points[0].rows) if len(points) == 1 else None,
     )
 
 
-def machine_of(run: Whole) -> dict[str, Any]:
-    """What tells machines, and states of one, apart."""
-    return {name: getattr(run.raw.machine, name) for name in (*SAME_MACHINE, *SAME_SETTINGS)}
+def _sentence(
+    verdict: str,
+    points: Sequence[Difference],
+    overall: Sequence[DifferenceRow],
+    names: Sequence[str],
+    *,
+    is_choice: bool,
+) -> str:
+    """Describe a comparison, quantity by quantity. `names`: names of the two groups."""
+    if len(points) > 1:
+        return settings_sentence(verdict, points, overall, names)
+    return choice_sentences(points[0], names) if is_choice else change_sentences(points[0], names)
 
 
-def apart(before: Whole, after: Whole) -> list[str] | None:
-    """The processors of two runs with unlike PMUs: their cycles and misses are unlike events."""
+def processors_of_different_pmus(before: Run, after: Run) -> list[str] | None:
+    """Return the processors of two runs if their PMUs differ: cycles and misses are not comparable then."""
     machines = before.raw.machine, after.raw.machine
-    first, second = ((one.arch, one.cpu_model, one.pmu) for one in machines)
-    if first == second or not (first[2] and second[2]):
+    first, second = ((machine.arch, machine.cpu_model, machine.pmu) for machine in machines)
+    if first == second or not all(machine.pmu for machine in machines):
         return None
-    return [one.cpu_model for one in machines]
+    return [machine.cpu_model for machine in machines]
 
 
-def over_all(points: Sequence[Difference]) -> list[Row]:
-    """Goodput and CPU time over all settings: the mean of their changes, each setting once."""
-    made = []
-    for what, metric in LABELS.items():
-        rows = [row for point in points for row in point.rows if row.what == what]
+def overall_rows(points: Sequence[Difference]) -> list[DifferenceRow]:
+    """Return the mean change of goodput and of CPU time over all settings, each setting weighted equally."""
+    overall = []
+    for label, metric in LABELS.items():
+        rows = [row for point in points for row in point.rows if row.what == label]
         logs = [math.log1p(row.change) for row in rows if row.change is not None]
         if len(logs) < 2:
             continue
         mean = stats.difference_of([0.0] * len(logs), logs, paired=True)
         assert mean.ends is not None
-        (low, high), threshold = map(share_of, mean.ends), rows[0].threshold
-        found = judge(low, high, threshold, metric)
-        row = Row(what, None, rows[0].unit, change=share_of(mean.value), low=low, high=high)
-        made.append(replace(row, threshold=threshold, verdict=found, decides=True))
-    return made
+        change, threshold = share_from_log(mean.value), rows[0].threshold
+        row = DifferenceRow(label, None, rows[0].unit, change=change, threshold=threshold, decides=True)
+        low, high = map(share_from_log, mean.ends)
+        overall.append(judged(row, low, high, metric))
+    return overall
 
 
-def find_verdict(points: Sequence[Difference], overall: Sequence[Row]) -> str:
-    """One regression is enough; else what holds over all settings, where there are several."""
-    each = {point.verdict for point in points}
-    together = {row.verdict for row in overall}
-    if WORSE in each | together:
+def find_verdict(points: Sequence[Difference], overall: Sequence[DifferenceRow]) -> str:
+    """Return WORSE if a setting or the mean is worse, or else the verdict on the mean or the only setting."""
+    point_verdicts = {point.verdict for point in points}
+    mean_verdicts = {row.verdict for row in overall}
+    if WORSE in point_verdicts | mean_verdicts:
         return WORSE
-    return next((one for one in (UNSURE, BETTER) if one in (together or each)), SAME)
+    verdicts = mean_verdicts or point_verdicts
+    return next((verdict for verdict in (UNSURE, BETTER) if verdict in verdicts), SAME)
 
 
-def check_machine(before: Sequence[Whole], after: Sequence[Whole], across: frozenset[str]) -> None:
-    """Raises UsageError for the first key in which two machines, or kinds of run, are not the same."""
+def check_comparable(before: Sequence[Run], after: Sequence[Run], across: frozenset[str]) -> None:
+    """Raise UsageError if the machines or kinds of run differ in any fact that is not in `across`."""
     first = before[0]
-    for other in (*before, *after):
-        if (other.raw.target is None) != (first.raw.target is None):
-            raise UsageError("copyscope's own traffic and a watched program cannot be compared")
+    machine = machine_facts(first.raw.machine)
+    for run in (*before, *after):
+        if (run.raw.target is None) != (first.raw.target is None):
+            raise UsageError(
+                "one record is of copyscope's own traffic, the other of a watched program: not comparable;"
+                " give two records of the same kind"
+            )
         for name in SAME_MACHINE:
-            if name not in across and (why := why_apart(name, machine_of(first), machine_of(other))):
-                raise UsageError(f"machine.{why}")
+            if name in across:
+                continue
+            if reason := why_not_comparable(name, machine, machine_facts(run.raw.machine)):
+                raise UsageError(f"machine.{reason}")
 
 
-def by_setting(runs: Iterable[Whole], across: frozenset[str]) -> dict[Key, list[Whole]]:
-    """The runs of each setting, in the order of their blocks; of a watched program: which it is."""
+def _program(target: Target) -> str:
+    """Return the name of a watched program, without the pid or the option that selected it."""
+    return target.comm or target.name.partition("[")[0]
 
-    def key(run: Whole) -> Key:
-        known = settings(run) if run.raw.target is None else {PROGRAM: run.raw.target.name.partition("[")[0]}
-        return tuple(sorted((name, value) for name, value in known.items() if name not in across))
+
+def by_setting(runs: Iterable[Run], across: frozenset[str]) -> dict[Key, list[Run]]:
+    """Return the runs of each setting in the order of their blocks. The name of a program is a setting, too.
+
+    across: settings that are left out of the keys, because groups may differ in them
+    """
+
+    def key(run: Run) -> Key:
+        target = run.raw.target
+        values = settings(run) if target is None else {PROGRAM: _program(target)}
+        return tuple(sorted((name, value) for name, value in values.items() if name not in across))
 
     return {
         setting: sorted(group, key=lambda run: (run.raw.run.repeat, run.raw.run.started))
@@ -201,145 +240,39 @@ def by_setting(runs: Iterable[Whole], across: frozenset[str]) -> dict[Key, list[
     }
 
 
-def why_apart(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """What two runs differ in under this name; None: in nothing."""
-    a, b = ("not known" if one.get(name) is None else one[name] for one in (before, after))
-    return f"{name}: {a} and {b}: not comparable; add --across {name} to compare anyway" if a != b else None
+def why_not_comparable(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Return why two runs that differ in the value of `name` are not comparable, or None if they agree."""
+    old, new = ("not known" if facts.get(name) is None else facts[name] for facts in (before, after))
+    if old == new:
+        return None
+    return f"{name}: {old} and {new}: not comparable; add --across {name} to compare anyway"
 
 
-def sentence(
-    verdict: str, points: Sequence[Difference], overall: Sequence[Row], names: Sequence[str], *, chosen: bool
-) -> str:
-    """The verdict for people; of one setting with what it rests on."""
-    if len(points) > 1:
-        tally = [
-            (sum(point.verdict == one for point in points), one) for one in (WORSE, BETTER, SAME, UNSURE)
-        ]
-        counts = ", ".join(f"{count} {word}" for count, word in tally if count)
-        means = "".join(f"; {said(row)}" for row in overall)
-        return f"{verdict}: of {len(points)} settings {counts}{means} over all"
-    found = points[0]
-    if chosen:
-        return choice(found, names)
-    parts = [
-        f"{APPEARED[one.copy]} appeared: {percent(one.before)} before, {percent(one.after)} after"
-        for one in found.appeared
-    ]
-    telling = [row for row in found.rows if row.decides and row.verdict != SAME and row.unit != CALLS]
-    new = {one.copy for one in found.appeared}
-    parts += [
-        said(row) for row in telling if row.what in LABELS or (row.verdict != UNSURE and row.what not in new)
-    ]
-    if parts:
-        return f"{verdict}: {'; '.join(parts)}"
-    if verdict == UNSURE:
-        return (
-            f"{verdict}: {next((row.reason for row in found.rows if row.reason), 'nothing differs for sure')}"
-        )
-    return f"{verdict} was found between before and after"
-
-
-def choice(found: Difference, names: Sequence[str]) -> str:
-    """What the second of two ways comes to: what somebody gets and pays decides, not how it is copied."""
-    rows = {row.what: row for row in found.rows if row.decides}
-    first, second = names
-    text = _speed(rows["goodput"], first, second) + _price(rows.get("CPU time"))
-    less = next(
-        (row for row in found.rows if (row.what, row.unit, row.verdict) == (ALL, BYTES, BETTER)), None
-    )
-    if less is not None:
-        text += f"; it copies {less.after:.2f} bytes for each byte instead of {less.before:.2f}"
-    copied = [COPIED[one.copy].format(percent(one.after)) for one in found.appeared]
-    path = found.setting.get("topology", "these paths")
-    return f"{text}; over {path} the kernel copied anyway: {', '.join(copied)}" if copied else text
-
-
-def _speed(row: Row, first: str, second: str) -> str:
-    if row.before is None or row.after is None:
-        return f"goodput of {first} and {second} n/a ({row.reason})"
-    values = f"{row.after:.3g} instead of {row.before:.3g} {row.unit}{between(row)}"
-    words = {WORSE: f"{second} is slower than {first}", BETTER: f"{second} is faster than {first}"}
-    if row.verdict in words:
-        return f"{words[row.verdict]}: {values}"
-    if row.verdict == SAME:
-        return f"{second} is as fast as {first}: {values}"
-    return f"no difference in goodput was found between {first} and {second}: {values}"
-
-
-def _price(row: Row | None) -> str:
-    if row is None or row.before is None or row.after is None:
-        return ""
-    if row.verdict in (WORSE, BETTER):
-        values = f"{row.after:,.0f} instead of {row.before:,.0f} {row.unit}"
-        return f"; it takes {values} of CPU time{between(row)}"
-    found = "as much CPU time" if row.verdict == SAME else "CPU time: no difference was found"
-    return f"; {found}{between(row)}"
-
-
-def between(row: Row) -> str:
-    """The interval of a change, in brackets."""
-    if row.change is None:
-        return ""
-    ends = (row.change if end is None else end for end in (row.low, row.high))
-    # Adding nothing makes +0 of -0.
-    low, high = (f"{round(end * 100) + 0.0:+.0f}" for end in ends)
-    return f" ({low} %)" if low == high else f" ({low} to {high} %)"
-
-
-def said(row: Row) -> str:
-    """One row in words."""
-    if row.change is None:
-        return f"{row.what} n/a ({row.reason})"
-    if row.base == "payload" and row.before is not None and row.after is not None:
-        if row.unit == SENDS:
-            return f"sends copied anyway: {percent(row.before)} before, {percent(row.after)} after"
-        return f"counted copies per byte: {row.before:.2f} before, {row.after:.2f} after"
-    name = row.what if row.what in LABELS else f"{row.what} {row.unit}"
-    text = f"{name} {row.change:+.1%}".replace("%", " %")
-    if row.low is not None and row.high is not None and row.low != row.high:
-        text += f" ({row.low * 100:+.1f} to {row.high * 100:+.1f})"
-    return text
-
-
-def percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def noise(before: Sequence[Whole], after: Sequence[Whole]) -> Noise:
-    """What blocks of two equal runs differ by."""
-    made = {}
-    for name in (GOODPUT, CPU):
-        blocks = [[read_metric(run, name) for run in block] for block in zip(before, after, strict=True)]
-        known = [[one for one in block if not isinstance(one, stats.Missing) and one] for block in blocks]
-        logs = [math.log(block[1] / block[0]) for block in known if len(block) == 2]
+def measure_noise(before: Sequence[Run], after: Sequence[Run]) -> Noise:
+    """Return the run-to-run noise of this host. before[i] and after[i] are identical runs in block i."""
+    limits = {}
+    for metric in (GOODPUT, CPU):
+        blocks = [_positive_values(block, metric) for block in zip(before, after, strict=True)]
+        logs = [math.log(block[1] / block[0]) for block in blocks if len(block) == 2]
         if logs:
-            spread = math.sqrt(sum(one * one for one in logs) / len(logs))
-            made[name] = math.expm1(spread * stats.student(stats.LEVEL, len(logs)))
+            spread = math.sqrt(sum(log * log for log in logs) / len(logs))
+            limits[metric] = math.expm1(spread * stats.student_quantile(stats.LEVEL, len(logs)))
     machine = before[0].raw.machine
-    return Noise(machine.hostname, machine.kernel, len(before), made)
+    return Noise(machine.hostname, machine.kernel, len(before), limits)
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """One of several ways: how fast it is; `goodput`, `cpu`: against the one above it."""
-
-    name: str
-    gbps: float | None
-    cpu_ns_per_kib: float | None
-    against: str | None = None
-    goodput: Row | None = None
-    cpu: Row | None = None
-
-    @property
-    def is_apart(self) -> bool:
-        return self.goodput is not None and self.goodput.verdict in (WORSE, BETTER)
-
-    def __str__(self) -> str:
-        return f"{self.name} {'n/a' if self.gbps is None else f'{self.gbps:.3g} Gb/s'}"
+def _positive_values(runs: Sequence[Run], metric: str) -> list[float]:
+    """Return the values of a metric that are known and not zero."""
+    readings = [read_metric(run, metric) for run in runs]
+    return [reading for reading in readings if not isinstance(reading, Missing) and reading]
 
 
 class Ranking(Struct, frozen=True, tag_field="kind", tag="ranking"):
-    """More than two ways, the fastest first; `judged`: each of the others against the first named."""
+    """Three or more strategies, the fastest first.
+
+    against: the strategy that the user named first
+    judged: strategy -> verdict against that strategy
+    """
 
     names: list[str]
     verdict: str
@@ -349,55 +282,40 @@ class Ranking(Struct, frozen=True, tag_field="kind", tag="ranking"):
     sentence: str
 
 
-def ranking(groups: Sequence[tuple[str, Sequence[Whole]]], how: How) -> Ranking:
-    """Each against the one above it.
+def rank(groups: Sequence[tuple[str, Sequence[Run]]], options: ComparisonOptions) -> Ranking:
+    """Rank strategies by goodput. Compare each with the next faster strategy and with the first in `groups`.
 
-    Each comparison is at a level that leaves one false alarm in twenty for all of them together.
+    groups: (name, runs) of each strategy
+
+    Each comparison uses a stricter level, so that all comparisons together give one false alarm in twenty.
     """
-    each = replace(how, level=1 - (1 - how.level) / (2 * (len(groups) - 1)))
-    speeds = {name: mean_of(runs, GOODPUT) for name, runs in groups}
+    strict = replace(options, level=1 - (1 - options.level) / (2 * (len(groups) - 1)))
+    speeds = {name: mean_value(runs, GOODPUT) for name, runs in groups}
     runs_of = dict(groups)
     ranked = sorted(speeds, key=lambda name: -(speeds[name] or 0.0))
-    rows = [Ranked(ranked[0], speeds[ranked[0]], mean_of(runs_of[ranked[0]], CPU))]
-    for above, name in pairwise(ranked):
-        goodput, cpu, *_ = compare(runs_of[above], runs_of[name], each).rows
-        rows.append(Ranked(name, speeds[name], mean_of(runs_of[name], CPU), above, goodput, cpu))
-    (first, before), *others = groups
-    judged = {name: compare(before, after, each).verdict for name, after in others}
+    (first, before), *later_groups = groups
+    against_first = {name: compare(before, after, strict) for name, after in later_groups}
+    judged = {name: difference.verdict for name, difference in against_first.items()}
+    rows = []
+    for faster, name in zip([None, *ranked], ranked, strict=False):
+        row = Ranked(name, speeds[name], mean_value(runs_of[name], CPU))
+        if name in against_first:
+            row = replace(row, cpu_against_first=against_first[name].rows[1])
+        if faster is not None:
+            goodput, cpu, *_ = compare(runs_of[faster], runs_of[name], strict).rows
+            row = replace(row, against=faster, goodput=goodput, cpu=cpu)
+        rows.append(row)
     return Ranking(
         names=[name for name, _ in groups],
-        verdict=next((one for one in (WORSE, UNSURE, BETTER) if one in judged.values()), SAME),
+        verdict=next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in judged.values()), SAME),
         against=first,
         judged=judged,
         ranking=rows,
-        sentence=f"{ranked_sentence(rows)}; against {first}: {_listed(judged)}",
+        sentence=ranking_sentences(rows, first),
     )
 
 
-def mean_of(runs: Sequence[Whole], metric: str) -> float | None:
-    """The geometric mean of what is known."""
-    known = [one for run in runs if not isinstance(one := read_metric(run, metric), stats.Missing) and one]
-    return geometric_mean(known) if known else None
-
-
-def _listed(judged: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {verdict}" for name, verdict in judged.items())
-
-
-def _beside(row: Ranked) -> str:
-    """Of one that is not known to be slower than the one above; that none was found does not say the same."""
-    if row.is_apart:
-        return ""
-    same = row.goodput is not None and row.goodput.verdict == SAME
-    return f" (no difference from {row.against})" if same else f" (not clear against {row.against})"
-
-
-def ranked_sentence(rows: Sequence[Ranked]) -> str:
-    """`the fastest: one_copy 11.2 Gb/s; then ...`; of who is no slower than the one above that is said."""
-    first, *others = rows
-    text = f"the fastest: {first}"
-    if not others[0].is_apart:
-        second, *others = others
-        text = f"no difference was found between {first} and {second}"
-    then = (f"{row}{_beside(row)}" for row in others)
-    return f"{text}; then {', '.join(then)}" if others else text
+def mean_value(runs: Sequence[Run], metric: str) -> float | None:
+    """Return the geometric mean of a metric over the runs that have it, or None if no run has it."""
+    values = _positive_values(runs, metric)
+    return geometric_mean(values) if values else None

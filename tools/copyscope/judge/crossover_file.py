@@ -1,58 +1,36 @@
-"""crossover.json: what is written of a sweep, and what its rows say of a watched program. Pure.
+"""Content of crossover.json, and what a saved crossover answers about a watched program. Pure.
 
 docs/reference/verdicts.md explains each key.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
 from msgspec import Struct, structs
 
+from copyscope.base.spelling import counted, format_size
+from copyscope.base.stats import Missing
 from copyscope.judge.crossover import Costs, Crossover
+from copyscope.judge.crossover_sentences import CPU, GOODPUT, QUANTITIES, SENDER_CPU, path_sentence
 from copyscope.judge.metrics import Scalar
-from copyscope.ledger.attribution import tied
-from copyscope.record.check import Whole
-from copyscope.record.same_machine import SAME_MACHINE, where_else
-from copyscope.stats import Missing
-from copyscope.units import counted, format_size, three_digits
+from copyscope.record.run import Run
+from copyscope.record.store import describe_other_machine, machine_identity
 
 SCHEMA = 2
-TYPICAL_BYTES = 65_536  # where a difference is quoted, or the measured size that is nearest to it
-CPU = "system_cpu_ns_per_kib"
-NAMES = {
-    "two_copy": "two-copy",
-    "one_copy": "one-copy",
-    "zero_copy": "zero-copy",
-    "per_field": "one send() per field",
-}
-QUANTITIES = {
-    "goodput_gbps": "goodput",
-    "sender_cpu_ns_per_kib": "CPU time of the sender",
-    "receiver_cpu_ns_per_kib": "CPU time of the receiver",
-    "system_cpu_ns_per_kib": "CPU time of both sides",
-}
-# Paths that never leave the machine: crossover.json calls them as the driver of their device is called.
+# Compared quantities, in the order in which their crossovers are preferred for a watched sender.
+PREFERRED_QUANTITIES = (SENDER_CPU, CPU, "receiver_cpu_ns_per_kib", GOODPUT)
+# Paths inside one machine, by the drivers of their devices, as crossover.json names them.
 LOCAL_PATHS = ("loopback", "veth")
-SENDER_CPU = "sender_cpu_ns_per_kib"
-WHOSE = {
-    SENDER_CPU: "the sender's CPU time",
-    "system_cpu_ns_per_kib": "the CPU time of both sides",
-    "receiver_cpu_ns_per_kib": "the receiver's CPU time",
-    "goodput_gbps": "the goodput",
-}
-SAME_KIND, OTHER_KIND = 1, 2
-# What it comes to, for a program that does not do it yet and for one that does.
-PAYS = {False: "it would help on that path", True: "it helps on that path"}
-LOSES = {False: "it would cost more than it saves", True: "it costs more than it saves"}
+# Results of path_distance(): how closely the path of a crossover resembles the path of a program.
+SAME_PATH, SAME_KIND, OTHER_KIND = 0, 1, 2
 Strategy = Literal["zero_copy", "sendfile"]
 
 
 class AtSize(Struct):
-    """One size at which both were measured: second / first."""
+    """Ratio of the second strategy to the first at a single measured size. `better`: the better strategy."""
 
     size_bytes: int
     ratio: float | None
@@ -61,8 +39,8 @@ class AtSize(Struct):
     better: str | None
 
 
-class Row(Struct):
-    """One crossover."""
+class CrossoverRow(Struct):
+    """A row of crossover.json: a single crossover. The class Crossover describes its fields."""
 
     pair: list[str]
     by: str
@@ -80,13 +58,13 @@ class Row(Struct):
     split_ns_per_kib: list[dict[str, float]]
 
 
-class Found(Row):
-    """One that was found on the disk.
+class SavedCrossover(CrossoverRow):
+    """A crossover read from a file.
 
-    file: where it stands
-    costs: size -> ns per KiB of the first of the pair
-    path: over which it was measured
-    elsewhere: the machine that it was measured on, where that is not the one here
+    file: path of that file, shortened to its last four parts
+    path: network path over which the crossover was measured
+    elsewhere: description of another machine on which the crossover was measured; None for this machine
+    costs: size -> ns per KiB of the first strategy
     """
 
     file: str
@@ -96,6 +74,8 @@ class Found(Row):
 
 
 class CostAt(Struct):
+    """Cost of a strategy at a single size, or the reason why the cost is unknown."""
+
     size_bytes: int
     value: float | None
     low: float | None = None
@@ -104,7 +84,7 @@ class CostAt(Struct):
 
 
 class CostRow(Struct):
-    """What one strategy was measured to cost, by size."""
+    """Measured costs of one strategy, by size."""
 
     impl: str
     threads: int
@@ -114,182 +94,114 @@ class CostRow(Struct):
 
 
 class Document(Struct):
-    """crossover.json: this host's measured crossovers."""
+    """Content of crossover.json: the crossovers and costs of a sweep."""
 
     schema: int
     kind: str
     experiment: str | None
-    machine: dict[str, Any]
+    machine: Mapping[str, Any]
     started: str | None
     topology: str | None
     runs: int
     valid_runs: int
     sentence: str
-    crossovers: list[Row]
+    crossovers: list[CrossoverRow]
     costs: list[CostRow]
 
 
-def headline(found: Sequence[Crossover]) -> Crossover | None:
-    """The answer that most readers came for: zero-copy against one-copy, all CPU time, fewest threads."""
-    for pair in (("one_copy", "zero_copy"), ("two_copy", "zero_copy")):
-        fitting = [at for at in found if at.pair == pair and at.quantity == CPU]
-        if fitting:
-            return min(fitting, key=lambda at: at.threads)
-    return found[0] if found else None
-
-
-def sentence(found: Sequence[Crossover], runs: Iterable[Whole]) -> str:
-    """The verdict of the path: from which size on zero-copy pays, or that it never does, and why."""
-    main = headline(found)
-    if main is None:
-        return "undetermined: no two strategies were measured at the same sizes: run the experiment first"
-    text = say(main, why_copied(runs) if main.pair[1] == "zero_copy" else None)
-    same = [at for at in found if (at.pair, at.threads, at.where) == (main.pair, main.threads, main.where)]
-    speed = next((at for at in same if at.quantity == "goodput_gbps"), main)
-    return text if speed is main else f"{text} In goodput: {_short(speed)}."
-
-
-def say(at: Crossover, cause: str | None = None) -> str:
-    """One crossover as a sentence; `cause`: why the copy was made anyway."""
-    first, second = (NAMES.get(name, name) for name in at.pair)
-    against = f"{QUANTITIES[at.quantity]}, {counted(at.threads, 'thread')}, against {first}"
-    if at.verdict == "undetermined":
-        return f"On this path it is {at.evidence} ({against})."
-    because = f"the copy is made anyway ({cause}); " if cause else ""
-    if at.verdict == "never":
-        return f"On this path {second} never pays {_span(at)}: {because}{_difference(at)} ({against})."
-    if at.verdict == "always":
-        return f"On this path {second} pays at every size {_span(at)}: {_difference(at)} ({against})."
-    side = "above" if at.above == at.pair[1] else "below"
-    return (
-        f"On this path {second} pays {side} {format_size(at.size_bytes)} "
-        f"(95 % interval {format_size(at.low)} to {format_size(at.high)}; {against})."
-    )
-
-
-def _short(at: Crossover) -> str:
-    if at.verdict == "undetermined":
-        return at.evidence
-    side = "above" if at.above == at.pair[1] else "below"
-    interval = f"{format_size(at.low)} to {format_size(at.high)}"
-    crosses = f"wins {side} {format_size(at.size_bytes)} ({interval})"
-    wins = {"never": "never wins", "always": "wins at every size", "crosses": crosses}
-    return f"{NAMES.get(at.pair[1], at.pair[1])} {wins[at.verdict]}"
-
-
-def _span(at: Crossover) -> str:
-    return f"from {format_size(at.measured[0].size_bytes)} to {format_size(at.measured[-1].size_bytes)}"
-
-
-def _difference(at: Crossover) -> str:
-    """The difference at a typical size, in the unit of the quantity."""
-    if not at.split:
-        return "it is slower" if at.verdict == "never" else "it is faster"
-    size = min(at.split, key=lambda size: abs(size - TYPICAL_BYTES))
-    difference = at.split[size]["sum"]
-    word = "more" if difference > 0 else "less"
-    return f"it costs {three_digits(abs(difference))} ns/KiB {word} at {format_size(size)}"
-
-
-def why_copied(runs: Iterable[Whole]) -> str | None:
-    """The function that copied what was sent with MSG_ZEROCOPY; None where nothing was copied.
-
-    Where the flag says that it was copied and no sample fell into the copy, the cause in words.
-    """
-    seen: Counter[str] = Counter()
-    causes: Counter[str] = Counter()
-    for run in runs:
-        zerocopy = run.derived.zerocopy
-        if zerocopy is None or zerocopy.cause is None or not run.derived.verdict.valid:
-            continue
-        causes[zerocopy.cause.code.replace("_", " ")] += 1
-        for row in tied(run.raw.samples):
-            if row.category in ("deferred", "silent"):
-                seen[row.symbol] += row.samples
-    for ranked in (seen, causes):
-        if ranked:
-            return min(ranked, key=lambda name: (-ranked[name], name))
-    return None
-
-
-def document(runs: Sequence[Whole], found: Sequence[Crossover], costs: Sequence[Costs]) -> Document:
-    """Of a sweep, as it stands in the file."""
+def build_document(runs: Sequence[Run], crossovers: Sequence[Crossover], costs: Sequence[Costs]) -> Document:
+    """Return the content of crossover.json for the runs of a sweep."""
     first = runs[0].raw if runs else None
     return Document(
         schema=SCHEMA,
         kind="crossover",
         experiment=first.run.experiment if first else None,
-        machine={key: getattr(first.machine, key) for key in SAME_MACHINE if first},
+        machine=machine_identity(first.machine) if first else {},
         started=max((run.raw.run.started for run in runs), default=None),
         topology=first.topology.kind if first else None,
         runs=len(runs),
         valid_runs=sum(run.derived.verdict.valid for run in runs),
-        sentence=sentence(found, runs),
-        crossovers=[row_of(at) for at in found],
-        costs=[_costs_row(row) for row in costs],
+        sentence=path_sentence(crossovers, runs),
+        crossovers=[file_row(row) for row in crossovers],
+        costs=[_cost_row(row) for row in costs],
     )
 
 
-def row_of(found: Crossover) -> Row:
-    """A crossover as it stands in the file."""
-    return Row(
-        pair=list(found.pair),
-        by=found.by,
-        threads=found.threads,
-        quantity=found.quantity,
-        where=dict(found.where),
-        verdict=found.verdict,
-        size_bytes=_whole(found.size_bytes),
-        low_bytes=_whole(found.low),
-        high_bytes=_whole(found.high),
-        level=found.level,
-        above=found.above,
-        evidence=found.evidence,
+def file_row(crossover: Crossover) -> CrossoverRow:
+    """Return a crossover as a row of crossover.json."""
+    return CrossoverRow(
+        pair=list(crossover.pair),
+        by=crossover.by,
+        threads=crossover.threads,
+        quantity=crossover.quantity,
+        where=dict(crossover.where),
+        verdict=crossover.verdict,
+        size_bytes=_rounded(crossover.size_bytes),
+        low_bytes=_rounded(crossover.low),
+        high_bytes=_rounded(crossover.high),
+        level=crossover.level,
+        above=crossover.above,
+        evidence=crossover.evidence,
         measured=[
-            AtSize(at.size_bytes, at.ratio.value, at.ratio.low, at.ratio.high, at.better)
-            for at in found.measured
+            AtSize(row.size_bytes, row.ratio.value, row.ratio.low, row.ratio.high, row.better)
+            for row in crossover.measured
         ],
-        split_ns_per_kib=[{"size_bytes": size, **parts} for size, parts in found.split.items()],
+        split_ns_per_kib=[{"size_bytes": size, **parts} for size, parts in crossover.split.items()],
     )
 
 
-def _costs_row(costs: Costs) -> CostRow:
+def _cost_row(costs: Costs) -> CostRow:
+    """Return the costs of a strategy as a row of crossover.json."""
     rows = [
-        CostAt(size, None, reason=one.reason)
-        if isinstance(one, Missing)
-        else CostAt(size, one.value, one.low, one.high)
-        for size, one in costs.measured.items()
+        CostAt(size, None, reason=cost.reason)
+        if isinstance(cost, Missing)
+        else CostAt(size, cost.value, cost.low, cost.high)
+        for size, cost in costs.measured.items()
     ]
     return CostRow(costs.impl, costs.threads, costs.quantity, dict(costs.where), rows)
 
 
-def _whole(size: float | None) -> int | None:
-    return None if size is None else round(size)
+def _rounded(size_bytes: float | None) -> int | None:
+    return None if size_bytes is None else round(size_bytes)
 
 
-def rows_of(document: Document, file: PurePath, here: Mapping[str, Any]) -> list[Found]:
-    """The rows of a file, for the machine here."""
+def saved_crossovers(document: Document, file: PurePath, here: Mapping[str, Any]) -> list[SavedCrossover]:
+    """Return the crossovers of a file.
+
+    document: content of the file
+    file: path of the file
+    here: identity of this machine
+    """
     return [
-        Found(
+        SavedCrossover(
             **structs.asdict(row),
             file=str(PurePath(*file.parts[-4:])),
             path=str(row.where.get("topology", document.topology)),
-            elsewhere=where_else(document.machine, here),
-            costs=_costs_of(row, document.costs),
+            elsewhere=describe_other_machine(document.machine, here),
+            costs=_first_strategy_costs(row, document.costs),
         )
         for row in document.crossovers
     ]
 
 
-def _costs_of(row: Row, costs: Sequence[CostRow]) -> dict[int, float]:
-    asked = (row.pair[0], row.threads, row.quantity, row.where)
-    beside = (one.measured for one in costs if (one.impl, one.threads, one.quantity, one.where) == asked)
-    return {at.size_bytes: at.value for at in next(beside, []) if at.value is not None}
+def _first_strategy_costs(row: CrossoverRow, costs: Sequence[CostRow]) -> dict[int, float]:
+    """Return size -> cost in ns per KiB of the first strategy of a crossover.
+
+    costs: all rows of costs in the file
+    """
+    key = (row.pair[0], row.threads, row.quantity, row.where)
+    matching = (
+        cost.measured for cost in costs if (cost.impl, cost.threads, cost.quantity, cost.where) == key
+    )
+    return {cost.size_bytes: cost.value for cost in next(matching, []) if cost.value is not None}
 
 
 @dataclass(frozen=True)
-class Question:
-    """Whether `strategy` pays for sends of this size; `used`: most of the program's bytes already go so."""
+class SizeQuestion:
+    """The question whether a strategy pays off for sends of a single size.
+
+    used: True if the program sends most of its bytes by that strategy already
+    """
 
     strategy: Strategy
     size_bytes: int
@@ -297,23 +209,24 @@ class Question:
 
     @property
     def name(self) -> str:
+        """Name of the strategy, as used in sentences."""
         return self.strategy.replace("_", "-")
 
 
-def nearest(rows: Sequence[Found], run: Whole, strategy: Strategy) -> Found | None:
-    """The crossover of a strategy against a copying send that is nearest to this program.
+def nearest_crossover(rows: Sequence[SavedCrossover], run: Run, strategy: Strategy) -> SavedCrossover | None:
+    """Return the saved crossover of a strategy that most resembles a watched program, or None.
 
-    The path counts first, then the sender's CPU time, then the pair; of equal ones the newest file (they come
-    in that order), and of one file the nearest number of threads.
+    The network path is compared first, then the quantity (PREFERRED_QUANTITIES), then a comparison with
+    one_copy, then the newest file (rows come newest first), then the number of threads.
     """
-    threads = max((s.target.threads for s in run.raw.run.segments), default=1)
+    threads = max((segment.target.threads for segment in run.raw.run.segments), default=1)
     files = list(dict.fromkeys(row.file for row in rows))
-    quantities = list(WHOSE)
+    quantities = {name: index for index, name in enumerate(PREFERRED_QUANTITIES)}
     return min(
         (row for row in rows if row.pair[1] == strategy and row.by == "impl"),
         key=lambda row: (
-            distance(row, run),
-            quantities.index(row.quantity) if row.quantity in quantities else len(quantities),
+            path_distance(row, run),
+            quantities.get(row.quantity, len(quantities)),
             "one_copy" not in row.pair,
             files.index(row.file),
             abs(row.threads - threads),
@@ -322,71 +235,103 @@ def nearest(rows: Sequence[Found], run: Whole, strategy: Strategy) -> Found | No
     )
 
 
-def distance(row: Found, run: Whole) -> int:
-    """How far the path that was measured is from the program's: 0 the same, 1 alike, 2 of another kind."""
+def path_distance(row: SavedCrossover, run: Run) -> int:
+    """Compare the path of a crossover with that of a program: SAME_PATH, SAME_KIND or OTHER_KIND.
+
+    There are two kinds of path: inside one machine, and between machines.
+    """
     path = run.raw.topology
     drivers = {str(device.driver) for device in path.devices}
     if path.local_delivery and row.path in drivers.intersection(LOCAL_PATHS):
-        return 0
+        return SAME_PATH
     is_local = row.path.startswith(LOCAL_PATHS)
     return SAME_KIND if path.local_delivery == is_local else OTHER_KIND
 
 
-def answer(row: Found, asked: Question, run: Whole) -> str:
-    """Whether it pays by this crossover; threshold.py: what it saves or costs this program."""
-    if distance(row, run) == OTHER_KIND:
-        return (
-            f"{_cannot_tell(asked)}, because it was measured on this host over {row.path} only "
-            f"({row.file}), and this program sends over {run.raw.topology.kind}: run "
-            "copyscope crossover with an experiment over that path."
-        )
-    return _verdict(row, asked, run)
+def pays_off(row: SavedCrossover, question: SizeQuestion, run: Run) -> bool | None:
+    """Return True if this crossover shows that a strategy pays off for a program, False if it does not.
 
+    Return None if no difference was found, if the size lies in the interval, or if the path is of the other
+    kind.
 
-def pays(row: Found, asked: Question, run: Whole) -> bool | None:
-    """Whether it pays by this crossover; None: no difference was found, or it is of another kind of path."""
-    if distance(row, run) == OTHER_KIND or row.verdict == "undetermined":
+    question: the strategy and the size of the program's sends
+    run: the run of the program
+    """
+    if path_distance(row, run) == OTHER_KIND:
         return None
-    if row.verdict != "crosses":
+    if row.verdict in ("always", "never"):
         return row.verdict == "always"
-    low, high = _ends(row)
-    if low < 2 * asked.size_bytes and asked.size_bytes < high:
+    if row.verdict == "undetermined":
+        return _better_around(row, question.size_bytes)
+    low, high = _interval(row)
+    # Sizes are lower ends of powers of two, so a call may be almost twice as large.
+    if low < 2 * question.size_bytes and question.size_bytes < high:
         return None
-    return (asked.size_bytes >= high) == (row.above == row.pair[1])
+    return (question.size_bytes >= high) == (row.above == row.pair[1])
 
 
-def _ends(row: Found) -> tuple[float, float]:
-    """Of its interval; an end that is not known is as far off as can be."""
+def _better_around(row: SavedCrossover, size_bytes: int) -> bool | None:
+    """Return True if the second strategy is better at the measured sizes around a send size, False if worse.
+
+    Return None if no difference was found at one of these sizes, if the sizes disagree, or if the sends lie
+    beyond these sizes.
+
+    size_bytes: lower end of the sends' sizes, a power of two: a call may be almost twice as large
+    """
+    below = [at.better for at in row.measured if at.size_bytes <= size_bytes][-1:]
+    above = [at.better for at in row.measured if at.size_bytes >= 2 * size_bytes][:1]
+    between = [at.better for at in row.measured if size_bytes < at.size_bytes < 2 * size_bytes]
+    better = {*below, *between, *above}
+    if not below or not above or len(better) > 1 or None in better:
+        return None
+    return better == {row.pair[1]}
+
+
+def _interval(row: SavedCrossover) -> tuple[float, float]:
+    """Return the interval of a crossover's size in bytes; an unknown end is 0 or infinity."""
     low, high = row.low_bytes, row.high_bytes
     return low if low is not None else 0, high if high is not None else math.inf
 
 
-def _cannot_tell(asked: Question) -> str:
-    return f"Cannot tell whether {asked.name} {'pays' if asked.used else 'would pay'}"
+def answer_sentence(row: SavedCrossover, question: SizeQuestion, run: Run) -> str:
+    """Return a sentence that says whether a strategy pays off for a program, according to this crossover.
 
-
-def _verdict(row: Found, asked: Question, run: Whole) -> str:
-    name = asked.name.capitalize()
-    threads = counted(row.threads, "thread")
-    where = (
-        f"against {row.pair[0]}, {WHOSE.get(row.quantity, row.quantity)}, {threads}, "
-        f"measured on this host over {row.path}: {row.file}"
+    question: the strategy and the size of the program's sends
+    run: the run of the program
+    """
+    doubt = f"Cannot tell whether {question.name} {'pays' if question.used else 'would pay'} off"
+    if path_distance(row, run) == OTHER_KIND:
+        return (
+            f"{doubt}, because it was measured on this host over {row.path} only ({row.file}), "
+            f"and this program sends over {run.raw.topology.kind}: "
+            "run copyscope crossover --experiment FILE with an experiment over that path."
+        )
+    name = question.name.capitalize()
+    basis = (
+        f"compared with {row.pair[0]} by {QUANTITIES.get(row.quantity, row.quantity)}, "
+        f"{counted(row.threads, 'thread')}, on this host over {row.path}: {row.file}"
     )
-    gains, loses = PAYS[asked.used], LOSES[asked.used]
+    gain = "it helps on that path" if question.used else "it would help on that path"
+    loss = "it costs more than it saves" if question.used else "it would cost more than it saves"
+    pays = pays_off(row, question, run)
     if row.verdict == "undetermined":
-        reason = row.evidence.removeprefix("undetermined: ")
-        return f"{_cannot_tell(asked)}: {reason} ({where})."
+        answer = f"At sizes like those of its send calls {gain if pays else loss}"
+        evidence = row.evidence.removeprefix("undetermined: ")
+        return f"{doubt if pays is None else answer}: {evidence} ({basis})."
     if row.verdict == "always":
-        return f"{name} paid at every size ({where}): {gains}."
+        return f"{name} paid off at every measured size ({basis}): {gain}."
     if row.verdict == "never":
-        return f"{name} never paid at any size ({where}): {loses}."
-    low, high = _ends(row)
-    ends = [format_size(end) if 0 < end < math.inf else "beyond what was measured" for end in (low, high)]
-    rising = row.above == row.pair[1]
+        return f"{name} was worse at every measured size ({basis}): {loss}."
+    text = f"{name} pays off {_paying_sizes(row)}; {basis})"
+    if pays is None:
+        return f"{text}. The program's send calls have about that size: expect no difference."
+    comparative = "larger" if question.size_bytes >= _interval(row)[1] else "smaller"
+    return f"{text}. The program's send calls are {comparative}: {gain if pays else loss}."
+
+
+def _paying_sizes(row: SavedCrossover) -> str:
+    """Return the sizes at which the second strategy pays off, as text that ends in an unclosed bracket."""
+    ends = [format_size(end) if 0 < end < math.inf else "beyond the measured sizes" for end in _interval(row)]
     size = format_size(row.size_bytes)
-    text = f"{name} pays {f'from {size} on' if rising else f'below {size}'} ({' to '.join(ends)}; {where})"
-    found = pays(row, asked, run)
-    if found is None:
-        return f"{text}, which is about where its calls are: no difference to expect."
-    text += f", and its calls are {'larger' if asked.size_bytes >= high else 'smaller'}"
-    return f"{text}: {gains if found else loses}."
+    sizes = f"from {size} on" if row.above == row.pair[1] else f"below {size}"
+    return f"{sizes} ({' to '.join(ends)}"

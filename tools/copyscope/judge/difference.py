@@ -1,9 +1,12 @@
-"""One setting measured twice: what differs, whether it is worse, and copies that appeared. Pure.
+"""A setting measured before and after a change: differences, verdicts, and new late or hidden copies. Pure.
 
-Times are judged by their interval: a regression lies with the whole of it beyond the threshold, which is the
-larger of THRESHOLD and what equal runs differ by on this host. What is counted is judged by its value.
-Twenty rows at 95 % each would cry wolf once a run: goodput, all CPU time and what is counted decide, and the
-rows of CPU time say where it went.
+The verdict of a time depends on its interval. A time is worse if the whole interval lies beyond the
+threshold: THRESHOLD, or the difference of identical runs on this host if that is larger. The verdict of an
+exact count depends on its value.
+
+A setting has about twenty rows. With a 95 % interval for each row, a row of identical runs would often seem
+worse. Therefore only goodput, round trips, total CPU time and counts determine the verdict of a setting. All
+other rows show where the CPU time went.
 """
 
 import math
@@ -11,42 +14,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean
 
-from copyscope import stats
+from copyscope.base import stats
+from copyscope.base.stats import Missing
 from copyscope.judge.estimates import row_costs
-from copyscope.judge.metrics import METRICS, Scalar, Value, cpu_per_kib, delivered_bytes, read, spenders
-from copyscope.record import segments
-from copyscope.record.check import Whole
-from copyscope.record.segments import goodput_gbps, select
-from copyscope.stats import Missing
+from copyscope.judge.metrics import METRICS, Scalar, Value, cpu_per_kib, cpu_time_rows, delivered_bytes, read
+from copyscope.record.run import Run
+from copyscope.record.segments import cpu_ns_per_byte, goodput_gbps, select
+from copyscope.taxonomy.accounts import LATE
 
+# Minimum relative change of a time that counts as a difference.
 THRESHOLD = 0.02
-# What somebody who repeats wants to find, and in how many of ten comparisons.
-WANTED, POWER = 0.05, 0.9
-# The exponential of more has no floating-point number: e^700 is 10^304.
-MOST_LOG = 700.0
-# Of the payload: of what is counted exactly, a larger share is a difference.
-EXACT = 0.01
+# Relative change that runs_needed() plans for, and the probability that the planned runs find the change.
+WANTED_CHANGE, POWER = 0.05, 0.9
+# Maximum logarithm whose exponential is in the range of a float: e^700 is about 10^304.
+LARGEST_LOG = 700.0
+# Minimum change of an exact count that is a difference, as a share of the payload.
+EXACT_THRESHOLD = 0.01
 WORSE, BETTER, SAME, UNSURE = "worse", "better", "no difference", "not clear"
-# Of what nothing can be said.
+# Verdict of a row that lacks the values for a verdict.
 UNKNOWN = "n/a"
-COPIES = ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out", "tun")
-# Copies that nobody asked for; `flagged` are zero-copy sends that the kernel reported as copied.
-HIDDEN = ("deferred", "silent", "flagged")
+# Late and hidden copies, and `flagged`: zero-copy sends that the kernel reported as copied.
+UNWANTED_COPIES = (*LATE, "flagged")
+# Stage with the CPU time of copyscope's own BPF programs.
+OWN_STAGE = "instruments"
 GOODPUT, CPU = "goodput_gbps", "cpu_ns_per_kib"
+# Labels of the rows of goodput and of CPU time.
+GOODPUT_ROW, CPU_ROW = "goodput", "CPU time"
 BYTES, CALLS, SENDS = "bytes/B", "calls/MiB", "of sends"
-ALL = "all copies"
+ALL_COPIES = "all copies"
+# Key of a setting: names and values of the settings that two groups of runs share.
 Key = tuple[tuple[str, Scalar], ...]
-Counted = dict[tuple[str, str, str], float]  # (account, side, unit) -> what was counted for the payload
+# (account, side, unit) -> count divided by the payload, or by the sends.
+CopyCounts = dict[tuple[str, str, str], float]
 ROUND_TRIPS = ("rtt_p50_us", "rtt_p99_us")
-ONE_RUN = "one run cannot show run-to-run noise: repeat, or measure it (compare A A)"
+# Maximum factor between the ends of the interval of a ratio. A wider interval says nothing about the change.
+SPAN_MAX = 10.0
+SPAN_REASON = "the runs differ so much that the interval spans more than a factor of ten: repeat"
+SINGLE_RUN_REASON = "one run cannot show run-to-run noise: repeat, or measure it (compare A A)"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One thing before and after. `change`, `low` and `high` are shares of what `base` says, 0.05 is 5 %.
+class DifferenceRow:
+    """A quantity before and after a change.
 
-    `side`: of what is counted at one, and of the copy to a relay. Times are geometric means, so that they
-    agree with the change.
+    what: name of the quantity: a label of a metric, an account or a stage, or ALL_COPIES
+    side: the side where the quantity was counted; for CPU time, set only for the copy to a relay
+    before, after: value of the quantity; for times the geometric mean, which agrees with `change`
+    base: denominator of `change`: `itself` (the value before), `cpu` (total CPU time before) or `payload`
+    change, low, high: the change and its interval, as shares of `base`: 0.05 is 5 %
+    decides: True if the row counts in the verdict of the setting
+    sure: True for a row of CPU time that differs even at the stricter level that allows for the number of
+        rows
     """
 
     what: str
@@ -54,21 +72,25 @@ class Row:
     unit: str
     before: float | None = None
     after: float | None = None
-    base: str = "itself"  # or cpu (all CPU time before), or payload
+    base: str = "itself"
     change: float | None = None
     low: float | None = None
     high: float | None = None
-    threshold: float = EXACT
+    threshold: float = EXACT_THRESHOLD
     verdict: str = UNKNOWN
     decides: bool = False
     reason: str | None = None
-    # Of a row of CPU time: beyond the threshold also at a level that leaves one false alarm for all rows.
     sure: bool = False
+
+    @property
+    def is_unknown(self) -> bool:
+        """Return True if the change is unknown, or if its interval was too wide to say anything."""
+        return self.change is None or self.reason == SPAN_REASON
 
 
 @dataclass(frozen=True)
 class Appeared:
-    """A copy that was not there before, as shares of the bytes or of the sends."""
+    """A late or hidden copy that appeared with a change; its shares are of the bytes or of the sends."""
 
     copy: str
     before: float
@@ -76,57 +98,68 @@ class Appeared:
 
 
 @dataclass(frozen=True)
-class How:
+class ComparisonOptions:
     """How two groups of runs are compared.
 
-    `paired`: run N of both ran in one block. `chosen`: somebody chooses between the two, so that what each
-    copies is its nature and no fault. `noise`: metric -> what two equal runs differ by on this host.
+    paired: run N of both groups ran in the same block
+    is_choice: True if the user chooses between two strategies, so that a strategy's copies are not a
+        regression
+    noise: metric -> largest difference of two identical runs on this host, as a share
+    level: probability that an interval contains the true value
     """
 
     paired: bool = False
-    chosen: bool = False
+    is_choice: bool = False
     noise: Mapping[str, float] | None = None
     level: float = stats.LEVEL
 
     def threshold(self, metric: str, runs: tuple[int, int]) -> float:
-        """Of means of so many runs; the noise is of two (comparison.noise)."""
+        """Return the smallest relative difference of a metric that counts, for means of `runs` runs each.
+
+        The noise of the host is the difference of two single runs, so the noise of means is smaller.
+        """
         single = (self.noise or {}).get(metric, 0.0)
         return max(THRESHOLD, single * math.sqrt((1 / runs[0] + 1 / runs[1]) / 2))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """All rows of one setting, measured so often before and after."""
+    """All rows of one setting, and `runs`: the numbers of runs before and after the change."""
 
     setting: dict[str, Scalar]
     runs: tuple[int, int]
     verdict: str
     appeared: tuple[Appeared, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[DifferenceRow, ...]
 
 
-def enough(rows: Sequence[Row], runs: tuple[int, int], how: How) -> int | None:
-    """So many runs of each find a change of WANTED in nine of ten comparisons, as far as runs lie apart here.
+def runs_needed(
+    rows: Sequence[DifferenceRow], runs: tuple[int, int], options: ComparisonOptions
+) -> int | None:
+    """Return the number of runs per group that would find a change of WANTED_CHANGE with probability POWER.
 
-    By goodput or by CPU time: that one which does not tell yet, or needs fewer; None where it would tell with
-    no more runs, has no interval, or the known noise of this host is as large. The half of an interval
-    is a quantile times the error of the mean; that goes down with the root of the number of runs.
+    Of goodput and CPU time, those without a clear verdict count, and the one that needs fewer runs gives the
+    number. Return None if both are clear, if more runs would not help, if there is no interval, or if the
+    noise of this host exceeds the change.
+
+    Half the width of an interval is a quantile times the standard error of the mean, which falls with the
+    square root of the number of runs.
     """
-    quantile = stats.normal_quantile(how.level) + stats.normal_quantile(2 * POWER - 1)
-    needed = []
+    quantile = stats.normal_quantile(options.level) + stats.normal_quantile(2 * POWER - 1)
+    counts = []
     for row in rows if min(runs) > 1 else ():
-        room = math.log1p(WANTED) - math.log1p(row.threshold)
-        if row.what not in ("goodput", "CPU time") or row.verdict != UNSURE or room <= 0:
+        margin = math.log1p(WANTED_CHANGE) - math.log1p(row.threshold)
+        if row.what not in (GOODPUT_ROW, CPU_ROW) or row.verdict != UNSURE or margin <= 0:
             continue
         if row.low is not None and row.high is not None:
             half = (math.log1p(row.high) - math.log1p(row.low)) / 2
-            error = half / stats.student(how.level, min(runs) - 1)
-            needed.append(math.ceil(min(runs) * (quantile * error / room) ** 2))
-    return next((count for count in sorted(needed) if count > min(runs)), None)
+            error = half / stats.student_quantile(options.level, min(runs) - 1)
+            counts.append(math.ceil(min(runs) * (quantile * error / margin) ** 2))
+    return next((count for count in sorted(counts) if count > min(runs)), None)
 
 
-def judge(low: float, high: float, threshold: float, metric: str = CPU) -> str:
-    """Where the interval of a change lies: less goodput is worse, more of all else is."""
+def judge_change(low: float, high: float, threshold: float, metric: str = CPU) -> str:
+    """Return the verdict on an interval. Lower goodput is worse, as is a higher value of any other metric."""
     if metric == GOODPUT:
         low, high = -high, -low
     if low > threshold:
@@ -136,179 +169,213 @@ def judge(low: float, high: float, threshold: float, metric: str = CPU) -> str:
     return SAME if -threshold < low and high < threshold else UNSURE
 
 
-def compare(before: Sequence[Whole], after: Sequence[Whole], how: How, setting: Key = ()) -> Difference:
-    """Valid runs of one setting, before and after; one or more of each."""
-    rows = [row for name in (GOODPUT, CPU, *ROUND_TRIPS) if (row := metric_row(before, after, name, how))]
-    tables = counted(before), counted(after)
-    rows += exact_rows(*tables, chosen=how.chosen)
-    rows += cost_rows(before, after, how)
-    appeared = tuple(find_appeared(*tables))
-    verdict = WORSE if appeared and not how.chosen else verdict_of(rows)
+def compare(
+    before: Sequence[Run], after: Sequence[Run], options: ComparisonOptions, setting: Key = ()
+) -> Difference:
+    """Compare valid runs of one setting, at least one before and one after."""
+    metric_names = (GOODPUT, CPU, *ROUND_TRIPS)
+    rows = [row for name in metric_names if (row := metric_row(before, after, name, options))]
+    counts = count_copies(before), count_copies(after)
+    rows += exact_rows(*counts, is_choice=options.is_choice)
+    rows += cost_rows(before, after, options)
+    appeared = tuple(find_appeared(*counts))
+    verdict = WORSE if appeared and not options.is_choice else verdict_of(rows)
     return Difference(dict(setting), (len(before), len(after)), verdict, appeared, tuple(rows))
 
 
-def verdict_of(rows: Sequence[Row]) -> str:
-    """Of those that decide: one that is worse is enough."""
-    found = {UNSURE if row.verdict == UNKNOWN else row.verdict for row in rows if row.decides}
-    return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in found), SAME)
+def verdict_of(rows: Sequence[DifferenceRow]) -> str:
+    """Return the verdict of the rows marked `decides`: WORSE if even a single one is worse."""
+    verdicts = {UNSURE if row.verdict == UNKNOWN else row.verdict for row in rows if row.decides}
+    return next((verdict for verdict in (WORSE, UNSURE, BETTER) if verdict in verdicts), SAME)
 
 
-def metric_row(before: Sequence[Whole], after: Sequence[Whole], name: str, how: How) -> Row | None:
-    """A metric over all runs; None where it has no meaning in either (round trips of a stream)."""
+def metric_row(
+    before: Sequence[Run], after: Sequence[Run], name: str, options: ComparisonOptions
+) -> DifferenceRow | None:
+    """Compare a metric over all runs. Return None for round trips if no run has any."""
     readings = [[read_metric(run, name) for run in runs] for runs in (before, after)]
-    values = [[one for one in group if not isinstance(one, Missing) and one > 0] for group in readings]
-    reason = next((one.reason for group in readings for one in group if isinstance(one, Missing)), None)
+    values = [
+        [reading for reading in group if not isinstance(reading, Missing) and reading > 0]
+        for group in readings
+    ]
     if name in ROUND_TRIPS and not any(values):
         return None
-    threshold = how.threshold(name, (len(before), len(after)))
-    label = {GOODPUT: "goodput", CPU: "CPU time"}.get(name, name.removesuffix("_us"))
+    missing = (reading for group in readings for reading in group if isinstance(reading, Missing))
+    reason = next((reading.reason for reading in missing), None)
+    threshold = options.threshold(name, (len(before), len(after)))
+    label = {GOODPUT: GOODPUT_ROW, CPU: CPU_ROW}.get(name, name.removesuffix("_us"))
     unit = METRICS[name].unit if name in METRICS else "ns/KiB"
-    # The 99th percentile of a short run is a handful of requests.
+    # The 99th percentile of a short run depends on a few requests only, so it does not decide.
     decides = name != "rtt_p99_us"
-    empty = Row(label, None, unit, threshold=threshold, decides=decides, reason=reason)
+    row = DifferenceRow(label, None, unit, threshold=threshold, decides=decides, reason=reason)
     if len(values[0]) < len(before) or len(values[1]) < len(after):
-        return replace(empty, reason=reason or "zero has no ratio")
-    known = replace(empty, before=geometric_mean(values[0]), after=geometric_mean(values[1]))
-    alone = len(before) == len(after) == 1
-    spread = [within_run(runs[0], name) for runs in (before, after)] if alone else values
-    if alone and min(map(len, spread)) < 2:
-        spread = values
-    logs = [[math.log(value) for value in group] for group in spread]
-    made = stats.difference_of(*logs, paired=how.paired and not alone, level=how.level)
-    # Of single runs the segments say how wide, the whole run says where.
-    shift = math.log(values[1][0] / values[0][0]) - made.value if alone else 0.0
-    change = share_of(made.value + shift)
-    if made.ends is None:
-        return replace(known, change=change, reason=ONE_RUN)
-    low, high = (share_of(end + shift) for end in made.ends)
-    found = judge(low, high, threshold, name)
-    row = replace(known, change=change, low=low, high=high, verdict=found)
-    return replace(row, verdict=UNKNOWN, reason=ONE_RUN) if alone and how.noise is None else row
+        return replace(row, reason=reason or "no ratio, because a value is zero")
+    row = replace(row, before=geometric_mean(values[0]), after=geometric_mean(values[1]))
+    single_runs = len(before) == len(after) == 1
+    samples = [segment_values(runs[0], name) for runs in (before, after)] if single_runs else values
+    if single_runs and min(map(len, samples)) < 2:
+        samples = values
+    logs = [[math.log(value) for value in group] for group in samples]
+    difference = stats.difference_of(*logs, paired=options.paired and not single_runs, level=options.level)
+    # For single runs, the segments give the width of the interval, and the whole run gives its centre.
+    shift = math.log(values[1][0] / values[0][0]) - difference.value if single_runs else 0.0
+    row = replace(row, change=share_from_log(difference.value + shift))
+    if difference.ends is None:
+        return replace(row, reason=SINGLE_RUN_REASON)
+    low, high = (share_from_log(end + shift) for end in difference.ends)
+    row = judged(row, low, high, name)
+    if single_runs and options.noise is None and not row.is_unknown:
+        return replace(row, verdict=UNKNOWN, reason=SINGLE_RUN_REASON)
+    return row
 
 
-def share_of(log: float) -> float:
-    """A change as a share, from the logarithm of its ratio."""
-    return math.expm1(min(log, MOST_LOG))
+def judged(row: DifferenceRow, low: float, high: float, metric: str) -> DifferenceRow:
+    """Return a row with its interval and verdict, or with SPAN_REASON if the interval is too wide.
+
+    low, high: ends of the interval, as shares of the value before
+    """
+    if 1 + high > SPAN_MAX * (1 + low):
+        return replace(row, reason=SPAN_REASON)
+    return replace(row, low=low, high=high, verdict=judge_change(low, high, row.threshold, metric))
 
 
-def read_metric(run: Whole, name: str) -> Value:
-    """A metric of a run of either kind; CPU time is that of all sides, and of softirq beside them."""
-    return cpu_per_kib(run, spenders(run)) if name == CPU else read(run, name)
+def share_from_log(log_ratio: float) -> float:
+    """Return a change as a share, from the logarithm of the ratio after/before."""
+    return math.expm1(min(log_ratio, LARGEST_LOG))
 
 
-def within_run(run: Whole, name: str) -> list[float]:
-    """The same in each segment of a run, as far as a segment can tell."""
-    ran = run.raw.run.segments
+def read_metric(run: Run, name: str) -> Value:
+    """Return a metric of a run of our own traffic or of a watched program.
+
+    CPU time includes all processes and the softirq work done for the run but charged to other tasks. It
+    excludes copyscope's own BPF programs, whose time depends on the instruments of the run.
+    """
+    if name != CPU:
+        return read(run, name)
+    cost = cpu_per_kib(run, cpu_time_rows(run))
+    if isinstance(cost, Missing):
+        return cost
+    return cost - sum(own for (category, _, _), own in row_costs(run).items() if category == OWN_STAGE)
+
+
+def segment_values(run: Run, name: str) -> list[float]:
+    """Return goodput or CPU time of each segment of a run. Other metrics exist only for whole runs."""
+    run_segments = run.raw.run.segments
     if name == GOODPUT:
-        rates = [goodput_gbps([one]) for one in select(ran, "unprobed")]
+        rates = [goodput_gbps([segment]) for segment in select(run_segments, "unprobed")]
         return [rate for rate in rates if rate and rate > 0]
     if name != CPU:
         return []
-    prices = [
-        sum(side.process_cpu_ns for side in one.sides.values()) / moved
-        for one in select(ran, "ledger")
-        if (moved := segments.delivered_bytes([one]))
-    ]
-    return [price for price in prices if price > 0]
+    return [cost for cost in cpu_ns_per_byte(select(run_segments, "ledger")) if cost > 0]
 
 
-def exact_rows(before: Counted, after: Counted, *, chosen: bool = False) -> list[Row]:
-    """Bytes that each copy moved for each byte of payload, calls for each MiB, and what was flagged."""
+def exact_rows(before: CopyCounts, after: CopyCounts, *, is_choice: bool = False) -> list[DifferenceRow]:
+    """Compare counts: bytes of each copy per byte of payload, calls per MiB, and flagged sends."""
     rows = []
     for key in sorted(before.keys() | after.keys()):
-        what, side, unit = key
+        name, side, unit = key
         old, new = before.get(key), after.get(key)
-        # A copy that is made elsewhere now is not one more: all of them together decide.
-        decides = what in (ALL, "flagged") and not chosen
+        # A copy may move from one account to another. Therefore only the sum of all copies decides.
+        decides = name in (ALL_COPIES, "flagged") and not is_choice
         base = "itself" if unit == CALLS else "payload"
-        empty = Row(what, side, unit, old, new, base)
+        row = DifferenceRow(name, side, unit, old, new, base)
         if old is None or new is None:
-            rows.append(replace(empty, reason="counted in one of the two only"))
+            rows.append(replace(row, reason="counted in only one of the two groups"))
         elif old or new:
-            # Sums of shares are equal to the last digits only.
+            # Rounded, because equal sums of shares may differ in their last digits.
             change = round(new - old if base == "payload" else new / old - 1 if old else 1.0, 9)
-            known = replace(empty, change=change, low=change, high=change)
-            rows.append(replace(known, verdict=judge(change, change, EXACT), decides=decides))
+            row = replace(row, change=change, low=change, high=change, decides=decides)
+            rows.append(replace(row, verdict=judge_change(change, change, EXACT_THRESHOLD)))
     return rows
 
 
-def counted(runs: Sequence[Whole]) -> Counted:
-    """What was counted for the payload of all runs, where each of them knows it."""
-    payload = sum(map(delivered_bytes, runs))
-    sums: Counted = {}
+def count_copies(runs: Sequence[Run]) -> CopyCounts:
+    """Return the counts of all runs together, per payload or send, for accounts that every run counted."""
+    payload_bytes = sum(map(delivered_bytes, runs))
+    counts: CopyCounts = {}
     runs_with: dict[tuple[str, str, str], int] = {}
-    for row in (row for run in runs for row in run.derived.ledger if row.account in COPIES):
-        for unit, value, method, each in (
+    for row in (row for run in runs for row in run.derived.ledger if row.is_plain_copy):
+        for unit, count, method, per_bytes in (
             (BYTES, row.bytes, row.bytes_method, 1),
             (CALLS, row.calls, row.calls_method, 1 << 20),
         ):
-            # On a row of another context the bytes are null: they stand on the row at home, once.
-            if value is not None and method != "scaled" and payload:
+            # Bytes appear on a single row of an account. Rows of the account in further contexts have null.
+            if count is not None and method != "scaled" and payload_bytes:
                 key = (row.account, row.side, unit)
-                sums[key] = sums.get(key, 0.0) + value * each / payload
+                counts[key] = counts.get(key, 0.0) + count * per_bytes / payload_bytes
                 runs_with[key] = runs_with.get(key, 0) + 1
     for unit in (BYTES, CALLS):
-        # How many calls the receiving side needs depends on how much has come when it asks.
-        parts = [key for key in sums if key[2] == unit and (unit == BYTES or key[1] != "receiver")]
-        if parts:
-            sums[ALL, "", unit] = sum(sums[key] for key in parts)
-            runs_with[ALL, "", unit] = min(runs_with[key] for key in parts)
-    made = {key: value for key, value in sums.items() if runs_with[key] == len(runs)}
+        # The number of receive calls is left out, because it depends on the bytes that arrive before each
+        # call.
+        keys = [key for key in counts if key[2] == unit and (unit == BYTES or key[1] != "receiver")]
+        if keys:
+            counts[ALL_COPIES, "", unit] = sum(counts[key] for key in keys)
+            runs_with[ALL_COPIES, "", unit] = min(runs_with[key] for key in keys)
+    counts = {key: count for key, count in counts.items() if runs_with[key] == len(runs)}
     sends = [run.derived.zerocopy for run in runs if run.derived.zerocopy]
-    completions = sum(one.completions or 0 for one in sends)
+    completions = sum(zerocopy.completions or 0 for zerocopy in sends)
     if completions:
         side = "sender" if runs[0].raw.target is None else "target"
-        made["flagged", side, SENDS] = sum(one.copied or 0 for one in sends) / completions
-    return made
+        counts["flagged", side, SENDS] = sum(zerocopy.copied or 0 for zerocopy in sends) / completions
+    return counts
 
 
-def find_appeared(before: Counted, after: Counted) -> list[Appeared]:
-    """Copies that nobody asked for: none before, more than EXACT after."""
+def find_appeared(before: CopyCounts, after: CopyCounts) -> list[Appeared]:
+    """Return the unwanted copies that were absent before, and exceed EXACT_THRESHOLD after the change."""
     old, new = (
-        {what: n for (what, _, unit), n in table.items() if unit != CALLS} for table in (before, after)
+        {name: count for (name, _, unit), count in counts.items() if unit != CALLS}
+        for counts in (before, after)
     )
     return [
-        Appeared(name, 0.0, new[name]) for name in HIDDEN if not old.get(name) and new.get(name, 0.0) > EXACT
+        Appeared(name, 0.0, new[name])
+        for name in UNWANTED_COPIES
+        if not old.get(name) and new.get(name, 0.0) > EXACT_THRESHOLD
     ]
 
 
-def cost_rows(before: Sequence[Whole], after: Sequence[Whole], how: How) -> list[Row]:
-    """CPU time of each copy and of each other work, dearest first; a change is a share of all of A.
+def cost_rows(before: Sequence[Run], after: Sequence[Run], options: ComparisonOptions) -> list[DifferenceRow]:
+    """Compare the CPU time of each copy and stage, the most expensive first.
 
-    Of single runs it has no verdict: that says nothing of run-to-run noise.
+    Changes are shares of the total CPU time before the change. Single runs have no verdict, because
+    they do not show run-to-run noise.
     """
-    groups = (before, after)
-    spent = [read_metric(run, CPU) for run in before]
-    whole = [one for one in spent if not isinstance(one, Missing) and one > 0]
-    tables = [[costs(run) for run in runs] for runs in groups]
+    readings = [read_metric(run, CPU) for run in before]
+    totals = [reading for reading in readings if not isinstance(reading, Missing) and reading > 0]
+    tables = [[work_costs(run) for run in runs] for runs in (before, after)]
     keys = {key for group in tables for table in group for key in table}
-    if len(whole) < len(before):
+    if len(totals) < len(before):
         return []
-    threshold = how.threshold(CPU, (len(before), len(after)))
-    level = 1 - (1 - how.level) / max(1, len(keys))
-    all_time = fmean(whole)
+    threshold = options.threshold(CPU, (len(before), len(after)))
+    strict_level = 1 - (1 - options.level) / max(1, len(keys))
+    mean_total = fmean(totals)
     rows = []
     for key in keys:
-        # A row that a run does not have is 0 there: its side was sampled, and nothing of it was seen.
+        # A row that is missing in a run costs 0 in that run, because its side was sampled.
         old, new = ([table.get(key, 0.0) for table in group] for group in tables)
-        found = stats.difference_of(old, new, paired=how.paired, level=how.level)
-        change = found.value / all_time
-        row = Row(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
-        if found.ends is not None:
-            low, high = (end / all_time for end in found.ends)
-            row = replace(row, low=low, high=high, verdict=judge(low, high, threshold))
-        if wide := stats.difference_of(old, new, paired=how.paired, level=level).ends:
-            low, high = (end / all_time for end in wide)
-            row = replace(row, sure=judge(low, high, threshold) in (WORSE, BETTER))
+        difference = stats.difference_of(old, new, paired=options.paired, level=options.level)
+        change = difference.value / mean_total
+        row = DifferenceRow(*key, "ns/KiB", fmean(old), fmean(new), "cpu", change, threshold=threshold)
+        if difference.ends is not None:
+            low, high = (end / mean_total for end in difference.ends)
+            row = replace(row, low=low, high=high, verdict=judge_change(low, high, threshold))
+        if ends := stats.difference_of(old, new, paired=options.paired, level=strict_level).ends:
+            low, high = (end / mean_total for end in ends)
+            row = replace(row, sure=judge_change(low, high, threshold) in (WORSE, BETTER))
         rows.append(row)
     return sorted(rows, key=lambda row: (-max(row.before or 0, row.after or 0), row.what))
 
 
-def costs(run: Whole) -> dict[tuple[str, str | None], float]:
-    """Copy or other work -> ns per KiB, of all sides and contexts; but what a relay is copied is not the
-    receiver's."""
+def work_costs(run: Run) -> dict[tuple[str, str | None], float]:
+    """Return the CPU time of each copy and stage in ns per KiB, over all sides and contexts.
+
+    copyscope's own stage is left out.
+
+    The copy to a relay, which is a sender that receives, is kept apart from the copy to the receiver.
+    """
     sums: dict[tuple[str, str | None], float] = {}
-    for (what, side, _), price in row_costs(run).items():
-        key = (what, side if (what, side) == ("copy_out", "sender") else None)
-        sums[key] = sums.get(key, 0.0) + price
+    for (category, side, _), cost in row_costs(run).items():
+        if category == OWN_STAGE:
+            continue
+        key = (category, side if (category, side) == ("copy_out", "sender") else None)
+        sums[key] = sums.get(key, 0.0) + cost
     return sums

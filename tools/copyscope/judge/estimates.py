@@ -1,61 +1,69 @@
-"""Points: the runs of one setting, and what they say together, in metrics, rows and parts of the time. Pure.
+"""Estimates of the metrics, ledger rows and parts of a point (all runs with equal settings). Pure.
 
 An estimate is a median over repeats with its interval (stats.median_of). Two points are compared repeat by
-repeat: repeat N of both ran in the same block, so that a drift of the machine is in both.
+repeat: repeat N of both points ran in the same block, so a drift of the machine affects both repeats equally.
 
-A ledger row with a few samples has a median of zero over repeats and a mean above it, and a short run may
-not sample a side at all; so neither medians nor sums of rows come to what the counters say was spent. Parts
-that add up to it come from dividing each side's CPU time by its own rows: in a run that did not sample it, by
-those of the other runs of the point; where no run did, it is `unattributed`.
+Medians of ledger rows do not add up to the CPU time: a row with few samples may have a median of zero over
+repeats but a mean above zero. A short run may even have no sample of a process. Parts do add up: the CPU time
+of each process is divided in proportion to its own rows. If a run has no samples of a process, the time of
+that process is divided in the same proportions as in the other runs of the point. If no run has samples, that
+time is `unattributed`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import get_args
 
-from copyscope import stats
-from copyscope.grouping import grouped
-from copyscope.judge.metrics import Scalar, cpu_per_kib, factors, read, spenders
+from copyscope.base import stats
+from copyscope.base.stats import Estimate, Missing, grouped
+from copyscope.judge.metrics import Scalar, cpu_per_kib, cpu_time_rows, factors, read
 from copyscope.ledger.attribution import SIDES
-from copyscope.record.check import Whole
 from copyscope.record.derived import AccountRow, StageRow
-from copyscope.stats import Estimate, Missing
+from copyscope.record.run import Run
+from copyscope.taxonomy.accounts import PACKET_STAGES, TABLE, Group
 
+# Key of a row: (account or stage, side, context).
 RowKey = tuple[str, str, str]
-# accounts and stages of each group; what is named nowhere is the rest
-GROUPS: dict[str, tuple[str, ...]] = {
-    "copies": ("file_read", "gather", "copy_in", "deferred", "silent", "copy_out", "tun"),
-    "pin": ("pin",),
-    "completion": ("completion",),
-    "mapped": ("mapped",),
-    "cipher": ("user_encrypt", "encrypt", "decrypt"),
-    "packets": ("skb_alloc", "tcp_ip", "device", "softirq"),
+# Name of a group of work -> accounts or stages that belong to it. Every other account or stage belongs to
+# REST.
+GROUPS = {
+    **{
+        group: tuple(account.name for account in TABLE if account.group == group) for group in get_args(Group)
+    },
+    "packets": PACKET_STAGES,
 }
 REST = "rest"
-Parts = dict[str, float]  # account or stage -> ns per KiB, all sides and contexts
+# Account or stage -> its CPU time in ns per KiB, summed over all sides and contexts.
+Parts = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Point:
-    """The runs of one setting, in the order of their repeats."""
+class MeasuredPoint:
+    """All runs with equal settings (`factors`), in the order of their repeats."""
 
     factors: Mapping[str, Scalar]
-    runs: tuple[Whole, ...]
+    runs: tuple[Run, ...]
 
 
-def group(runs: Iterable[Whole], *, valid_only: bool = True) -> list[Point]:
-    """The points of some runs, sorted by their factors; without invalid ones, which are never averaged."""
-    wanted = (run for run in runs if run.derived.verdict.valid or not valid_only)
-    found = grouped(wanted, lambda run: tuple(sorted(factors(run).items())))
+def group_points(runs: Iterable[Run], *, valid_only: bool = True) -> list[MeasuredPoint]:
+    """Return the points of some runs, sorted by their factors.
+
+    valid_only: True to leave out invalid runs
+    """
+    chosen = (run for run in runs if run.derived.verdict.valid or not valid_only)
     points = [
-        Point(dict(key), tuple(sorted(runs, key=lambda run: (run.raw.run.repeat, run.raw.run.id))))
-        for key, runs in found.items()
+        MeasuredPoint(dict(key), tuple(sorted(members, key=lambda run: (run.raw.run.repeat, run.raw.run.id))))
+        for key, members in grouped(chosen, lambda run: tuple(sorted(factors(run).items()))).items()
     ]
-    return sorted(points, key=lambda point: [(name, _rank(v)) for name, v in sorted(point.factors.items())])
+    return sorted(
+        points,
+        key=lambda point: [(name, _sort_key(value)) for name, value in sorted(point.factors.items())],
+    )
 
 
-def _rank(value: Scalar) -> tuple[int, float, str]:
-    """Numbers by size, before text, after null: values of one factor can be of several kinds."""
+def _sort_key(value: Scalar) -> tuple[int, float, str]:
+    """Return a key that sorts mixed values of a factor: null first, numbers by size, text last."""
     if value is None:
         return (0, 0.0, "")
     if isinstance(value, str):
@@ -63,66 +71,73 @@ def _rank(value: Scalar) -> tuple[int, float, str]:
     return (1, float(value), "")
 
 
-def estimate(point: Point, metric: str) -> Estimate | Missing:
-    """A metric over the repeats of a point; of those repeats that have it."""
-    found = [read(run, metric) for run in point.runs]
-    values = [one for one in found if not isinstance(one, Missing)]
+def estimate(point: MeasuredPoint, metric: str) -> Estimate | Missing:
+    """Return a metric of a point: the median over the repeats that have the metric."""
+    readings = [read(run, metric) for run in point.runs]
+    values = [reading for reading in readings if not isinstance(reading, Missing)]
     if values:
         return stats.median_of(values)
-    return next((one for one in found if isinstance(one, Missing)), Missing(f"{metric}: no run"))
+    missing = (reading for reading in readings if isinstance(reading, Missing))
+    return next(missing, Missing(f"{metric}: no run"))
 
 
-def ratio(point_a: Point, point_b: Point, metric: str) -> Estimate | Missing:
-    """A metric of a over that of b, paired by repeat."""
-    found = pairs(point_a, point_b, metric)
-    return found if isinstance(found, Missing) else stats.ratio_of(found)
+def ratio(point_a: MeasuredPoint, point_b: MeasuredPoint, metric: str) -> Estimate | Missing:
+    """Return a metric of point A divided by the same metric of point B, paired by repeat."""
+    pairs = paired_values(point_a, point_b, metric)
+    return pairs if isinstance(pairs, Missing) else stats.ratio_of(pairs)
 
 
-def pairs(point_a: Point, point_b: Point, metric: str) -> list[tuple[float, float]] | Missing:
-    """A metric of both, of each repeat in which both have one above zero."""
-    ours, theirs = ({run.raw.run.repeat: read(run, metric) for run in p.runs} for p in (point_a, point_b))
-    found = []
-    why = Missing(f"{metric}: no repeat that both have")
-    for repeat in sorted(ours.keys() & theirs):
-        a, b = ours[repeat], theirs[repeat]
+def paired_values(
+    point_a: MeasuredPoint, point_b: MeasuredPoint, metric: str
+) -> list[tuple[float, float]] | Missing:
+    """Return a metric of both points for each repeat in which both values are above zero."""
+    readings_a, readings_b = (
+        {run.raw.run.repeat: read(run, metric) for run in point.runs} for point in (point_a, point_b)
+    )
+    pairs = []
+    reason = Missing(f"{metric}: no repeat that both have")
+    for repeat in sorted(readings_a.keys() & readings_b):
+        a, b = readings_a[repeat], readings_b[repeat]
         if isinstance(a, Missing) or isinstance(b, Missing):
-            why = next(one for one in (a, b) if isinstance(one, Missing))
+            reason = next(value for value in (a, b) if isinstance(value, Missing))
         elif a <= 0 or b <= 0:
-            why = Missing(f"{metric}: zero has no ratio")
+            reason = Missing(f"{metric}: no ratio, because a value is zero")
         else:
-            found.append((a, b))
-    return found or why
+            pairs.append((a, b))
+    return pairs or reason
 
 
-def account_estimates(point: Point) -> dict[RowKey, Estimate]:
-    """(account or stage, side, context) -> ns per KiB delivered, over the repeats that sampled that side.
+def account_estimates(point: MeasuredPoint) -> dict[RowKey, Estimate]:
+    """Return the cost of each ledger and stage row in ns per KiB, over the repeats that sampled its side.
 
-    A row that a repeat does not have is 0 there: its side was sampled, and nothing of it was seen. Work on
-    the time of others was looked for wherever anything was sampled.
+    A row that is missing in such a repeat costs 0 in it, because the side was sampled. Softirq work charged
+    to other tasks is expected in every run that has any sample.
     """
     tables = [row_costs(run) for run in point.runs]
     sampled = []
     for run in point.runs:
-        sides = {side for side, row in spenders(run).items() if row.samples}
+        sides = {side for side, row in cpu_time_rows(run).items() if row.samples}
         sampled.append(sides | {"other"} if sides or run.derived.sides.elsewhere.samples else sides)
-    found = {}
-    for key in sorted({key for table in tables for key in table if any(key[1] in s for s in sampled)}):
+    estimates = {}
+    for key in sorted(
+        {key for table in tables for key in table if any(key[1] in sides for sides in sampled)}
+    ):
         values = [
             table.get(key, 0.0) for table, sides in zip(tables, sampled, strict=True) if key[1] in sides
         ]
-        made = stats.median_of(values)
-        # a cost is never negative, whatever the spread of a few repeats around a small one says
-        found[key] = replace(made, low=None if made.low is None else max(0.0, made.low))
-    return found
+        cost = stats.median_of(values)
+        # A cost is never negative, but Student's interval of a few small values may reach below zero.
+        estimates[key] = replace(cost, low=None if cost.low is None else max(0.0, cost.low))
+    return estimates
 
 
-def row_costs(run: Whole) -> dict[RowKey, float]:
-    """(account or stage, side, context) -> ns per KiB, of the rows of a run that have a time."""
+def row_costs(run: Run) -> dict[RowKey, float]:
+    """Return the CPU time of each ledger and stage row in ns per KiB, leaving out rows of unknown time."""
     return {key: row.ns_per_kib for key, row in keyed_rows(run) if row.ns_per_kib is not None}
 
 
-def keyed_rows(run: Whole) -> Iterator[tuple[RowKey, AccountRow | StageRow]]:
-    """Each row of the ledger and of the stages by (account or stage, side, context)."""
+def keyed_rows(run: Run) -> Iterator[tuple[RowKey, AccountRow | StageRow]]:
+    """Yield each row of the ledger and of the stages with its key."""
     for account in run.derived.ledger:
         yield (account.account, account.side, account.context), account
     for stage in run.derived.stages:
@@ -130,68 +145,77 @@ def keyed_rows(run: Whole) -> Iterator[tuple[RowKey, AccountRow | StageRow]]:
 
 
 def parts_of(
-    runs: Sequence[Whole], sides: Sequence[str] = SIDES, beside: Sequence[Whole] | None = None
+    runs: Sequence[Run], sides: Sequence[str] = SIDES, compared_with: Sequence[Run] | None = None
 ) -> list[Parts]:
-    """The parts of each run, in order; of a run whose CPU time is not known, none.
+    """Return the parts of each run, in order. A run without CPU time has no parts.
 
-    `beside`: the runs of a point that these are compared with. Time that cannot be divided there is not
-    divided here: it would look like a saving.
+    compared_with: runs of the point that these runs are compared with. If no run of that point sampled a
+        side, the time of that side is not divided into parts in these runs either, because the parts of only
+        one of the two points would look like a saving.
     """
     tables = [row_costs(run) for run in runs]
     pooled = {side: _shares(tables, side) for side in sides}
-    if beside is not None:
-        others = [row_costs(run) for run in beside]
-        pooled = {side: shares if _shares(others, side) else {} for side, shares in pooled.items()}
+    if compared_with is not None:
+        other_tables = [row_costs(run) for run in compared_with]
+        pooled = {side: shares if _shares(other_tables, side) else {} for side, shares in pooled.items()}
     return [_parts(run, table, pooled) for run, table in zip(runs, tables, strict=True)]
 
 
-def _parts(run: Whole, rows: Mapping[RowKey, float], pooled: Mapping[str, Parts]) -> Parts:
-    found: Parts = {}
-    for side, shares_of_all in pooled.items():
+def _parts(run: Run, rows: Mapping[RowKey, float], pooled: Mapping[str, Parts]) -> Parts:
+    """Divide the CPU time of each side of a run in proportion to the side's own rows.
+
+    rows: key of a row -> its cost in this run, in ns per KiB (row_costs())
+    pooled: side -> shares used for a side without rows
+    """
+    parts: Parts = {}
+    for side, pooled_shares in pooled.items():
         cost = cpu_per_kib(run, (side,))
         if isinstance(cost, Missing):
             return {}
-        shares = (_shares([rows], side) or shares_of_all) if shares_of_all else {"unattributed": 1.0}
+        shares = (_shares([rows], side) or pooled_shares) if pooled_shares else {"unattributed": 1.0}
         for category, share in shares.items():
-            found[category] = found.get(category, 0.0) + share * cost
-    return found
+            parts[category] = parts.get(category, 0.0) + share * cost
+    return parts
 
 
 def _shares(tables: Sequence[Mapping[RowKey, float]], side: str) -> Parts:
-    """Account or stage -> its part of a side's rows (0..1); empty when nothing of the side was sampled."""
-    found: Parts = {}
+    """Return account or stage -> fraction (0..1) of a side's CPU time, or {} if the side has no sample."""
+    costs: Parts = {}
     for table in tables:
-        for (category, whose, _), cost in table.items():
-            if whose == side:
-                found[category] = found.get(category, 0.0) + cost
-    whole = sum(found.values())
-    return {category: cost / whole for category, cost in found.items()} if whole > 0 else {}
+        for (category, row_side, _), cost in table.items():
+            if row_side == side:
+                costs[category] = costs.get(category, 0.0) + cost
+    total = sum(costs.values())
+    return {category: cost / total for category, cost in costs.items()} if total > 0 else {}
 
 
-def whole_of(runs: Sequence[Parts]) -> float | None:
-    """The median cost over runs, ns per KiB; None where none is known."""
-    known = [sum(parts.values()) for parts in runs if parts]
-    return median(known) if known else None
+def median_cost(parts_of_runs: Sequence[Parts]) -> float | None:
+    """Return the median CPU time over runs in ns per KiB, or None if no run measured it."""
+    totals = [sum(parts.values()) for parts in parts_of_runs if parts]
+    return median(totals) if totals else None
 
 
-def typical(runs: Sequence[Parts]) -> Parts:
-    """Each part's mean share over runs, of the median cost: the parts add up to it."""
-    whole = whole_of(runs)
-    known = [parts for parts in runs if sum(parts.values()) > 0]
-    if whole is None or not known:
+def typical_parts(parts_of_runs: Sequence[Parts]) -> Parts:
+    """Return parts that add up to the median cost, in proportion to their mean shares over runs."""
+    total = median_cost(parts_of_runs)
+    nonzero = [parts for parts in parts_of_runs if sum(parts.values()) > 0]
+    if total is None or not nonzero:
         return {}
-    names = dict.fromkeys(name for parts in known for name in parts)
+    names = dict.fromkeys(name for parts in nonzero for name in parts)
     return {
-        name: whole * fmean(parts.get(name, 0.0) / sum(parts.values()) for parts in known) for name in names
+        name: total * fmean(parts.get(name, 0.0) / sum(parts.values()) for parts in nonzero) for name in names
     }
 
 
-def split(first: Point, second: Point, sides: Sequence[str]) -> dict[str, float]:
-    """ns per KiB that the second costs more (less: negative), by group of rows; their `sum` at last."""
+def split_difference(first: MeasuredPoint, second: MeasuredPoint, sides: Sequence[str]) -> dict[str, float]:
+    """Return by how much the second point costs more than the first, in ns per KiB, for each group of work.
+
+    A negative number is a saving of the second point. The last entry, `sum`, is the total.
+    """
     group_of = {name: group for group, names in GROUPS.items() for name in names}
-    found = dict.fromkeys((*GROUPS, REST), 0.0)
-    for point, other, sign in ((first, second, -1), (second, first, 1)):
-        for name, cost in typical(parts_of(point.runs, sides, other.runs)).items():
-            found[group_of.get(name, REST)] += sign * cost
-    rounded = {group: round(cost, 3) for group, cost in found.items()}
+    differences = dict.fromkeys((*GROUPS, REST), 0.0)
+    for point, other_point, sign in ((first, second, -1), (second, first, 1)):
+        for name, cost in typical_parts(parts_of(point.runs, sides, other_point.runs)).items():
+            differences[group_of.get(name, REST)] += sign * cost
+    rounded = {group: round(cost, 3) for group, cost in differences.items()}
     return {**rounded, "sum": round(sum(rounded.values()), 3)}

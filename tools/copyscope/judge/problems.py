@@ -1,374 +1,375 @@
-"""Why zero-copy does not make a watched program faster: one problem per row of PROBLEMS. Pure.
+"""Rules for problems that keep zero-copy from making a watched program faster (`why`). Pure.
 
-Each is found by what was counted, never guessed: what it costs in time is said where that is known.
+A problem is reported only if counters or samples show that problem, never because it is likely.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 
-from copyscope.judge.crossover_file import Found
+from copyscope.base.spelling import counted, format_bytes, format_ns, format_size
+from copyscope.judge.evidence import PRICE_OF_ZEROCOPY, Evidence, Facts
+from copyscope.judge.findings import FindingRule
 from copyscope.judge.obstacles import (
     OVER_A_NETWORK,
     PACKET_REFERENCES,
+    PROTOCOLS_WITHOUT_ZEROCOPY,
     SMALL_BYTES,
-    WITHOUT_ZEROCOPY,
-    in_its_protocol,
+    main_protocol,
 )
-from copyscope.judge.remedies import PRICE_OF_ZEROCOPY
-from copyscope.judge.threshold import said_gain
-from copyscope.ledger.attribution import SideTime, side_times
-from copyscope.ledger.functions import at_most
-from copyscope.ledger.headline import share_of_accounts
-from copyscope.ledger.portrait import median_slot
-from copyscope.ledger.rows import cell
-from copyscope.ledger.share import Share, percent, too_few
-from copyscope.record.check import Whole
-from copyscope.record.portrait import Problem, Saving, Why
-from copyscope.record.segments import total
+from copyscope.ledger.exact import quantile_at_most
+from copyscope.ledger.rows import account_bytes
+from copyscope.ledger.share import percent
+from copyscope.record.segments import target_sum
 from copyscope.record.watched import Buffers
-from copyscope.units import counted, format_bytes, format_ns, format_size
+from copyscope.taxonomy.accounts import SEND_COPIES, ZEROCOPY_PRICE
 
-# A part of its sends, of its time: less is no problem.
+# Minimum part (0..1) of the sends or of the time for which a problem is reported.
 WORTH_NAMING = 0.05
-# Notices that wait to be read together are no fault: so many at once are.
-UNREAD_SENDS = 100
-# Of its calls: a send that is refused is made again.
+# Minimum part (0..1) of refused sends that is reported. The limit is low, because a refused send must be
+# repeated.
 REFUSED_WORTH_NAMING = 0.01
-# TCP_DELACK_MAX is 40 ms on the other end; no path of a data centre takes so long.
+# Minimum number of unread notifications that is reported. A program that reads in batches leaves some unread.
+UNREAD_SENDS = 100
+# Time in ns after which a released buffer counts as late: such a buffer waited for a delayed acknowledgement
+# (40 ms or more).
 LATE_NS = 20_000_000
-# Buffers of one connection that are with the kernel at once: fewer are no queue.
-QUEUE = 2
-# A buffer of a message is pinned by itself: below this many bytes that is dearer than a copy.
+# Minimum mean number of buffers in flight per connection that counts as a queue.
+QUEUE_BUFFERS = 2
+# Size of a buffer in bytes below which pinning costs more than a copy.
 SMALL_FIELD_BYTES = 4096
-# Sends per notice that is read; a batch has several.
-ALONE = 1.5
-# Others refuse SO_ZEROCOPY.
-TAKES_THE_OPTION = ("tcp", "udp")
-# What is paid in place of the copy.
-PRICE = ("pin", "completion")
-# What made the kernel copy -> what to do; all else: to send plainly there.
+# Mean number of sends per notification, or of buffers per message, below which the number counts as one.
+ABOUT_ONE = 1.5
+# Protocols whose sockets have the option SO_ZEROCOPY.
+PROTOCOLS_WITH_OPTION = ("tcp", "udp")
+LATE_COPY = ("deferred",)
+LOCAL_DELIVERY = "its peers are on this machine: on delivery the kernel copies zero-copy sends"
+WITHOUT_ZEROCOPY = "send without MSG_ZEROCOPY on this path"
+XDP_CHANGE = "detach the XDP program of the receiving device, or send without MSG_ZEROCOPY"
+# Cause of a copy -> change that avoids the copy.
 CHANGES = {
-    "local_delivery": "send plainly to peers on this machine, or use sendfile; "
-    f"whether it pays over a network: {OVER_A_NETWORK}",
-    "received": "send plainly through this veth, or Linux 6.17 or newer",
-    "packet_socket": "stop the program that listens to every packet",
-    "no_offload": "switch on scatter-gather and checksums of the device: ethtool -K DEV sg on tx on",
-    "xdp_native": "detach the XDP program of the receiving device, or send plainly",
-    "xdp": "detach the XDP program of the receiving device, or send plainly",
+    "local_delivery": "send without MSG_ZEROCOPY to peers on this machine, or use sendfile; "
+    f"to test zero-copy over a network, run {OVER_A_NETWORK}",
+    "received": "send without MSG_ZEROCOPY through this veth, or use Linux 6.17 or newer",
+    "packet_socket": "stop the program that captures every packet",
+    "no_offload": "turn on scatter-gather and checksum offload of the device: ethtool -K DEV sg on tx on",
+    "xdp_native": XDP_CHANGE,
+    "xdp": XDP_CHANGE,
 }
-PLAINLY = "send plainly on this path"
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the problems are found in."""
-
-    run: Whole
-    time: SideTime
-    # All protocols together, in their order.
-    buffers: Sequence[Buffers]
-
-    def share(self, accounts: Sequence[str]) -> Share | None:
-        """Of all CPU time; None: not known, or too few samples."""
-        if too_few(self.run.raw, self.time) is not None:
-            return None
-        return share_of_accounts(self.run.derived.ledger, accounts, self.time)
-
-    def added(self, key: str) -> int:
-        return sum(getattr(row, key) or 0 for row in self.buffers)
-
-    @property
-    def elapsed_ns(self) -> int:
-        """Buffers are followed between segments, too."""
-        segments = self.run.raw.run.segments
-        return segments[-1].end_ns - segments[0].begin_ns if segments else 0
-
-    @property
-    def waiting_share(self) -> float:
-        """Several threads may wait at once."""
-        return min(1.0, self.added("waited_ns") / self.elapsed_ns) if self.elapsed_ns > 0 else 0.0
-
-    @property
-    def waits_when_refused(self) -> bool:
-        """It waits no more often than a send is refused: then ENOBUFS is why."""
-        return 0 < self.added("waits") <= self.added("enobufs")
-
-    @property
-    def sends(self) -> int:
-        """With MSG_ZEROCOPY or SEND_ZC, where the kernel took it."""
-        return self.run.derived.zerocopy.sends if self.run.derived.zerocopy else 0
-
-    @property
-    def by_ring(self) -> int:
-        """With SEND_ZC, of these."""
-        return sum(row.zerocopy_calls for row in self.run.raw.volume if row.syscall == "io_uring")
+def cause_of_copies(evidence: Evidence) -> Facts:
+    """Return the reason why the kernel copies zero-copy sends, and the change that avoids it."""
+    zerocopy = evidence.run.derived.zerocopy
+    cause = zerocopy.cause if zerocopy else None
+    if cause is None:
+        return {"cause": "the cause is not known", "change": WITHOUT_ZEROCOPY}
+    return {"cause": cause.sentence, "change": CHANGES.get(cause.code, WITHOUT_ZEROCOPY)}
 
 
-def why(run: Whole, crossovers: Sequence[Found] | None = None) -> Why:
-    """All problems, and one sentence that says it. `crossovers`: what was measured on this machine."""
-    seen = Seen(run, side_times(run.raw)["target"], run.raw.buffers)
-    if not seen.sends and not seen.added("flag_only_calls"):
-        return Why("it sends nothing with MSG_ZEROCOPY or io_uring's SEND_ZC", [])
-    found = [problem for find in PROBLEMS if (problem := find(seen)) is not None]
-    found.sort(key=lambda one: -cost_of(one))
-    return Why(found[0].what if found else _nothing(seen) + said_gain(run, crossovers or ()), found)
+def copied_sends(evidence: Evidence) -> Iterator[Facts]:
+    """Check if the kernel copied a relevant part of the zero-copy sends."""
+    if evidence.copied_part is not None and evidence.copied_part >= WORTH_NAMING:
+        yield {"part": percent(evidence.copied_part), **cause_of_copies(evidence)}
 
 
-def cost_of(problem: Problem) -> float:
-    """Of wall time or of CPU time, what is larger; 0 where neither is known."""
-    return max(problem.wall_share or 0.0, problem.cpu.share if problem.cpu else 0.0)
+def late_copies(evidence: Evidence) -> Iterator[Facts]:
+    """Check for late copies that samples show, although no notification reports that a send was copied.
 
-
-def _nothing(seen: Seen) -> str:
-    """Of a program without a problem."""
-    price = seen.share(PRICE)
-    cost = f"; pinning and notices take {price.spoken()} of its CPU time" if price is not None else ""
-    return f"nothing is wrong: none of {counted(seen.sends, 'zero-copy send')} was copied{cost}"
-
-
-def _copied(seen: Seen) -> Problem | None:
-    known = seen.run.derived.zerocopy
-    if known is None or not known.completions or (known.copied or 0) < WORTH_NAMING * known.completions:
-        return None
-    part = percent((known.copied or 0) / known.completions)
-    cause = known.cause
-    return _problem(
-        "copied",
-        f"the kernel copied {part} of its zero-copy sends after all",
-        cause.sentence if cause else "cause not known",
-        CHANGES.get(cause.code, PLAINLY) if cause else PLAINLY,
-        cpu=seen.share(PRICE_OF_ZEROCOPY),
-    )
-
-
-def _silent(seen: Seen) -> Problem | None:
-    """Notices say that nothing was copied, the samples say otherwise."""
-    known, cost = seen.run.derived.zerocopy, seen.share(("silent",))
-    if not cell(seen.run.derived.ledger, "silent") or cost is None or (cost.share or 0) < WORTH_NAMING:
-        return None
-    cause = known.cause if known else None
-    return _problem(
-        "silent",
-        "its zero-copy sends are copied on the way, and notices do not say so",
-        cause.sentence if cause else "cause not known",
-        CHANGES.get(cause.code, PLAINLY) if cause else PLAINLY,
-        cpu=cost,
-    )
-
-
-def _flag_only(seen: Seen) -> Problem | None:
-    calls = sum(row.flag_only_calls for row in seen.buffers if row.protocol in TAKES_THE_OPTION)
-    if not calls or calls < WORTH_NAMING * (calls + seen.sends):
-        return None
-    return _problem(
-        "no_option",
-        f"{counted(calls, 'send')} had MSG_ZEROCOPY on a socket without SO_ZEROCOPY: plain copies",
-        "the kernel ignores the flag without the option, and says nothing",
-        "setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)) after socket() or accept()",
-        cpu=seen.share(("copy_in",)),
-    )
-
-
-def _refused(seen: Seen) -> Problem | None:
-    refused = seen.added("enobufs")
-    part = refused / (refused + seen.sends) if refused else 0.0
-    if part < REFUSED_WORTH_NAMING:
-        return None
-    flight = format_bytes(max(row.most_in_flight_bytes for row in seen.buffers))
-    evidence = f"at most {flight} were in flight at once{_limits(seen)}"
-    if seen.waits_when_refused:
-        evidence += f"; it then waits for a notice: {percent(seen.waiting_share)} of the wall time"
-    # Many programs send plainly what was refused.
-    copies = seen.share(("copy_in",))
-    return _problem(
-        "enobufs",
-        f"ENOBUFS: {percent(part)} of its sends with the flag were refused ({refused:,})",
-        evidence,
-        "raise RLIMIT_MEMLOCK or net.core.optmem_max, and read notices earlier",
-        wall_share=seen.waiting_share if seen.waits_when_refused else None,
-        cpu=copies if copies is not None and copies.low >= WORTH_NAMING else None,
-    )
-
-
-def _limits(seen: Seen) -> str:
-    """Those that ENOBUFS comes from (msg_zerocopy.rst), as far as they are known."""
-    target = seen.run.raw.watched
-    limits = {
-        "RLIMIT_MEMLOCK": target.memlock_limit_bytes,
-        "net.core.optmem_max": target.optmem_limit_bytes,
-    }
-    said = [f"{name} is {format_bytes(limit)}" for name, limit in limits.items() if limit is not None]
-    return "; " + ", ".join(said) if said else ""
-
-
-def _waits(seen: Seen) -> Problem | None:
-    waited_ns, waits, share = seen.added("waited_ns"), seen.added("waits"), seen.waiting_share
-    if share < WORTH_NAMING or seen.waits_when_refused:
-        return None
-    each = format_ns(waited_ns / waits) if waits else "n/a"
-    return _problem(
-        "waits",
-        f"it waits for notices: {percent(share)} of the wall time, {each} each",
-        f"it slept {counted(waits, 'time')} until a notice came, and sent on only then",
-        "keep several requests in flight, each with a buffer of its own"
-        if seen.by_ring
-        else "go on sending, in other buffers; read notices in batches, when many buffers are in flight",
-        wall_share=share,
-    )
-
-
-def _late(seen: Seen) -> Problem | None:
-    late = [row for row in seen.buffers if (at_most(row.latency.buckets, 0.5) or 0) >= LATE_NS]
-    slow = seen.run.derived.verdict.limit.who == "peer"
-    if not late or (not slow and _queued(seen, late[0])):
-        return None
-    p50, p99 = (format_ns(at_most(late[0].latency.buckets, part) or 0) for part in (0.5, 0.99))
-    return _problem(
-        "slow_peer" if slow else "late_ack",
-        f"buffers come back late: {p50} after the send (p99 {p99})",
-        "the peer reads slowly: connections wait for its window"
-        if slow
-        else "the kernel keeps a buffer until the peer acknowledges it, and acknowledgements are delayed",
-        "use more buffers, so that none is waited for; the peer has to read faster"
-        if slow
-        else "use more buffers, so that none is waited for; TCP_QUICKACK on the peer",
-    )
-
-
-def _queued(seen: Seen, row: Buffers) -> bool:
-    """Whether its buffers wait for others before them: a delayed acknowledgement holds back the last one.
-
-    So many are on their way on average: what is sent per second, times how long each is (Little).
+    SEND_ZC reports copies only with IORING_SEND_ZC_REPORT_USAGE.
     """
-    back_ns = at_most(row.latency.buckets, 0.5) or 0
-    return row.sends * back_ns >= QUEUE * seen.elapsed_ns * max(1, seen.run.portrait.connections)
+    cost = evidence.share(LATE_COPY)
+    is_reported = evidence.copied_part is not None and evidence.copied_part >= WORTH_NAMING
+    if is_reported or cost is None or cost.low < WORTH_NAMING:
+        return
+    zerocopy = evidence.run.derived.zerocopy
+    if evidence.has_local_peers and (zerocopy is None or zerocopy.cause is None):
+        yield {"cause": LOCAL_DELIVERY, "change": CHANGES["local_delivery"]}
+    else:
+        yield cause_of_copies(evidence)
 
 
-def _never_read(seen: Seen) -> Problem | None:
-    back, read = seen.added("given_back_sends"), seen.added("read_sends")
-    if back - read < max(UNREAD_SENDS, WORTH_NAMING * back):
-        return None
-    part = percent((back - read) / back)
-    return _problem(
-        "never_read",
-        f"it never read the notices of {part} of its sends",
-        "each unread notice stays in the socket and counts against net.core.optmem_max, until ENOBUFS",
-        "recvmsg(fd, MSG_ERRQUEUE) until EAGAIN, now and then",
+def silent_copies(evidence: Evidence) -> Iterator[Facts]:
+    """Check for copies that samples show but no notification reports."""
+    cost = evidence.share(("silent",))
+    copied_bytes = account_bytes(evidence.run.derived.ledger, "silent")
+    if copied_bytes and cost is not None and (cost.share or 0) >= WORTH_NAMING:
+        yield cause_of_copies(evidence)
+
+
+def sends_without_option(evidence: Evidence) -> Iterator[Facts]:
+    """Check for sends with MSG_ZEROCOPY on a socket without SO_ZEROCOPY."""
+    calls = sum(row.flag_only_calls for row in evidence.buffers if row.protocol in PROTOCOLS_WITH_OPTION)
+    if calls and calls >= WORTH_NAMING * (calls + evidence.zerocopy_sends):
+        yield {"sends": counted(calls, "send")}
+
+
+def encrypted_bytes(evidence: Evidence) -> Iterator[Facts]:
+    if any(row.account == "encrypt" and (row.bytes or row.cpu_ns) for row in evidence.run.derived.ledger):
+        yield {}
+
+
+def refused_sends(evidence: Evidence) -> Iterator[Facts]:
+    """Check if the kernel refused zero-copy sends with ENOBUFS."""
+    # Both numbers, of refused and of accepted sends, cover the whole watch.
+    refused, sent = (sum(row.enobufs for row in evidence.buffers), sum(row.sends for row in evidence.buffers))
+    part = refused / (refused + sent) if refused else 0.0
+    if part < REFUSED_WORTH_NAMING:
+        return
+    watched = evidence.run.raw.watched
+    # A send that exceeds either of these limits fails with ENOBUFS (msg_zerocopy.rst).
+    limits = {
+        "RLIMIT_MEMLOCK": watched.memlock_limit_bytes,
+        "net.core.optmem_max": watched.optmem_limit_bytes,
+    }
+    texts = [f"{name} is {format_bytes(limit)}" for name, limit in limits.items() if limit is not None]
+    waiting = (
+        f"it then waits for a notification, in all {percent(evidence.waiting_share)} of the elapsed time"
     )
+    yield {
+        "part": percent(part),
+        "refused": f"{refused:,}",
+        "in_flight": format_bytes(max(row.most_in_flight_bytes for row in evidence.buffers)),
+        "limits": "; " + ", ".join(texts) if texts else "",
+        "waiting": f"; {waiting}" if evidence.waits_when_refused else "",
+    }
 
 
-def _one_by_one(seen: Seen) -> Problem | None:
-    readings, read = seen.added("readings"), seen.added("read_sends")
-    cost = seen.share(("completion",))
-    if not readings or read / readings >= ALONE or cost is None or cost.low < WORTH_NAMING:
-        return None
-    return _problem(
-        "one_by_one",
-        f"it reads notices one by one: {read / readings:.1f} sends each",
-        f"{counted(readings, 'call')} of recvmsg(MSG_ERRQUEUE); notices take {cost.spoken()} of its CPU time",
-        "read them less often: the kernel joins notices that wait",
-        cpu=cost,
-    )
+def waits_for_notifications(evidence: Evidence) -> Iterator[Facts]:
+    """Check if threads sleep a relevant part of the time until a notification comes."""
+    if evidence.waiting_share < WORTH_NAMING or evidence.waits_when_refused:
+        return
+    waits = sum(row.waits for row in evidence.buffers)
+    waited_ns = sum(row.waited_ns for row in evidence.buffers)
+    yield {
+        "part": percent(evidence.waiting_share),
+        "each": format_ns(waited_ns / waits) if waits else "n/a",
+        "times": counted(waits, "time"),
+        "change": "keep several requests in flight, each with its own buffer"
+        if evidence.ring_sends
+        else "continue sending from other buffers, and read notifications in batches",
+    }
 
 
-def _small(seen: Seen) -> Problem | None:
-    sent = seen.run.portrait.send
-    if sent is None or not seen.sends or sent.zerocopy_share < WORTH_NAMING:
-        return None
-    size = median_slot([[low, low * count] for low, count in sent.sizes])
-    if size >= SMALL_BYTES:
-        return None
-    return _problem(
-        "small",
-        f"its sends are small: half of its bytes go in calls of {format_size(2 * size)} or less",
-        "pinning and a notice cost the same for each send; below about 10 KB a copy is cheaper "
-        "(msg_zerocopy.rst)",
-        "MSG_ZEROCOPY for large sends only; copyscope crossover says from which size on",
-        cpu=seen.share(PRICE),
-    )
+def late_buffers(evidence: Evidence, *, of_slow_peer: bool) -> Iterator[Facts]:
+    """Check if the kernel releases half of the buffers late.
+
+    of_slow_peer: True to report a peer that reads slowly, False to report delayed acknowledgements
+
+    Acknowledgements are not to blame if buffers only wait in a queue for earlier buffers.
+    """
+    late = (row for row in evidence.buffers if (quantile_at_most(row.latency.buckets, 0.5) or 0) >= LATE_NS)
+    row, is_slow = next(late, None), evidence.run.derived.verdict.limit.who == "peer"
+    if row is None or is_slow is not of_slow_peer or (not is_slow and is_queue(evidence, row)):
+        return
+    p50, p99 = (format_ns(quantile_at_most(row.latency.buckets, part) or 0) for part in (0.5, 0.99))
+    yield {"p50": p50, "p99": p99}
 
 
-def _fields(seen: Seen) -> Problem | None:
-    shapes = [
-        row for row in seen.run.raw.shapes or [] if row.messages and row.syscall in ("sendmsg", "sendmmsg")
-    ]
+def is_queue(evidence: Evidence, row: Buffers) -> bool:
+    """Return True if buffers wait in a queue for earlier buffers.
+
+    By Little's law the mean number of buffers in flight is the rate of sends times the latency of a buffer.
+
+    row: buffers of a protocol
+    """
+    latency_ns = quantile_at_most(row.latency.buckets, 0.5) or 0
+    connections = max(1, evidence.run.portrait.connections)
+    return row.sends * latency_ns >= QUEUE_BUFFERS * evidence.elapsed_ns * connections
+
+
+def unread_notifications(evidence: Evidence) -> Iterator[Facts]:
+    """Check if the program leaves many of its notifications unread."""
+    returned = sum(row.given_back_sends or 0 for row in evidence.buffers)
+    read = sum(row.read_sends for row in evidence.buffers)
+    if returned - read >= max(UNREAD_SENDS, WORTH_NAMING * returned):
+        yield {"part": percent((returned - read) / returned)}
+
+
+def notifications_read_one_by_one(evidence: Evidence) -> Iterator[Facts]:
+    """Check if the program reads each notification with a separate call, at a relevant cost."""
+    readings = sum(row.readings for row in evidence.buffers)
+    read = sum(row.read_sends for row in evidence.buffers)
+    cost = evidence.share(("completion",))
+    if readings and read / readings < ABOUT_ONE and cost is not None and cost.low >= WORTH_NAMING:
+        yield {
+            "sends_each": f"{read / readings:.1f}",
+            "calls": counted(readings, "call"),
+            "cost": cost.spoken(),
+        }
+
+
+def uses_zerocopy(evidence: Evidence) -> bool:
+    """Return True if the program sends a relevant part of its bytes with zero-copy."""
+    return evidence.sent is not None and evidence.sent.zerocopy_share >= WORTH_NAMING
+
+
+def small_sends(evidence: Evidence) -> Iterator[Facts]:
+    """Check if half of the bytes are sent in calls that are too small for zero-copy."""
+    if evidence.zerocopy_sends and uses_zerocopy(evidence) and evidence.size_bytes < SMALL_BYTES:
+        yield {"size": format_size(2 * evidence.size_bytes)}
+
+
+def small_fields(evidence: Evidence) -> Iterator[Facts]:
+    """Check if zero-copy messages consist of several buffers that are too small to be pinned."""
+    shapes = [row for row in evidence.sent_shapes if row.syscall in ("sendmsg", "sendmmsg")]
     buffers, messages = sum(row.buffers for row in shapes), sum(row.messages for row in shapes)
-    sent = seen.run.portrait.send
-    if not messages or sent is None or buffers / messages < ALONE or sent.zerocopy_share < WORTH_NAMING:
-        return None
-    field_bytes = sent.mean_bytes * messages / buffers
-    if field_bytes >= SMALL_FIELD_BYTES:
-        return None
-    return _problem(
-        "fields",
-        f"each send has {buffers / messages:.1f} buffers of {format_bytes(round(field_bytes))} on average",
-        "each buffer is pinned by itself, with whole pages however small it is",
-        "gather small fields, or send them plainly (MSG_MORE) and only the large ones with MSG_ZEROCOPY",
-        cpu=seen.share(("pin",)),
-    )
+    if evidence.sent is None or not uses_zerocopy(evidence) or not messages or buffers / messages < ABOUT_ONE:
+        return
+    field_bytes = evidence.sent.mean_bytes * messages / buffers
+    if field_bytes < SMALL_FIELD_BYTES:
+        yield {"buffers": f"{buffers / messages:.1f}", "size": format_bytes(round(field_bytes))}
 
 
-def _header_body(seen: Seen) -> Problem | None:
-    rows = [row for row in seen.run.raw.shapes or [] if row.messages]
-    mixed, messages = sum(row.mixed for row in rows), sum(row.messages for row in rows)
-    if mixed < WORTH_NAMING * messages or not mixed:
-        return None
-    return _problem(
-        "header_body",
-        f"{percent(mixed / messages)} of its sends have a small buffer beside a large one",
-        f"a small buffer, such as a header, is pinned by itself, and a packet has {PACKET_REFERENCES} places",
-        "send the header first, with MSG_MORE and without MSG_ZEROCOPY, then the body with it",
-    )
+def small_beside_large(evidence: Evidence) -> Iterator[Facts]:
+    """Check for messages with a small buffer, such as a header, beside a large buffer."""
+    shapes = evidence.sent_shapes
+    mixed, messages = sum(row.mixed for row in shapes), sum(row.messages for row in shapes)
+    if mixed and mixed >= WORTH_NAMING * messages:
+        yield {"part": percent(mixed / messages)}
 
 
-def _unregistered(seen: Seen) -> Problem | None:
-    calls, unregistered = seen.by_ring, total(seen.run.raw.run.segments, "target", "unregistered")
-    cost, part = seen.share(("pin",)), min(1.0, unregistered / calls) if calls else 0.0
-    if part < WORTH_NAMING or cost is None or (cost.share or 0) < WORTH_NAMING:
-        return None
-    return _problem(
-        "unregistered",
-        f"{percent(part)} of its SEND_ZC requests use memory that is not registered",
-        f"the pages are pinned for each request: {counted(unregistered, 'request')}",
-        "io_uring_register_buffers(), then io_uring_prep_send_zc_fixed() (IORING_RECVSEND_FIXED_BUF)",
-        cpu=cost,
-    )
+def unregistered_memory(evidence: Evidence) -> Iterator[Facts]:
+    """Check for SEND_ZC requests with memory that is not registered, so that pages are pinned each time."""
+    unregistered = target_sum(evidence.run.raw.run.segments, lambda target: target.unregistered)
+    part = min(1.0, unregistered / evidence.ring_sends) if evidence.ring_sends else 0.0
+    cost = evidence.share(("pin",))
+    if part >= WORTH_NAMING and cost is not None and (cost.share or 0) >= WORTH_NAMING:
+        yield {"part": percent(part), "requests": counted(unregistered, "request")}
 
 
-def _protocol(seen: Seen) -> Problem | None:
-    found = in_its_protocol(seen.run, WITHOUT_ZEROCOPY)
-    if not found:
-        return None
-    return _problem("protocol", found[0].short, found[0].text, "send plainly: there is no zero-copy for it")
-
-
-def _encrypted(seen: Seen) -> Problem | None:
-    if not any(row.account == "encrypt" and (row.bytes or row.cpu_ns) for row in seen.run.derived.ledger):
-        return None
-    return _problem(
+problem = partial(FindingRule, "problem")
+# All problems. Problems of equal cost, or of unknown cost, are reported in this order.
+PROBLEMS = (
+    problem(
+        "no_option",
+        sends_without_option,
+        "{sends} had MSG_ZEROCOPY on a socket without SO_ZEROCOPY: plain copies",
+        "without the option the kernel ignores the flag, and reports no error",
+        "call setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &one, sizeof(one)) after socket() or accept()",
+        cost=SEND_COPIES,
+    ),
+    problem(
         "ktls",
-        "kTLS: the cipher copies what it encrypts",
+        encrypted_bytes,
+        "kTLS: the kernel's cipher copies every byte that it encrypts",
         "MSG_ZEROCOPY has no effect on a socket with kTLS",
-        "a network card that encrypts (tls-hw-tx-offload), or sendfile with TLS_TX_ZEROCOPY_RO",
-        cpu=seen.share(("encrypt",)),
-    )
-
-
-def _problem(
-    code: str,
-    what: str,
-    evidence: str,
-    change: str,
-    *,
-    wall_share: float | None = None,
-    cpu: Share | None = None,
-) -> Problem:
-    known = None if cpu is None or cpu.share is None else Saving(cpu.share, cpu.low, cpu.high)
-    return Problem(code, what, evidence, change, wall_share, known)
-
-
-# In this order where none costs more.
-PROBLEMS: tuple[Callable[[Seen], Problem | None], ...] = (
-    *(_flag_only, _encrypted, _protocol, _refused, _waits, _copied, _silent, _late),
-    *(_never_read, _one_by_one, _small, _fields, _header_body, _unregistered),
+        "use a network card that encrypts (tls-hw-tx-offload), or sendfile with TLS_TX_ZEROCOPY_RO",
+        cost=("encrypt",),
+    ),
+    problem(
+        "protocol",
+        partial(main_protocol, groups=PROTOCOLS_WITHOUT_ZEROCOPY),
+        "most of its traffic is {protocol}",
+        "most of its traffic is {protocol}, {why}",
+        "send without MSG_ZEROCOPY, which only adds cost here",
+    ),
+    problem(
+        "enobufs",
+        refused_sends,
+        "ENOBUFS: the kernel refused {part} of its sends with the flag ({refused})",
+        "at most {in_flight} were in flight at once{limits}{waiting}",
+        "raise RLIMIT_MEMLOCK or net.core.optmem_max, and read notifications earlier",
+        # Many programs repeat a refused send without the flag.
+        cost=SEND_COPIES,
+        cost_least=WORTH_NAMING,
+        wall=lambda evidence: evidence.waiting_share if evidence.waits_when_refused else None,
+    ),
+    problem(
+        "waits",
+        waits_for_notifications,
+        "it waits for notifications: {part} of the elapsed time, {each} each",
+        "it slept {times} until a notification came, and sent nothing meanwhile",
+        "{change}",
+        wall=lambda evidence: evidence.waiting_share,
+    ),
+    problem(
+        "copied",
+        copied_sends,
+        "the kernel copied {part} of its zero-copy sends after all",
+        "{cause}",
+        "{change}",
+        cost=PRICE_OF_ZEROCOPY,
+        cost_note=" with pinning and notifications",
+    ),
+    problem(
+        "late",
+        late_copies,
+        "the kernel copies its zero-copy sends later, and notifications do not report it",
+        "{cause}",
+        "{change}",
+        cost=PRICE_OF_ZEROCOPY,
+        cost_note=" with pinning and notifications",
+    ),
+    problem(
+        "silent",
+        silent_copies,
+        "its zero-copy sends are copied on the way, and notifications do not report it",
+        "{cause}",
+        "{change}",
+        cost=("silent",),
+    ),
+    problem(
+        "slow_peer",
+        partial(late_buffers, of_slow_peer=True),
+        "the kernel releases buffers late: {p50} after the send (p99 {p99})",
+        "the peer reads slowly, so connections wait for its receive window",
+        "use more buffers, so that the program does not wait; make the peer read faster",
+    ),
+    problem(
+        "late_ack",
+        partial(late_buffers, of_slow_peer=False),
+        "the kernel releases buffers late: {p50} after the send (p99 {p99})",
+        "the kernel holds a buffer until the peer acknowledges it, and the peer delays acknowledgements",
+        "use more buffers, so that the program does not wait; set TCP_QUICKACK on the peer",
+    ),
+    problem(
+        "never_read",
+        unread_notifications,
+        "it never read the notifications of {part} of its sends",
+        "each unread notification stays in the socket and counts against net.core.optmem_max, until sends "
+        "fail with ENOBUFS",
+        "regularly call recvmsg(fd, MSG_ERRQUEUE) until EAGAIN",
+    ),
+    problem(
+        "one_by_one",
+        notifications_read_one_by_one,
+        "it reads notifications one by one: {sends_each} sends each",
+        "{calls} of recvmsg(MSG_ERRQUEUE); notifications take {cost} of its CPU time",
+        "read notifications less often: the kernel merges waiting notifications",
+        cost=("completion",),
+    ),
+    problem(
+        "small",
+        small_sends,
+        "its sends are small: half of its bytes are sent in calls of {size} or less",
+        "pinning and a notification cost about the same for any size; below about 10 KB a copy is cheaper "
+        "(msg_zerocopy.rst)",
+        "use MSG_ZEROCOPY for large sends only; copyscope crossover finds the size from which it pays off",
+        cost=ZEROCOPY_PRICE,
+    ),
+    problem(
+        "fields",
+        small_fields,
+        "each send has {buffers} buffers of {size} on average",
+        "the kernel pins each buffer separately, in whole pages even if it is small",
+        "gather small fields in one buffer, or send small fields without MSG_ZEROCOPY (but with MSG_MORE)",
+        cost=("pin",),
+    ),
+    problem(
+        "header_body",
+        small_beside_large,
+        "{part} of its sends have a small buffer beside a large one",
+        "the kernel pins a small buffer, such as a header, separately, and a packet has room for only "
+        f"{PACKET_REFERENCES} buffers",
+        "send the header first, with MSG_MORE and without MSG_ZEROCOPY, then the body with MSG_ZEROCOPY",
+    ),
+    problem(
+        "unregistered",
+        unregistered_memory,
+        "{part} of its SEND_ZC requests use memory that is not registered",
+        "the kernel pins the pages again for each request ({requests})",
+        "call io_uring_register_buffers() once, then io_uring_prep_send_zc_fixed() "
+        "(IORING_RECVSEND_FIXED_BUF)",
+        cost=("pin",),
+    ),
 )

@@ -1,172 +1,93 @@
-"""Known servers and languages: what each remedy is called there. One row each. Pure."""
+"""Known servers and languages, from servers.toml. The top of that file explains the keys. Pure."""
 
 import re
-from dataclasses import dataclass
-from pathlib import PurePath
+import tomllib
+from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path, PurePath
+from typing import Literal
+
+from msgspec import Struct, convert
 
 from copyscope.record.measured import Measured
+from copyscope.record.watched import UserCode
+
+FILE = Path(__file__).with_name("servers.toml")
+
+Setting = Literal[
+    "zerocopy",
+    "sendfile",
+    "splice",
+    "io_uring",
+    "larger_sends",
+    "larger_relays",
+    "batched_answers",
+    "one_send",
+    "nodelay",
+    "udp_segment",
+    "fewer_user_copies",
+    "ktls",
+    "larger_receives",
+    "mapped_receives",
+    "receive_in_place",
+]
+# Directories of programs that a distribution installs. Their users cannot change the code.
+PACKAGED = ("/usr/bin/", "/usr/sbin/", "/usr/lib", "/bin/", "/sbin/", "/snap/", "/nix/store/")
 
 
-@dataclass(frozen=True)
-class Server:
-    """A remedy is the setting or the call in the program's own words; None: this program cannot do it.
-
-    name: empty: unknown, its remedies are system calls
-    processes: names of its processes, a regular expression
-    code: names of files with its code, or of its functions that copy, a regular expression
-    together: several answers in one call, where each is one
-    serves_files: with `sendfile` it sends files unchanged, unless it encrypts or compresses them
-    over_tls: what it does with a file over TLS
-    hidden: why it may send files without sendfile although it can
-    """
+class Server(Struct, frozen=True, forbid_unknown_fields=True):
+    """A known server or language: a table of servers.toml."""
 
     name: str
     processes: str
     code: str
-    zerocopy: str | None = None
-    sendfile: str | None = None
-    splice: str | None = None
-    io_uring: str | None = None
-    larger: str | None = None
-    together: str | None = None
-    fewer: str | None = None
-    ktls: str | None = None
+    settings: dict[Setting, str] = {}
     serves_files: bool = False
     over_tls: str | None = None
     hidden: str | None = None
 
-    def is_called(self, name: str) -> bool:
-        return re.fullmatch(self.processes, name) is not None
+    def runs_as(self, process: str) -> bool:
+        """Return True if the server runs in processes with this name."""
+        return re.fullmatch(self.processes, process) is not None
 
-    def cannot(self) -> str:
-        return f"{self.name} cannot do this"
+    def has_code(self, name: str) -> bool:
+        """Return True if a file or function of the server has this name."""
+        return re.fullmatch(self.code, name) is not None
 
 
-SERVERS = (
-    Server(
-        "nginx",
-        processes=r"nginx",
-        code=r"nginx",
-        sendfile="`sendfile on;`",
-        larger="`output_buffers 2 256k;`",
-        ktls="`ssl_conf_command Options KTLS;`",
-        serves_files=True,
-        over_tls="without kTLS nginx reads files that it sends over TLS",
-        hidden="it may be off, or a filter that changes what is sent (gzip, sub) may want the bytes",
-    ),
-    Server(
-        "HAProxy",
-        processes=r"haproxy",
-        code=r"haproxy",
-        # Of HTTP `splice-auto` spliced nothing (2.6.12).
-        splice="`option splice-response` (or `-request`)",
-        larger="`tune.bufsize 65536`",
-    ),
-    Server(
-        "Apache httpd",
-        processes=r"httpd|apache2",
-        code=r"httpd|apache2",
-        sendfile="`EnableSendfile On`",
-        # Files it maps and sends whole.
-        larger="`ProxyIOBufferSize 65536`",
-        serves_files=True,
-    ),
-    Server(
-        "Redis",
-        processes=r"redis-server",
-        code=r"redis-server",
-        together="pipelining in its clients",
-    ),
-    Server(
-        "PostgreSQL",
-        processes=r"postgres|postmaster",
-        code=r"postgres",
-    ),
-    Server(
-        "Java",
-        processes=r"java",
-        code=r"libjvm\.so",
-        sendfile="`FileChannel.transferTo()`",
-        splice="Netty's `spliceTo()`",
-        over_tls="Netty's `SslHandler` wants `ChunkedFile` instead of `FileRegion`",
-        hidden="it may read into buffers (`InputStream.transferTo()`, `ChunkedFile`)",
-        io_uring="Netty's `IoUringIoHandler`",
-        larger="a larger `ByteBuffer`",
-        fewer="`ByteBuffer.allocateDirect()`",
-    ),
-    # Its main thread is called so from version 20 on.
-    Server(
-        "Node",
-        processes=r"node|nodejs",
-        code=r"node|nodejs|libnode\.so.*",
-        larger="a larger `highWaterMark`",
-        fewer="`socket.cork()`",
-    ),
-    Server(
-        "Python",
-        processes=r"(python|pypy)[\d.]*|gunicorn.*|uwsgi|uvicorn",
-        code=r"(lib)?(python|pypy)[\d.]*(\.so.*|-c\.so)?",
-        zerocopy="`sock.send(data, MSG_ZEROCOPY)`",
-        sendfile="`socket.sendfile()`",
-        splice="`os.splice()`",
-        larger="larger blocks for `sendall()`",
-        fewer="`sock.sendmsg([...])`",
-        over_tls="`loop.sendfile()` and `SSLSocket.sendfile()` fall back to reads and writes there",
-        hidden="it may use `read()` or `shutil.copyfileobj()`, which know of no socket",
-    ),
-    # Programs in Go have any name.
-    Server(
-        "Go",
-        processes=r"(?!)",
-        code=r"runtime\.memmove",
-        zerocopy="`unix.MSG_ZEROCOPY`",
-        sendfile="`http.ServeContent()` or `io.Copy(conn, file)`",
-        splice="`io.Copy(conn, conn)`",
-        larger="`bufio.NewWriterSize()`",
-        fewer="`net.Buffers`",
-        over_tls="`io.Copy()` to a `tls.Conn` reads and writes",
-        hidden="a wrapper around the file or the connection (`bufio`, a struct of an `io.Writer`) may hide "
-        "it from `io.Copy()`",
-    ),
-)
-UNKNOWN = Server(
-    "",
-    processes="",
-    code="",
-    zerocopy="`MSG_ZEROCOPY`",
-    sendfile="`sendfile(2)`",
-    splice="`splice(2)`",
-    io_uring="`io_uring`",
-    larger="larger buffers for `send(2)`",
-    fewer="`sendmsg(2)` of several buffers",
-    ktls="`SSL_OP_ENABLE_KTLS` and `SSL_sendfile()`",
-)
-GO = next(one for one in SERVERS if one.name == "Go")
+class ServerFile(Struct, forbid_unknown_fields=True):
+    """The content of the file servers.toml."""
+
+    servers: list[Server]
+
+
+@cache
+def known_servers() -> list[Server]:
+    """Return the servers in the order of the file. The last one stands for any other program."""
+    return convert(tomllib.loads(FILE.read_text(encoding="utf-8")), ServerFile).servers
 
 
 def server_of(raw: Measured) -> Server:
-    """By the names of its processes; else by the code that ran in them; else UNKNOWN."""
-    target = raw.watched
-    comms = {target.comm or "", *(process.comm for process in target.pids)}
+    """Identify a watched program's server from its process names, or from its code or language."""
+    watched, servers = raw.watched, known_servers()
+    processes = {watched.comm or "", *(process.comm for process in watched.pids)}
     rows = [row for row in raw.user_code or [] if row.samples]
     code = {PurePath(row.file).name for row in rows}
     code |= {row.symbol for row in raw.samples if row.side == "target" and row.category == "gather"}
-    by_name = (one for one in SERVERS if any(map(one.is_called, comms)))
-    by_code = (one for one in SERVERS if any(re.fullmatch(one.code, name) for name in code))
-    made = GO if any(row.made_with == GO.name for row in rows) else UNKNOWN
-    return next(by_name, None) or next(by_code, made)
+    languages = {row.made_with for row in rows}
+    name = next(iter(_packaged_programs(rows, processes)), None)
+    candidates = (
+        *(server for server in servers if any(map(server.runs_as, processes))),
+        *(server for server in servers if any(map(server.has_code, code))),
+        *(server for server in servers if server.name in languages),
+        *([Server(name, processes=re.escape(name), code="(?!)")] if name else []),
+        servers[-1],
+    )
+    return candidates[0]
 
 
-# Libraries that change what a program sends: then no file goes out as it is.
-CHANGES = re.compile(r"lib(ssl|crypto|gnutls|nss3|z|zstd|brotli\w*)[.-]")
-# Of its samples in user mode: less is a handshake, or a checksum.
-CHANGES_LEAST = 0.2
-
-
-def changed_by(raw: Measured) -> str | None:
-    """The library that encrypts or compresses, where much of the program's own time is in one."""
-    rows = [row for row in raw.user_code or [] if row.samples]
-    found = [row for row in rows if CHANGES.match(PurePath(row.file).name)]
-    if not rows or sum(row.samples for row in found) < CHANGES_LEAST * sum(row.samples for row in rows):
-        return None
-    return PurePath(max(found, key=lambda row: row.samples).file).name
+def _packaged_programs(rows: Iterable[UserCode], processes: Collection[str]) -> list[str]:
+    """Return the names of processes that run a program packaged by the Linux distribution."""
+    files = [PurePath(row.file).name for row in rows if row.file.startswith(PACKAGED)]
+    # The kernel cuts the name of a process to 15 characters.
+    return [name for name in files if name[:15] in processes]

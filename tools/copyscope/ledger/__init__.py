@@ -1,1 +1,1 @@
-"""From a raw record to what follows from it: rows, stages, sides, checks, verdict. Pure."""
+"""Arithmetic on one record: copies, stages, consistency checks and the verdict. Pure."""

@@ -1,46 +1,69 @@
-"""From samples to time: how long a side ran, and which part of its samples a category has. Pure.
+"""CPU time of each process, and how samples divide it between the ledger rows. Pure.
 
-The time of a process is known exactly (its CPU clock, read at both ends of each segment); samples only say
-how it divides. So no error of the sampling rate enters, and the check of one against the other stays real.
+The CPU time of a process is known exactly, because its CPU clock is read as each segment starts and ends.
+Samples only divide that time between rows. So an error in the sampling rate changes no sum, and comparing
+samples with the clock remains an independent check.
 """
 
-import collections
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple
 
 from msgspec import structs
 
-from copyscope import stats
+from copyscope.base import stats
+from copyscope.ledger.tolerance import AGREE_SHARE, SWITCH_NS, chance_of_samples, time_tolerance
+from copyscope.record import instruments
 from copyscope.record.derived import Elsewhere, OtherSide
-from copyscope.record.hooks import WORKS, find
-from copyscope.record.instruments import Counter, Event, Hook, Sample
+from copyscope.record.instruments import Hook, Sample, Sampled
 from copyscope.record.measured import Measured
-from copyscope.record.sections import Interval
-from copyscope.record.segments import machine_of, select, total, why_no_ledger, why_undivided
-from copyscope.taxonomy.callers import CAUSES, LATE, LINEARIZE, PULL
-from copyscope.taxonomy.events import event_name, time_names
+from copyscope.record.sections import RecordedInterval
+from copyscope.record.segments import (
+    WORKS,
+    find_hook,
+    machine_of,
+    select,
+    side_sum,
+    why_no_ledger,
+    why_undivided,
+)
+from copyscope.taxonomy.accounts import LATE, SEND_COPIES
+from copyscope.taxonomy.callers import CAUSES, LINEARIZE, PULL_TAIL
+from copyscope.taxonomy.events import event_name, measures_time, time_names
 
 SIDES = ("sender", "receiver", "other")
-# How softirq work on the time of others is known to be of this run (samples.tie_of); the rest is in no sum.
+# Values of the field `tie` of a sample that prove that softirq work in another task's time belongs to this
+# run. Softirq samples with any other value are left out of every sum.
 TIES = ("packet", "batch")
+# Id of the hook that detects which program a packet belongs to.
 OWNER_HOOK = "packet_owner"
 
-OWN_RULE = "on packets that came out of devices of its own network namespaces"
+# Description of the softirq work that is attributed to a run of our own traffic, or of a watched program.
+OWN_RULE = "on packets from devices in the run's own network namespaces"
 WATCHED_RULE = "on packets of its connections"
 
-Key = tuple[str, str, str]  # kind, category, context
+
+class RowKey(NamedTuple):
+    """Key of a sample's row: account or stage (`kind`), its name (`category`), and the CPU context."""
+
+    kind: str
+    category: str
+    context: str
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Samples and weight (in the event's unit) of one event on one side, by kind, category and context."""
+    """Samples of one event on one side, by row.
 
-    samples: dict[Key, int]
-    weight: dict[Key, float]
-    # The sum of the squares of the weights.
-    squared: dict[Key, float]
+    samples: number of samples of a row
+    weight: sum of the weights of a row's samples, in the event's unit
+    squared: sum of the squared weights of a row's samples
+    """
+
+    samples: Mapping[RowKey, int]
+    weight: Mapping[RowKey, float]
+    squared: Mapping[RowKey, float]
 
     @property
     def all_samples(self) -> int:
@@ -52,43 +75,54 @@ class Weights:
 
     @property
     def effective_samples(self) -> float:
-        """How many samples of equal weight say as much: (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965).
+        """Number of equally weighted samples with the same precision: (sum w)^2 / sum w^2 (Kish, 1965).
 
-        A cycle counter that is asked for a frequency changes its period all the time, a timer does not.
+        Timer samples all weigh the same. A cycle counter with a target frequency keeps changing its period,
+        so its samples differ in weight.
         """
         squared = self.all_squared
         return min(float(self.all_samples), self.all_weight**2 / squared) if squared else 0.0
 
     @property
     def all_squared(self) -> float:
-        """Where none is known, as if all were alike."""
-        alike = self.all_weight**2 / self.all_samples if self.all_samples else 0.0
-        return sum(self.squared.values()) or alike
+        """Sum of all squared weights. Records without squares are assumed to have samples of equal weight."""
+        equal_weights = self.all_weight**2 / self.all_samples if self.all_samples else 0.0
+        return sum(self.squared.values()) or equal_weights
 
     def interval(
-        self, keys: Iterable[Key], level: float = stats.LEVEL, *, whole_known: bool = True, each: float = 0.0
+        self,
+        keys: Iterable[RowKey],
+        level: float = stats.LEVEL,
+        *,
+        total_known: bool = True,
+        default_weight: float = 0.0,
     ) -> stats.Interval:
-        """Of the weight of some rows.
+        """Return the interval of the summed weight of some rows.
 
-        `whole_known`: the weight of all rows is known from elsewhere, and only divided by samples, of which
-        there are some; else a row is a count of its own (Poisson), and where nothing was sampled a sample
-        would weigh `each`.
+        keys: the rows
+        level: probability that the interval contains the true weight
+        total_known: True if a clock or counter gives the weight of all rows, and samples only divide it.
+            False if each row is an independent count, which has a Poisson interval
+        default_weight: weight of one sample in a Poisson interval, if this side has no samples
         """
         rows = set(keys)
         weight, squared = (sum(sums.get(key, 0.0) for key in rows) for sums in (self.weight, self.squared))
-        if whole_known:
-            found = stats.weighted_share(weight, squared, self.all_weight, self.all_squared, level)
-            return found.scaled(self.all_weight)
+        if total_known:
+            share = stats.weighted_share(weight, squared, self.all_weight, self.all_squared, level)
+            return share.scaled(self.all_weight)
+        sample_weight = default_weight
         if self.all_weight:
-            each = squared / weight if weight else self.all_squared / self.all_weight
-        return stats.poisson(weight / each, level).scaled(each)
+            sample_weight = squared / weight if weight else self.all_squared / self.all_weight
+        return stats.poisson(weight / sample_weight, level).scaled(sample_weight)
 
 
 @dataclass(frozen=True)
 class SideTime:
-    """How the samples of one side become nanoseconds: `scale_ns` per unit of weight, or why not.
+    """CPU time of one side, and the samples that divide it between rows.
 
-    all_ns: CPU time of all sides: shares are of this
+    event: name of the sampled event used to divide the time; None if there are no samples
+    scale_ns: nanoseconds per unit of weight; None if unknown, for the reason in `reason`
+    all_ns: CPU time of all sides together; shares are fractions of it
     """
 
     weights: Weights
@@ -99,123 +133,138 @@ class SideTime:
 
     @property
     def cpu_ns(self) -> float | None:
-        """CPU time that the side's samples stand for (with it the softirq time that ran on top)."""
+        """CPU time of the side's samples, including softirq work charged to the side; None if unknown."""
         return None if self.scale_ns is None else self.weights.all_weight * self.scale_ns
 
     @property
-    def part(self) -> float:
-        """Of all CPU time, that of this side; 0 where it is not known."""
+    def share_of_all(self) -> float:
+        """This side's share (0..1) of the CPU time of all sides, or 0 if unknown."""
         return (self.cpu_ns or 0.0) / self.all_ns if self.all_ns else 0.0
 
 
-def is_tied(row: Sample) -> bool:
-    """Whether a row of `samples` is known to be of this run. Older records do not say it of softirq work."""
+def belongs_to_run(row: Sampled) -> bool:
+    """Return True if a sample is known to belong to this run.
+
+    Every sample of the run's processes belongs to the run. A softirq sample charged to another task belongs
+    to the run only if its `tie` is known. Old records lack that field.
+    """
     return row.side != "other" or row.tie in TIES
 
 
-def tied(rows: Iterable[Sample]) -> list[Sample]:
-    """Those of a record's rows of samples that are known to be of this run."""
-    return [row for row in rows if is_tied(row)]
+def samples_of_run(rows: Iterable[Sample]) -> list[Sample]:
+    """Return the samples that are known to belong to this run."""
+    return [row for row in rows if belongs_to_run(row)]
 
 
-def weights_of(rows: Iterable[Sample], side: str, names: Sequence[str], *, mine: bool = True) -> Weights:
-    """The samples of one side whose event has one of the names, added up.
+def side_weights(rows: Iterable[Sample], side: str, events: Sequence[str], *, of_run: bool = True) -> Weights:
+    """Sum up the samples of one side for the named events.
 
-    mine: those that are known to be of this run, or those that are not.
+    events: accepted names of the sampled event
+    of_run: True for the samples known to belong to this run, False for all other samples
     """
-    samples: dict[Key, int] = defaultdict(int)
-    weight: dict[Key, float] = defaultdict(float)
-    squared: dict[Key, float] = defaultdict(float)
+    samples: dict[RowKey, int] = defaultdict(int)
+    weight: dict[RowKey, float] = defaultdict(float)
+    squared: dict[RowKey, float] = defaultdict(float)
     for row in rows:
-        if row.side == side and is_tied(row) == mine and event_name(row.event) in names:
-            key = (row.kind, row.category, row.context)
+        if row.side == side and belongs_to_run(row) == of_run and event_name(row.event) in events:
+            key = RowKey(row.kind, row.category, row.context)
             samples[key] += row.samples
             weight[key] += row.weight
             squared[key] += row.weight_squared
     return Weights(dict(samples), dict(weight), dict(squared))
 
 
-def time_event(rows: Iterable[Sample], events: Iterable[Event]) -> tuple[str, ...] | None:
-    """The names of the event that divides time in these samples; None when nothing was sampled."""
-    return time_names({row.event for row in rows}, {event.name: event.status for event in events})
+def time_event_names(raw: Measured) -> tuple[str, ...] | None:
+    """Return the names of the sampled event used to divide CPU time, or None if nothing was sampled."""
+    statuses = {event.name: event.status for event in raw.sampler.events}
+    return time_names({row.event for row in raw.samples}, statuses)
 
 
-def clocked(weights: Weights, raw: Measured, side: str) -> float:
-    """The part of the weight that the side's CPU time covers."""
+def clocked_weight(weights: Weights, raw: Measured, side: str) -> float:
+    """Return the summed weight of a side's samples whose time is included in the side's CPU clock."""
     if not excludes_softirq(raw, side):
         return weights.all_weight
-    return sum(weight for (_, _, context), weight in weights.weight.items() if context != "softirq")
+    return sum(weight for key, weight in weights.weight.items() if key.context != "softirq")
 
 
 def side_times(raw: Measured) -> dict[str, SideTime]:
-    """All sides with their scales. `other` has no process: weights of cpu-clock are ns already."""
-    names = time_event(raw.samples, raw.sampler.events)
-    if names is None:
-        unknown = SideTime(Weights({}, {}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
-        return dict.fromkeys((*raw.run.sides, "other"), unknown)
+    """Return {side: CPU time with the samples that divide it}.
+
+    No process clock measures the side `other`, but its cpu-clock samples have weights in nanoseconds already.
+    Samples of any other event are scaled by the same factor as those of the processes.
+    """
+    events = time_event_names(raw)
+    if events is None:
+        unsampled = SideTime(Weights({}, {}, {}), None, None, why_undivided(raw) or why_unsampled(raw))
+        return dict.fromkeys((*raw.run.sides, "other"), unsampled)
+    event = events[0]
     times: dict[str, SideTime] = {}
-    covered, exact = 0.0, 0.0
+    scaled_weight, scaled_ns = 0.0, 0.0
     for side in raw.run.sides:
-        weights = weights_of(raw.samples, side, names)
-        base = clocked(weights, raw, side)
-        reason = why_no_time(raw, side) or why_undivided(raw)
-        if base <= 0 and not reason:
-            reason = f"{names[0]}: no sample of the {side}: run longer or sample more often"
+        weights = side_weights(raw.samples, side, events)
+        weight = clocked_weight(weights, raw, side)
+        reason = why_no_cpu_time(raw, side) or why_undivided(raw)
+        if weight <= 0 and not reason:
+            reason = f"{event}: no sample of the {side}: run longer or sample more often"
         cpu_ns = cpu_time(raw, side).ns
-        scale_ns = None if reason else cpu_ns / base
-        times[side] = SideTime(weights, names[0], scale_ns, reason)
+        times[side] = SideTime(weights, event, None if reason else cpu_ns / weight, reason)
         if not reason:
-            covered, exact = covered + base, exact + cpu_ns
-    weights = weights_of(raw.samples, "other", names)
-    if "cpu-clock" in names:
-        times["other"] = SideTime(weights, names[0], 1.0, None)
+            scaled_weight, scaled_ns = scaled_weight + weight, scaled_ns + cpu_ns
+    weights = side_weights(raw.samples, "other", events)
+    if "cpu-clock" in events:
+        times["other"] = SideTime(weights, event, 1.0, None)
+    elif scaled_weight > 0:
+        times["other"] = SideTime(weights, event, scaled_ns / scaled_weight, None)
     else:
-        scale = exact / covered if covered > 0 else None
-        reason = f"{names[0]}: no process was sampled to scale it by" if scale is None else None
-        times["other"] = SideTime(weights, names[0], scale, reason)
-    return _of_one_whole(raw, times)
-
-
-def _of_one_whole(raw: Measured, times: dict[str, SideTime]) -> dict[str, SideTime]:
-    """Each knows the CPU time of all: of a side without samples what its clock says."""
-    clocks = {side: float(cpu_time(raw, side).ns) for side in raw.run.sides}
+        reason = f"{event}: no process was sampled, so softirq samples have no scale"
+        times["other"] = SideTime(weights, event, None, reason)
+    # If a side has no samples, its CPU clock gives its part of the total.
+    clocks_ns = {side: float(cpu_time(raw, side).ns) for side in raw.run.sides}
     all_ns = sum(
-        clocks.get(name, 0.0) if time.cpu_ns is None else time.cpu_ns for name, time in times.items()
+        clocks_ns.get(side, 0.0) if time.cpu_ns is None else time.cpu_ns for side, time in times.items()
     )
-    return {side: replace(one, all_ns=all_ns) for side, one in times.items()}
+    return {side: replace(time, all_ns=all_ns) for side, time in times.items()}
 
 
-def softirq_beside(raw: Measured, times: dict[str, SideTime]) -> tuple[OtherSide, Elsewhere]:
-    """Softirq work on the time of others: what is tied to this run, and what is not."""
+def softirq_sides(raw: Measured, times: Mapping[str, SideTime]) -> tuple[OtherSide, Elsewhere]:
+    """Return the softirq work charged to other tasks: first the work done for this run, then all the rest."""
     other = times["other"]
-    names = time_event(raw.samples, raw.sampler.events) or ()
-    untied = replace(other, weights=weights_of(raw.samples, "other", names, mine=False))
+    unrelated = side_weights(raw.samples, "other", time_event_names(raw) or (), of_run=False)
     rule = WATCHED_RULE if raw.target is not None else OWN_RULE
-    cause = why_untied(find(raw.hooks, OWNER_HOOK))
-    return OtherSide(*_beside(other), rule), Elsewhere(*_beside(untied), cause)
+    cause = why_untied(find_hook(raw.hooks, OWNER_HOOK))
+    return (
+        OtherSide(*_softirq_spent(other), rule),
+        Elsewhere(*_softirq_spent(replace(other, weights=unrelated)), cause),
+    )
 
 
-def _beside(time: SideTime) -> tuple[dict[str, str], int | None, int]:
-    """reasons, cpu_ns, samples."""
+def _softirq_spent(time: SideTime) -> tuple[dict[str, str], int | None, int]:
+    """Return the fields of `Spent` for a side: reasons, CPU time in ns, and number of samples.
+
+    time: CPU time of the side, and the samples that divide it
+    """
     if time.cpu_ns is None:
         return {"cpu_ns": time.reason or "not sampled"}, None, time.weights.all_samples
     return {}, round(time.cpu_ns), time.weights.all_samples
 
 
 def why_untied(hook: Hook | None) -> str:
-    """Why softirq work on the time of others is not tied to this run."""
+    """Return why some softirq work is not attributed to this run.
+
+    hook: hook that detects which program a packet belongs to; None in old records
+    """
     if hook is None:
-        return "this record was made before copyscope saw which program these packets belong to"
+        return "this record was made before copyscope recorded which program packets belong to"
     if hook.state in WORKS:
-        return "packets of others, timers, the scheduler"
-    return f"{hook.symbol}: {hook.state}: {hook.reason}: nothing else shows which program they belong to"
+        return "packets of other programs, timers, the scheduler"
+    return f"{hook.symbol}: {hook.state}: {hook.reason}: no other hook shows the program of a packet"
 
 
 def why_unsampled(raw: Measured) -> str:
-    """Why there is no sample at all, in the sampler's own words where it has any."""
-    absent, events = why_no_ledger(raw.run), raw.sampler.events
-    if absent:
-        return absent
+    """Return why the run has no samples, in the sampler's own words if it gave a reason."""
+    no_ledger, events = why_no_ledger(raw.run), raw.sampler.events
+    if no_ledger:
+        return no_ledger
     if not events:
         return "the sampler was not used, or the collector gave no report"
     refused = [] if any(event.status == "sampled" for event in events) else events
@@ -223,141 +272,199 @@ def why_unsampled(raw: Measured) -> str:
     return next(reasons, "the sampler took no sample: run longer or sample more often")
 
 
-def interval(time: SideTime, side: str, key: Key) -> Interval | None:
-    """95 % interval of a row's CPU time in ns. The side `other` has no clock that knows its whole."""
+def row_interval(time: SideTime, side: str, key: RowKey) -> RecordedInterval | None:
+    """Return the 95 % interval of a row's CPU time in ns, or None if there are no samples.
+
+    No clock gives the total of the side `other`, so each of its rows is an independent count.
+    """
     if time.scale_ns is None or not time.weights.all_weight:
         return None
-    found = time.weights.interval((key,), whole_known=side != "other").scaled(time.scale_ns)
-    return Interval(round(found.low), round(found.high), found.level)
+    interval = time.weights.interval((key,), total_known=side != "other").scaled(time.scale_ns)
+    return RecordedInterval(round(interval.low), round(interval.high), interval.level)
 
 
-def share_of(time: SideTime, keys: Iterable[Key], level: float = stats.LEVEL) -> stats.Interval:
-    """The share (0..1) that some rows have of a side's samples, of the weights."""
-    return time.weights.interval(keys, level).scaled(1 / time.weights.all_weight)
-
-
-def interval_of(time: SideTime, share: float, level: float = stats.LEVEL) -> stats.Interval:
-    """Wilson's interval of a share of a side's samples."""
+def share_interval(time: SideTime, share: float) -> stats.Interval:
+    """Return Wilson's 95 % interval for a share (0..1) of a side's samples."""
     samples = time.weights.effective_samples
-    return stats.wilson(min(1.0, share) * samples, samples, level)
+    return stats.wilson(min(1.0, share) * samples, samples)
 
 
-Raw = TypeVar("Raw", Measured, Measured)
-# So many samples of the copy at the send call are no chance.
-SURE_SAMPLES = 5
+# Minimum number of samples that prove a copy in the send call. Fewer samples may occur by chance.
+COPY_SAMPLES_MIN = 5
 
 
-def decided(raw: Raw, flagged: int) -> Raw:
-    """The run; where sends were flagged as copied, packets made into one piece among those copies.
+def reclassify_linearized(raw: Measured, flagged_sends: int) -> Measured:
+    """Return the run with linearized packets counted as late copies, if sends were flagged as copied.
 
-    Their completion carries the flag, so the bytes are there. Of pages of files nothing completes.
+    flagged_sends: number of completions that reported a copy. Such completions account for the bytes of
+        linearized packets. Pages of files have no completions, so if no send was flagged, the copy remains a
+        silent copy.
     """
-    if flagged <= 0:
+    if flagged_sends <= 0:
         return raw
-    changed = [
+    samples = [
         structs.replace(row, category="deferred") if _is_linearized(row) else row for row in raw.samples
     ]
-    return structs.replace(raw, samples=changed)
+    return structs.replace(raw, samples=samples)
 
 
 def _is_linearized(row: Sample) -> bool:
-    whole = row.symbol in LINEARIZE or (row.symbol == PULL and row.caller in CAUSES)
-    return row.category == "silent" and whole
+    """Return True for a silent copy that turned a packet with page references into one linear buffer."""
+    linearizes = row.symbol in LINEARIZE or (row.symbol == PULL_TAIL and row.caller in CAUSES)
+    return row.category == "silent" and linearizes
 
 
-def callers(raw: Measured, accounts: Sequence[str]) -> collections.Counter[str]:
-    """Function -> samples of the copies that were made for it. Where none was seen there is none."""
-    found: collections.Counter[str] = collections.Counter()
-    for row in _of_time(raw):
+def samples_by_caller(raw: Measured, accounts: Sequence[str]) -> Counter[str]:
+    """Return {kernel function that needed the copy: number of samples} for the copies in some accounts."""
+    samples: Counter[str] = Counter()
+    for row in time_samples(raw):
         if row.category in accounts and row.caller is not None:
-            found[row.caller] += row.samples
-    return found
+            samples[row.caller] += row.samples
+    return samples
 
 
-def sampled(raw: Measured, account: str) -> bool:
-    """Whether any time of an account is known to be of this run."""
-    return any(row.category == account for row in _of_time(raw))
+def has_samples(raw: Measured, account: str) -> bool:
+    """Return True if any CPU time of an account is known to belong to this run."""
+    return any(row.category == account for row in time_samples(raw))
 
 
-def at_call(raw: Measured) -> bool:
-    """Whether the samples say that sends flagged as copied were copied before the call returned.
+def sample_count(raw: Measured, *accounts: str) -> int:
+    """Return the number of this run's samples in some accounts; without `accounts`, of all samples."""
+    return sum(row.samples for row in time_samples(raw) if not accounts or row.category in accounts)
 
-    UDP does so where the device cannot gather or work out checksums, or a message is more than a packet
-    (__ip_append_data(), net/ipv4/ip_output.c).
+
+def copied_in_call(raw: Measured) -> bool:
+    """Return True if samples show that sends flagged as copied were copied inside the send call.
+
+    UDP copies inside the send call if the device lacks scatter-gather or checksum offload, or if a message is
+    larger than a packet (__ip_append_data(), net/ipv4/ip_output.c).
     """
-    samples: collections.Counter[str] = collections.Counter()
-    for row in _of_time(raw):
-        samples[row.category] += row.samples
-    return samples["copy_in"] >= SURE_SAMPLES and not any(samples[account] for account in LATE)
+    return sample_count(raw, *SEND_COPIES) >= COPY_SAMPLES_MIN and not copied_late(raw)
 
 
-def _of_time(raw: Measured) -> list[Sample]:
-    names = time_event(raw.samples, raw.sampler.events) or ()
-    return [row for row in tied(raw.samples) if event_name(row.event) in names]
+def copied_late(raw: Measured) -> bool:
+    """Return True if samples show copies after the send call."""
+    return any(has_samples(raw, account) for account in LATE)
 
 
-# Of the latency of one wake-up the CPU clock bills at most so much.
-WAKE_UP_MOST_NS = 20_000
+def time_samples(raw: Measured) -> list[Sample]:
+    """Return this run's samples of the event used to divide CPU time."""
+    events = time_event_names(raw) or ()
+    return [row for row in samples_of_run(raw.samples) if event_name(row.event) in events]
+
+
+# Maximum wake-up latency in ns that the CPU clock charges for one sleep.
+WAKE_UP_LATENCY_MAX_NS = 20_000
 
 Source = Literal["task-clock", "CPU clock"]
 
 
 @dataclass(frozen=True)
 class CpuTime:
-    """CPU time of one side's process over the ledger segments."""
+    """CPU time of one side's process over the ledger segments.
+
+    source: perf's task-clock, or the CPU clock of the process
+    switches: number of times that the process went to sleep
+    departures: number of times that the process left a CPU, to sleep or for another task
+    """
 
     ns: int
     source: Source
-    # How often it went to sleep, and how often it left the CPU at all: by sleeping or for another task.
     switches: int
     departures: int
 
+    @property
+    def waited_ns(self) -> int:
+        """Upper bound of the wake-up latency that `ns` contains."""
+        return WAKE_UP_LATENCY_MAX_NS * self.switches if self.source == "CPU clock" else 0
+
 
 def cpu_time(raw: Measured, side: str) -> CpuTime:
-    """The CPU time of a side: perf's task-clock, else the process CPU clock.
+    """Return the CPU time of a side, from perf's task-clock or from the CPU clock of the process.
 
-    The two differ for a process that sleeps often: the CPU clock starts when the wake-up is queued, not when
-    the task is switched in, because the scheduler skips a clock update between the two
-    (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c). So it bills the wake-up latency once
-    per sleep: 1 us on bare metal, 10 us in some virtual machines. perf starts and stops between segments; of
-    a program that forks hundreds of times a second it was seen to miss most: where it has less than half of
-    what is certain, the clocks count.
+    The CPU clock starts when the wake-up is queued, not when the task is switched in, because the scheduler
+    skips a clock update between the two (rq_clock_skip_update() in wakeup_preempt(), kernel/sched/core.c).
+    So each sleep adds the latency of its wake-up: 1 us on bare metal, up to 17 us in some virtual machines.
+
+    perf counts a watched program for half a second only, and misses children of a program that forks often.
+    The CPU clock minus the largest possible latencies is a lower bound. The CPU clock is used if task-clock
+    is below that bound, or if the samples agree with the CPU clock and not with task-clock.
     """
     segments = select(raw.run.segments, "ledger")
-    switches = total(segments, side, "voluntary_switches")
-    counted = _counted(raw, side, "task-clock")
-    displaced = total(segments, side, "involuntary_switches")
-    departures = max(switches + displaced, round(_counted(raw, side, "context-switches") or 0))
-    clocked = total(segments, side, "process_cpu_ns")
-    certain = clocked - WAKE_UP_MOST_NS * departures if side == "target" else 0
-    if counted is not None and segments and 2 * counted >= certain:
-        return CpuTime(round(counted), "task-clock", switches, departures)
-    return CpuTime(clocked, "CPU clock", switches, departures)
+    switches = side_sum(segments, side, lambda totals: totals.voluntary_switches)
+    preempted = side_sum(segments, side, lambda totals: totals.involuntary_switches)
+    departures = max(switches + preempted, round(_perf_count(raw, side, "context-switches") or 0))
+    task_clock_ns = _perf_count(raw, side, "task-clock")
+    cpu_clock_ns = side_sum(segments, side, lambda totals: totals.process_cpu_ns)
+    cpu_clock = CpuTime(cpu_clock_ns, "CPU clock", switches, departures)
+    if task_clock_ns is None or not segments:
+        return cpu_clock
+    task_clock = CpuTime(round(task_clock_ns), "task-clock", switches, departures)
+    is_low = side == "target" and (
+        task_clock_ns < cpu_clock_ns - WAKE_UP_LATENCY_MAX_NS * departures
+        or _samples_prefer(raw, cpu_clock, task_clock)
+    )
+    return cpu_clock if is_low else task_clock
 
 
-def counters_of(raw: Measured, side: str) -> dict[str, Counter]:
-    """What perf counted of a side, by event."""
+def _samples_prefer(raw: Measured, cpu_clock: CpuTime, task_clock: CpuTime) -> bool:
+    """Return True if the samples of a watched program agree with its CPU clock and not with task-clock."""
+    # Samples are added up only if the two clocks differ by more than a check tolerates.
+    if task_clock.ns >= (1 - AGREE_SHARE) * cpu_clock.ns:
+        return False
+    events = time_event_names(raw)
+    if events is None or not measures_time(events[0], {row.name: row.unit for row in raw.sampler.events}):
+        return False
+    weights = side_weights(raw.samples, "target", events)
+    with_softirq = not machine_of(raw, "target").irq_time_accounting
+    return _agrees(weights, cpu_clock, with_softirq=with_softirq) and not _agrees(
+        weights, task_clock, with_softirq=True
+    )
+
+
+def _agrees(weights: Weights, clock: CpuTime, *, with_softirq: bool) -> bool:
+    """Return True if samples differ from a clock by no more than chance and known errors explain.
+
+    weights: samples whose weights are nanoseconds
+    with_softirq: True if the clock includes softirq work
+    """
+    if not weights.all_samples or not clock.ns:
+        return False
+    sampled_ns = sum(w for key, w in weights.weight.items() if with_softirq or key.context != "softirq")
+    sample_ns = weights.all_weight / weights.effective_samples
+    chance_ns = chance_of_samples(weights.effective_samples, sample_ns, clock.ns)
+    # The latency of wake-ups makes a clock too large only.
+    waited_ns = clock.waited_ns if clock.ns > sampled_ns else 0
+    error_ns = clock.departures * SWITCH_NS + waited_ns
+    return abs(sampled_ns - clock.ns) <= time_tolerance(
+        max(sampled_ns, clock.ns), chance_ns, clock_error=error_ns
+    )
+
+
+def counters_of(raw: Measured, side: str) -> Mapping[str, instruments.Counter]:
+    """Return the counters of `perf stat` for a side, by event name."""
     return raw.counters.get(side, {})
 
 
-def _counted(raw: Measured, side: str, event: str) -> float | None:
-    """What perf counted of a side; None where it did not."""
-    found = counters_of(raw, side).get(event)
-    return None if found is None else found.value
+def _perf_count(raw: Measured, side: str, event: str) -> float | None:
+    """Return the value of a perf counter for a side, or None if perf did not count that event."""
+    counter = counters_of(raw, side).get(event)
+    return None if counter is None else counter.value
 
 
-def why_no_time(raw: Measured, side: str) -> str | None:
-    """Why the CPU time of a side is not known; None when it is. Nothing runs in no time at all."""
+def why_no_cpu_time(raw: Measured, side: str) -> str | None:
+    """Return why the CPU time of a side is unknown, or None if it is known. 0 ns counts as unknown."""
     if cpu_time(raw, side).ns:
         return None
     return why_no_ledger(raw.run) or (
-        "its processes used no CPU time while it was sampled: they slept, or had ended before it was read"
+        "its processes used no CPU time while they were sampled: they slept, or exited before copyscope "
+        "read their clock"
     )
 
 
 def excludes_softirq(raw: Measured, side: str) -> bool:
-    """Whether the side's CPU time leaves softirq work out.
+    """Return True if the CPU time of a side excludes softirq work.
 
-    The CPU clock of a kernel with CONFIG_IRQ_TIME_ACCOUNTING does; task-clock never does.
+    The CPU clock excludes softirq work on kernels with CONFIG_IRQ_TIME_ACCOUNTING. task-clock includes it.
     """
     return cpu_time(raw, side).source == "CPU clock" and bool(machine_of(raw, side).irq_time_accounting)

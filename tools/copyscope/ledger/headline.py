@@ -1,61 +1,59 @@
-"""The main finding of a run as one sentence: what the strategy did, and what its copies cost."""
+"""The main finding of a run as one sentence: what happened to the bytes, and what the copies cost. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from copyscope.grouping import gathered, grouped
-from copyscope.ledger import overhead, user_copies
-from copyscope.ledger.attribution import SideTime, clocked, cpu_time, tied
+from copyscope.base.stats import gathered, grouped
+from copyscope.ledger import machine_state
+from copyscope.ledger.attribution import SideTime, clocked_weight, cpu_time, samples_of_run
 from copyscope.ledger.checks.own_traffic import sends
-from copyscope.ledger.checks.time import missed_at_ends_ns
-from copyscope.ledger.flows import encrypts
-from copyscope.ledger.rows import cell
+from copyscope.ledger.checks.time import unread_at_exit_ns
+from copyscope.ledger.exact import why_nothing_exact
+from copyscope.ledger.flows import uses_ktls
+from copyscope.ledger.rows import account_bytes
 from copyscope.ledger.share import (
-    FEWEST_SAMPLES,
-    WORTH_A_WARNING,
-    WORTH_SAYING,
+    MENTIONED_SHARE_MIN,
+    WARNED_SHARE_MIN,
     Share,
+    few_samples,
     percent,
     share_of_all,
     too_few,
 )
+from copyscope.ledger.watched_program import path_remarks
 from copyscope.record.derived import AccountRow, Overhead, Sides, Spent, StageRow, Watching, Zerocopy
 from copyscope.record.instruments import Sample
 from copyscope.record.measured import Measured
 from copyscope.record.segments import (
+    is_relay,
     measured,
-    relays,
     select,
-    spliced_total,
-    total,
+    sender_sum,
+    spliced_sum,
     why_no_ledger,
-    zerocopy_total,
+    zerocopy_sum,
 )
 from copyscope.record.watched import (
-    ONE_EACH,
-    SOCKMAP,
-    SPLICED_MEMORY,
-    SPLICED_ON,
-    SPLICED_WRITTEN,
+    CALLS_WITH_ONE_SEND,
     SendError,
-    Volume,
     added,
-    dropped,
     volume,
 )
-from copyscope.units import counted
+from copyscope.taxonomy.accounts import ACCOUNTS, IN_USER_MODE, ZEROCOPY_PRICE
 
-# a copy below this share of the sends is a remark, above it is the finding
-MOST_SENDS = 0.99
-# Accounts of which the phrases below name the part of all CPU time.
-SAID = ("gather", "copy_in", "copy_out", "pin", "completion", "deferred", "silent", "encrypt", "decrypt")
-# What happened to what was sent -> how it is said.
+# Minimum fraction (0..1) of copied sends for which the finding says that all sends were copied. Below it, the
+# finding gives the number of copied sends.
+ALL_SENDS_SHARE = 0.99
+# Outcome of our own sends -> text of the main finding.
 PHRASES = {
     "encrypted": (
         "kTLS {tls}: the cipher takes {encrypt} to encrypt and {decrypt} to decrypt, the copies into "
         "the kernel and out of it {copy_in} and {copy_out} of all CPU time"
     ),
-    "late": "the copy was made anyway, later and {where}{late_by}, {deferred} of all CPU time: {why}",
+    "late": (
+        "the kernel copied the data after all, later, {where}{late_by}, {deferred} of all CPU time: {why}"
+    ),
     "partly late": (
         "{copied_sends} of {completed_sends} sends were copied after all, {where}{late_by}, "
         "{deferred} of all CPU time: {why}"
@@ -84,23 +82,22 @@ PHRASES = {
     ),
     "nothing": "nothing was sent: this is the cost of the loop and the clock{cost}",
 }
-GATHERED = "the program's gather copy takes {gather}, "
-# On whose share it rests: what watching changed may not be more than that.
-RESTS_ON = {
-    **{"encrypted": "encrypt", "late": "deferred", "partly late": "deferred", "on the way": "silent"},
-    **{"by reference": "reference", "pages on the way": "silent", "pages": "pin", "copied": "copy_in"},
-    **{"relayed": "copy_in", "nothing": None},
+# Beginning of the finding for copied bytes, if the strategy gathers fields by a copy.
+GATHERED = "the program's gather copy takes {gather}"
+# Outcome -> placeholder of the share of CPU time that the finding rests on. If watching changed goodput by
+# more than that share, the sentence contains a warning.
+DECISIVE_SHARE = {
+    "encrypted": "encrypt",
+    "late": "deferred",
+    "partly late": "deferred",
+    "on the way": "silent",
+    "by reference": "reference",
+    "pages on the way": "silent",
+    "pages": "pin",
+    "copied": "copy_in",
+    "relayed": "copy_in",
+    "nothing": None,
 }
-
-
-@dataclass(frozen=True)
-class Story:
-    """What the sentence is about."""
-
-    raw: Measured
-    ledger: Sequence[AccountRow]
-    sides: Sides
-    zerocopy: Zerocopy | None
 
 
 def find_sentence(
@@ -112,205 +109,221 @@ def find_sentence(
     *,
     times: Mapping[str, SideTime],
 ) -> str:
-    """One sentence; it says so when watching changed more than what it shows."""
+    """Return the main finding. It includes a warning if watching changed more than the finding shows.
+
+    rows: rows of the ledger and of the stages
+    cost: what the instruments cost
+    times: CPU time by side
+    """
     if raw.target is not None:
-        return _of_target(raw, rows, zerocopy, cost.watching, time=times["target"])
+        return _target_sentence(raw, rows, zerocopy, cost.watching, time=times["target"])
     accounts = [row for row in rows if isinstance(row, AccountRow)]
-    return _of_own(Story(raw, accounts, sides, zerocopy), cost)
+    return _own_sentence(OwnRun(raw, accounts, sides, zerocopy), cost)
 
 
-def _of_own(story: Story, cost: Overhead) -> str:
-    opening = f"{story.raw.asked.impl} over {story.raw.topology.kind}"
-    absent = why_no_ledger(story.raw.run)
-    if absent:
-        return f"{opening}: what its copies cost is not known: {absent}"
-    text, share = _finding(story)
-    told = f"{_few(story)}{_waiting(story.zerocopy)}{_refused(story.raw)}{_caution(cost, share)}"
-    return f"{opening}: {text}{told}"
+# Findings about our own traffic.
 
 
-def _finding(story: Story) -> tuple[str, Share | None]:
-    """The finding and the share of CPU time that it rests on."""
-    found = which(story)
-    shares = {account: account_share(story, account) for account in SAID}
-    for side, name in (("sender", "taken"), ("receiver", "received")):
-        shares[name] = account_share(story, "copy_out", side)
-    shares["reference"] = joined((shares["pin"], shares["completion"]))
-    said = {name: spoken(share) for name, share in shares.items()} | _facts(story)
+@dataclass(frozen=True)
+class OwnRun:
+    """A run of our own traffic with the derived sections that the sentence needs."""
+
+    raw: Measured
+    ledger: Sequence[AccountRow]
+    sides: Sides
+    zerocopy: Zerocopy | None
+
+
+def _own_sentence(run: OwnRun, cost: Overhead) -> str:
+    """Return the main finding of our own traffic, with remarks.
+
+    cost: what the instruments cost
+    """
+    opening = f"{run.raw.asked.impl} over {run.raw.topology.kind}"
+    no_ledger = why_no_ledger(run.raw.run)
+    if no_ledger:
+        return f"{opening}: what its copies cost is not known: {no_ledger}"
+    finding, share = _own_finding(run)
+    remarks = [
+        _few_samples_remark(run),
+        _waiting_remark(run.zerocopy),
+        _refused_remark(run.raw),
+        _overhead_remark(cost, share),
+    ]
+    return f"{opening}: {_with_remarks(finding, remarks)}"
+
+
+def _with_remarks(finding: str, remarks: Iterable[str]) -> str:
+    """Return a finding followed by its remarks. An empty remark is left out."""
+    return "; ".join([finding, *(remark for remark in remarks if remark)])
+
+
+def _own_finding(run: OwnRun) -> tuple[str, Share | None]:
+    """Return the finding and the share of CPU time that it is based on."""
+    outcome = outcome_of(run)
+    shares = {account: account_share(run, account) for account in ACCOUNTS}
+    shares["taken"] = account_share(run, "copy_out", "sender")
+    shares["received"] = account_share(run, "copy_out", "receiver")
+    shares["reference"] = sum_of_shares(shares[account] for account in ZEROCOPY_PRICE)
+    words = {name: percent(None) if share is None else share.spoken() for name, share in shares.items()}
+    words |= _facts(run)
     gather = shares["gather"]
-    first = GATHERED.format(**said) if found == "copied" and gather and gather.high else ""
-    rests_on = RESTS_ON[found]
-    return first + PHRASES[found].format(**said), shares[rests_on] if rests_on else None
+    finding = PHRASES[outcome].format(**words)
+    if outcome == "copied" and gather and gather.high:
+        finding = f"{GATHERED.format(**words)}, {finding}"
+    decisive = DECISIVE_SHARE[outcome]
+    return finding, shares[decisive] if decisive else None
 
 
-def which(story: Story) -> str:
-    """What happened to what was sent: a row of PHRASES."""
-    raw, zerocopy = story.raw, story.zerocopy
-    silent = cell(story.ledger, "silent")
-    if encrypts(raw):
+def outcome_of(run: OwnRun) -> str:
+    """Return what happened to the bytes that were sent: a key of PHRASES."""
+    raw, zerocopy = run.raw, run.zerocopy
+    if uses_ktls(raw):
         return "encrypted"
     if zerocopy is not None and zerocopy.sends:
         if zerocopy.copied:
-            part = zerocopy.copied / (zerocopy.completions or 1)
-            return "late" if part >= MOST_SENDS else "partly late"
+            copied_share = zerocopy.copied / (zerocopy.completions or 1)
+            return "late" if copied_share >= ALL_SENDS_SHARE else "partly late"
         return "on the way" if zerocopy.bytes_silent else "by reference"
-    if spliced_total(select(raw.run.segments, "ledger"), "bytes"):
-        return "pages on the way" if silent else "pages"
-    if relays(raw.run):
+    if spliced_sum(select(raw.run.segments, "ledger"), lambda spliced: spliced.bytes):
+        return "pages on the way" if account_bytes(run.ledger, "silent") else "pages"
+    if is_relay(raw.run):
         return "relayed"
     return "copied" if sends(raw) else "nothing"
 
 
-def _facts(story: Story) -> dict[str, str]:
-    """What the phrases name beside shares."""
-    raw, zerocopy = story.raw, story.zerocopy
-    memory = any(s.sender.send_syscalls.get("vmsplice") for s in raw.run.segments)
-    lent = "the program's memory" if memory else "a file"
-    ledger = select(raw.run.segments, "ledger")
-    sent, spent_ns = total(ledger, "sender", "messages"), cpu_time(raw, "sender").ns
+def _facts(run: OwnRun) -> dict[str, str]:
+    """Return {placeholder: text} for the placeholders in PHRASES that are not shares of CPU time."""
+    raw, zerocopy = run.raw, run.zerocopy
+    from_memory = any(s.sender.send_syscalls.get("vmsplice") for s in raw.run.segments)
+    source = "packets" if is_relay(raw.run) else "the program's memory" if from_memory else "a file"
+    messages = sender_sum(select(raw.run.segments, "ledger"), lambda sender: sender.messages)
+    spent_ns = cpu_time(raw, "sender").ns
+    per_message = f"{spent_ns / messages:,.0f} ns of CPU time per message" if messages and spent_ns else ""
     cause = zerocopy.cause if zerocopy else None
-    context = main_context(story.ledger, "deferred") or ""
+    context = main_context(run.ledger, "deferred") or ""
     return {
         "tls": raw.asked.tls or "",
-        "pages": "pages of packets" if relays(raw.run) else f"pages of {lent}",
-        "cost": f", {spent_ns / sent:,.0f} ns of CPU time per message" if sent and spent_ns else "",
+        "pages": f"pages of {source}",
+        "cost": f", {per_message}" if per_message else "",
         "copied_sends": f"{zerocopy.copied or 0:,}" if zerocopy else "",
         "completed_sends": f"{zerocopy.completions or 0:,}" if zerocopy else "",
         "where": {"softirq": "in softirq", "process": "in a system call"}.get(context, "in the kernel"),
-        "late_by": doer(raw.samples, "deferred"),
-        "silent_by": doer(raw.samples, "silent"),
+        "late_by": main_function(raw.samples, "deferred"),
+        "silent_by": main_function(raw.samples, "silent"),
         "why": cause.sentence if cause else "cause not known",
     }
 
 
-def account_share(story: Story, account: str, of_side: str | None = None) -> Share | None:
-    """An account's part of the CPU time of all sides, all contexts; None when a part is unknown.
+def account_share(run: OwnRun, account: str, side: str | None = None) -> Share | None:
+    """Return an account's share of the CPU time of all sides, in all contexts, or None if a part is unknown.
 
-    `of_side`: what of it is this side's.
+    Samples that are not known to belong to this run are left out. A row without an interval was timed, so its
+    CPU time is exact.
 
-    What is not known to be of this run is no part of it. A time without an interval was timed and is exact.
+    side: side whose rows are added up; None for the rows of all sides
     """
-    rows = [row for row in story.ledger if row.account == account and of_side in (None, row.side)]
-    spent = [row.cpu_ns for row in rows if row.cpu_ns is not None]
-    sides: list[Spent] = [*story.sides.processes().values(), story.sides.other]
-    known_whole = [side.cpu_ns for side in sides if side.cpu_ns is not None]
-    if not rows or len(spent) < len(rows) or len(known_whole) < len(sides) or not sum(known_whole):
+    rows = [row for row in run.ledger if row.account == account and side in (None, row.side)]
+    rows_ns = [row.cpu_ns for row in rows if row.cpu_ns is not None]
+    sides: list[Spent] = [*run.sides.processes().values(), run.sides.other]
+    sides_ns = [spent.cpu_ns for spent in sides if spent.cpu_ns is not None]
+    if not rows or len(rows_ns) < len(rows) or len(sides_ns) < len(sides) or not sum(sides_ns):
         return None
-    if samples_of(story.sides) < FEWEST_SAMPLES:
+    if few_samples(run.raw, run.sides):
         return None
-    whole = sum(known_whole)
+    all_ns = sum(sides_ns)
     low = sum(row.ci.low_ns if row.ci else row.cpu_ns or 0.0 for row in rows)
     high = sum(row.ci.high_ns if row.ci else row.cpu_ns or 0.0 for row in rows)
-    return Share(sum(spent) / whole, low / whole, min(1.0, high / whole))
+    return Share(sum(rows_ns) / all_ns, low / all_ns, min(1.0, high / all_ns))
 
 
-def joined(shares: Iterable[Share | None]) -> Share | None:
-    """Several accounts as one; None when one of them is unknown."""
+def sum_of_shares(shares: Iterable[Share | None]) -> Share | None:
+    """Return the sum of shares, or None if any of them is unknown."""
     parts = list(shares)
-    known = [one for one in parts if one is not None]
-    if len(known) < len(parts):
+    known_parts = [part for part in parts if part is not None]
+    if len(known_parts) < len(parts):
         return None
-    total_share = sum(one.share or 0.0 for one in known)
-    return Share(total_share, sum(one.low for one in known), min(1.0, sum(one.high for one in known)))
+    return Share(
+        sum(part.share or 0.0 for part in known_parts),
+        sum(part.low for part in known_parts),
+        min(1.0, sum(part.high for part in known_parts)),
+    )
 
 
-def spoken(share: Share | None) -> str:
-    """A share for reading, with its bounds where it is not certain."""
-    return "an unknown part" if share is None else share.spoken()
-
-
-def samples_of(sides: Sides) -> int:
-    """All that were taken of the run."""
-    every: list[Spent] = [*sides.processes().values(), sides.other]
-    return sum(side.samples or 0 for side in every)
-
-
-def _waiting(zerocopy: Zerocopy | None) -> str:
-    """A sender that waits for each notice does little else."""
+def _waiting_remark(zerocopy: Zerocopy | None) -> str:
+    """Return a remark if the sender often waited for completion notifications, or an empty string."""
     share = zerocopy.waiting_share if zerocopy else None
-    if share is None or share < WORTH_A_WARNING:
+    if share is None or share < WARNED_SHARE_MIN:
         return ""
-    return f"; {percent(share)} of its time the sender waited for the kernel to release a buffer"
+    return f"{percent(share)} of its time the sender waited for the kernel to release a buffer"
 
 
-def _refused(raw: Measured) -> str:
-    """Send calls that the kernel took nothing of, where they are many."""
+def _refused_remark(raw: Measured) -> str:
+    """Return a remark if many send calls of our sender were refused, or an empty string."""
     segments = measured(raw.run.segments)
-    calls, full = total(segments, "sender", "calls"), total(segments, "sender", "eagain")
-    beyond = zerocopy_total(segments, "enobufs") or 0
-    share = (full + beyond) / calls if calls else 0.0
-    if share < WORTH_A_WARNING:
+    calls = sender_sum(segments, lambda sender: sender.calls)
+    eagain = sender_sum(segments, lambda sender: sender.eagain)
+    enobufs = zerocopy_sum(segments, lambda zerocopy: zerocopy.enobufs) or 0
+    share = (eagain + enobufs) / calls if calls else 0.0
+    if share < WARNED_SHARE_MIN:
         return ""
-    return f"; {percent(share)} of its send calls were refused (EAGAIN {full:,}, ENOBUFS {beyond:,})"
+    return f"{percent(share)} of its send calls were refused (EAGAIN {eagain:,}, ENOBUFS {enobufs:,})"
 
 
-def _few(story: Story) -> str:
-    """Why no share is said, of a run that was sampled."""
-    samples = samples_of(story.sides)
-    if samples >= FEWEST_SAMPLES or not any(one.status == "sampled" for one in story.raw.sampler.events):
-        return ""
-    return f"; {counted(samples, 'sample')} of CPU time: too few to say more, run longer"
+def _few_samples_remark(run: OwnRun) -> str:
+    """Return a remark if the run has too few samples for shares of CPU time, or an empty string."""
+    few = few_samples(run.raw, run.sides)
+    was_sampled = any(event.status == "sampled" for event in run.raw.sampler.events)
+    if not few and was_sampled and not run.raw.samples:
+        few = "no sample of CPU time"
+    return f"{few}, run longer" if few else ""
 
 
 def main_context(ledger: Sequence[AccountRow], account: str) -> str | None:
-    """The context in which most of an account's time ran."""
-    return most_of((row.context, row.cpu_ns) for row in ledger if row.account == account and row.cpu_ns)
+    """Return the context in which most of an account's CPU time was spent, or None if it has no CPU time."""
+    return heaviest((row.context, row.cpu_ns) for row in ledger if row.account == account and row.cpu_ns)
 
 
-def doer(samples: Sequence[Sample], category: str) -> str:
-    """The function that most samples of a category name, in brackets; empty without samples."""
-    symbol = most_of((row.symbol, row.samples) for row in tied(samples) if row.category == category)
+def main_function(samples: Sequence[Sample], category: str) -> str:
+    """Return the kernel function with most samples of an account, as ` (function)`, or "" if unsampled."""
+    rows = (row for row in samples_of_run(samples) if row.category == category)
+    symbol = heaviest((row.symbol, row.samples) for row in rows)
     return f" ({symbol})" if symbol else ""
 
 
-def most_of(counted: Iterable[tuple[str, float]]) -> str | None:
-    """The name with the largest sum; None of nothing."""
-    sums = {name: sum(counts) for name, counts in gathered(counted).items()}
+def heaviest(weights: Iterable[tuple[str, float]]) -> str | None:
+    """Return the name with the largest sum of weights, or None if there are no names."""
+    sums = {name: sum(name_weights) for name, name_weights in gathered(weights).items()}
     return max(sums, key=lambda name: sums[name], default=None)
 
 
-def _caution(cost: Overhead, share: Share | None) -> str:
-    """Of what watching changed, only what is certain: the end of the interval that is nearer to no effect."""
+def _overhead_remark(cost: Overhead, share: Share | None) -> str:
+    """Return a warning if the instruments certainly changed goodput by more than the finding shows.
+
+    share: share of CPU time that the finding is based on
+    """
     low, high = cost.low, cost.high
     if low is None or high is None or share is None or share.share is None:
         return ""
-    if overhead.found(low, high) == overhead.NOISY:
-        return f"; too noisy to measure the overhead (goodput {change(low)} to {change(high)})"
+    if machine_state.describe_effect(low, high) == machine_state.NOISY:
+        least, most = (f"{(ratio - 1) * 100:+.0f} %" for ratio in (low, high))
+        return f"too noisy to measure the overhead (goodput {least} to {most})"
     certain = max(0.0, 1 - high, low - 1)
     if certain <= share.share:
         return ""
     return (
-        f"; watching changed goodput by at least {percent(certain)}, more than this finding: "
+        f"watching changed goodput by at least {percent(certain)}, more than this finding: "
         "measure with fewer instruments"
     )
 
 
-def change(ratio: float) -> str:
-    """A ratio as what it changed, for reading."""
-    return f"{(ratio - 1) * 100:+.0f} %"
+# Findings about watched programs.
+
+# Ratio of sampled CPU time to the CPU time by clocks above which the clocks are known to have missed much.
+CLOCKS_MISSED_RATIO = 1.1
 
 
-# Samples that stand for so many times the time of the clocks.
-MUCH_MORE = 1.1
-# What is said of each account.
-WORDS = {
-    "file_read": "the copy from the page cache takes",
-    "gather": "its own memcpy takes",
-    "user_encrypt": "its own cipher takes",
-    "copy_in": "the copy into the kernel takes",
-    "pin": "page pinning takes",
-    "encrypt": "encrypting (kTLS) takes",
-    "deferred": "the late copy takes",
-    "silent": "hidden copies on the way take",
-    "completion": "completion notices take",
-    "decrypt": "decrypting (kTLS) takes",
-    "copy_out": "the copy to the program takes",
-    "mapped": "mapping received pages takes",
-    "tun": "copying packets to and from a tun device takes",
-}
-
-
-def _of_target(
+def _target_sentence(
     raw: Measured,
     rows: Sequence[AccountRow | StageRow],
     zerocopy: Zerocopy | None,
@@ -318,160 +331,166 @@ def _of_target(
     *,
     time: SideTime,
 ) -> str:
-    """What the copies of this program cost, the dearest first, and which it does without.
+    """Return what the copies of a watched program cost, most expensive first, with remarks.
 
-    time: of its samples.
+    time: CPU time of the program
     """
-    text = what_copies_cost(raw, rows, time)
+    remarks = []
     if zerocopy is not None and zerocopy.completions and zerocopy.copied is not None:
         copied = percent(zerocopy.copied / zerocopy.completions)
-        text += f"; {copied} of its zero-copy sends were copied after all"
-        text += f": {zerocopy.cause.sentence}" if zerocopy.cause else ""
-    text += ways_of_its_own(raw) + unseen_ends(raw, time)
-    return f"{raw.watched.name}: {text}{cost_of_watching(watching)}"
+        remark = f"{copied} of its zero-copy sends were copied after all"
+        remarks.append(f"{remark}: {zerocopy.cause.sentence}" if zerocopy.cause else remark)
+    remarks += path_remarks(raw)
+    remarks += [refused_sends_remark(raw), missed_exits_remark(raw, time), watching_remark(watching)]
+    remarks.append(why_nothing_exact(raw) or "")
+    text = _with_remarks(copy_costs(raw, rows, time), remarks)
+    return f"{raw.watched.program}: {text}"
 
 
-def what_copies_cost(raw: Measured, rows: Sequence[AccountRow | StageRow], time: SideTime) -> str:
-    """Of its CPU time; or why that is not known."""
+def copy_costs(raw: Measured, rows: Sequence[AccountRow | StageRow], time: SideTime) -> str:
+    """Return a sentence with the copies and their shares of CPU time, or with why they are unknown."""
     few = too_few(raw, time)
     accounts = [row for row in rows if isinstance(row, AccountRow)]
-    shares = {} if few else account_shares(accounts, time)
-    if not shares.keys() - set(user_copies.OWN):
-        why = few.sentence() if few else why_unpriced(rows)
-        return f"what its copies cost is not known: {why}"
-    return f"{', '.join(told(shares)) or none_above(shares)} of its CPU time"
+    absent = counted_absent(accounts)
+    shares = {} if few else account_shares([row for row in accounts if row.account not in absent], time)
+    if not shares.keys() - set(IN_USER_MODE):
+        reason = few.sentence() if few else why_no_share(rows)
+        return f"what its copies cost is not known: {reason}"
+    return f"{', '.join(mentioned(shares)) or no_large_copy(shares)} of its CPU time"
 
 
-def told(shares: Mapping[str, Share]) -> list[str]:
-    """Those that are certain to be worth it, the largest first; then those of which only bounds are known."""
-    certain = {name: one for name, one in shares.items() if one.low >= WORTH_SAYING}
-    found = sorted(certain, key=lambda name: -(certain[name].low + certain[name].high))
-    if found:
-        found += [
-            name
-            for name, one in shares.items()
-            if one.share is None and name not in certain and one.high >= WORTH_SAYING
+def counted_absent(ledger: Iterable[AccountRow]) -> set[str]:
+    """Return the accounts that did not occur: their exact counts are 0 calls and 0 bytes."""
+    return {
+        row.account
+        for row in ledger
+        if row.bytes == 0 and row.calls == 0 and row.bytes_method == row.calls_method == "exact"
+    }
+
+
+def mentioned(shares: Mapping[str, Share]) -> list[str]:
+    """Return a phrase for each account with a share of at least MENTIONED_SHARE_MIN, largest share first.
+
+    Further phrases name accounts with an unknown share whose upper bound is large enough.
+
+    shares: account -> share of CPU time
+    """
+    certain = {account: share for account, share in shares.items() if share.low >= MENTIONED_SHARE_MIN}
+    names = sorted(certain, key=lambda account: -(certain[account].low + certain[account].high))
+    if names:
+        names += [
+            account
+            for account, share in shares.items()
+            if share.share is None and account not in certain and share.high >= MENTIONED_SHARE_MIN
         ]
-    return [f"{WORDS[name]} {shares[name].spoken()}" for name in found]
+    return [f"{ACCOUNTS[account].sentence} {shares[account].spoken()}" for account in names]
 
 
-def none_above(shares: Mapping[str, Share]) -> str:
-    """Of nothing that is certain to be worth saying: what the largest may be."""
-    largest = max(shares.values(), key=lambda one: one.high)
-    if largest.high < WORTH_SAYING:
+def no_large_copy(shares: Mapping[str, Share]) -> str:
+    """Return a phrase with the upper bound of the largest share, if all shares are small or uncertain.
+
+    shares: account -> share of CPU time
+    """
+    largest = max(shares.values(), key=lambda share: share.high)
+    if largest.high < MENTIONED_SHARE_MIN:
         return "no copy takes as much as 0.5 %"
     return f"no copy takes more than {largest.at_most()}"
 
 
-def unseen_ends(raw: Measured, time: SideTime) -> str:
-    """Where processes ended between two looks at their clocks, and samples say that these miss much."""
-    missed_ns = missed_at_ends_ns(raw, "target")
-    spent_ns = cpu_time(raw, "target").ns
-    seen_ns = clocked(time.weights, raw, "target")
-    if time.event != "cpu-clock" or not missed_ns or seen_ns <= MUCH_MORE * spent_ns:
+def missed_exits_remark(raw: Measured, time: SideTime) -> str:
+    """Return a remark if processes exited before their clock was read, and samples show much more time.
+
+    If there are no such processes, the remark is empty.
+
+    time: CPU time of the program
+    """
+    sampled_ns = clocked_weight(time.weights, raw, "target")
+    clocks_ns = cpu_time(raw, "target").ns
+    is_complete = not unread_at_exit_ns(raw, "target") or sampled_ns <= CLOCKS_MISSED_RATIO * clocks_ns
+    if time.event != "cpu-clock" or is_complete:
         return ""
     return (
-        f"; {raw.watched.exits:,} of its processes ended before their CPU time was read: its CPU time is "
-        "more than shown, the shares are right"
+        f"{raw.watched.exits:,} of its processes ended before their CPU time was read: its CPU time is "
+        "more than shown, but the shares are right"
     )
 
 
-def ways_of_its_own(raw: Measured) -> str:
-    """Which of its bytes went in a way that the shares of its time do not show."""
-    sent = volume(raw.volume, "send")
-    both = [*sent, *volume(raw.volume, "receive")]
-    tx, rx = (total(raw.run.segments, "target", f"bytes_{done}") for done in ("sent", "received"))
-    memory = part([row for row in sent if row.syscall == SPLICED_MEMORY], tx)
-    pages = part([row for row in sent if row.syscall in ("sendfile", "splice")], tx)
-    relayed = part([row for row in sent if row.syscall == SPLICED_ON], tx)
-    redirected = part([row for row in both if row.protocol == SOCKMAP], tx + rx)
-    written = part([row for row in sent if row.syscall == SPLICED_WRITTEN], tx)
-    local = part([row for row in both if row.protocol in ("unix_stream", "unix_dgram")], tx + rx)
-    thrown_away = min(1.0, part(dropped(raw.volume), rx))  # some may have been looked at before
-    mptcp = part([row for row in both if row.protocol == "mptcp"], tx + rx)
-    ways = (
-        (pages, "of its bytes went out by reference to pages"),
-        (relayed, "of its bytes it spliced from socket to socket, by reference"),
-        (written, "of its bytes it wrote into a pipe, which copied them once, and spliced them from there"),
-        (
-            memory,
-            "of its bytes went out by reference to its own memory (vmsplice), and it gets no notice when "
-            "that may be rewritten",
-        ),
-        (thrown_away, "of what it received was dropped without a copy (MSG_TRUNC)"),
-        (local, "of its bytes went through UNIX sockets"),
-        (
-            redirected,
-            "of its bytes went through sockets in a sockmap: its BPF programs may redirect them past TCP",
-        ),
-        (
-            mptcp,
-            "of its bytes went over MPTCP, where the kernel ignores MSG_ZEROCOPY (it refuses SO_ZEROCOPY)",
-        ),
-    )
-    said = "".join(f"; {percent(share)} {what}" for share, what in ways if share >= WORTH_SAYING)
-    if raw.watched.uncounted:
-        said += f"; traffic of its {', '.join(raw.watched.uncounted)} sockets is not counted"
-    return said + refused_sends(raw)
-
-
-def refused_sends(raw: Measured) -> str:
-    """Calls of which the socket took nothing, where they are many, by their error."""
-    errors = raw.send_errors or []
-    refused = added(errors, "calls")
-    made = refused + added([row for row in volume(raw.volume, "send") if row.syscall in ONE_EACH], "calls")
-    if not made or refused / made < WORTH_A_WARNING:
+def refused_sends_remark(raw: Measured) -> str:
+    """Return a remark with the errors, if the socket refused many send calls, or an empty string."""
+    refused = added(raw.send_errors, lambda row: row.calls)
+    sent = [row for row in volume(raw.volume, "send") if row.syscall in CALLS_WITH_ONE_SEND]
+    calls = refused + added(sent, lambda row: row.calls)
+    if not calls or refused / calls < WARNED_SHARE_MIN:
         return ""
-    return f"; {percent(refused / made)} of its send calls were refused ({by_error(errors)})"
+    return f"{percent(refused / calls)} of its send calls were refused ({by_error(raw.send_errors)})"
 
 
 def by_error(errors: Iterable[SendError]) -> str:
-    """`EAGAIN 60,000, ENOBUFS 17`: the most frequent first."""
-    found = {error: added(rows, "calls") for error, rows in grouped(errors, lambda row: row.error).items()}
-    return ", ".join(f"{error} {found[error]:,}" for error in sorted(found, key=lambda one: -found[one]))
+    """Return refused calls by error, most frequent first: `EAGAIN 60,000, ENOBUFS 17`."""
+    calls: Counter[str] = Counter()
+    for row in errors:
+        calls[row.error] += row.calls
+    return ", ".join(f"{error} {count:,}" for error, count in calls.most_common())
 
 
-def part(rows: Sequence[Volume], whole: int) -> float:
-    """Their share of so many bytes; 0 of nothing."""
-    moved = added(rows, "bytes")
-    return moved / whole if moved else 0.0
-
-
-def why_unpriced(rows: Iterable[AccountRow | StageRow]) -> str:
-    """The first reason that a row of its ledger gives."""
+def why_no_share(rows: Iterable[AccountRow | StageRow]) -> str:
+    """Return the first reason for an unknown share among the rows of a watched program."""
     reasons = (row.reasons.get("share") for row in rows if row.side == "target")
     return next((reason for reason in reasons if reason), "no copy was seen")
 
 
-def cost_of_watching(watching: Watching | None) -> str:
-    """Said only where it is certain that watching cost more than it should."""
-    if watching is None or watching.high is None or watching.high > 1 - WORTH_A_WARNING:
+def watching_remark(watching: Watching | None) -> str:
+    """Return a remark if watching certainly cost the program much of its goodput, or an empty string."""
+    if watching is None or watching.high is None or watching.high > 1 - WARNED_SHARE_MIN:
         return ""
-    return f"; being watched cost it about {percent(watching.effect)} of its goodput"
+    return f"being watched cost it about {percent(watching.effect)} of its goodput"
 
 
 def account_shares(ledger: Iterable[AccountRow], time: SideTime) -> dict[str, Share]:
-    """Each account's part of all that the program cost, where it or its bounds are known."""
+    """Return each account's share of all CPU time, for accounts with a known share or known bounds."""
     rows = grouped(ledger, lambda row: row.account)
-    return {
-        account: found for account, some in rows.items() if (found := share_of_rows(some, time)) is not None
-    }
+    shares = {account: share_of_rows(account_rows, time) for account, account_rows in rows.items()}
+    return {account: share for account, share in shares.items() if share is not None}
 
 
 def share_of_accounts(ledger: Iterable[AccountRow], accounts: Sequence[str], time: SideTime) -> Share | None:
-    """Some accounts' part of all CPU time, all sides and contexts; None where that is not known."""
+    """Return the fraction of all CPU time that some accounts take, in all contexts, or None if unknown."""
     return share_of_rows([row for row in ledger if row.account in accounts], time)
 
 
 def share_of_rows(rows: Sequence[AccountRow | StageRow], time: SideTime) -> Share | None:
-    """Of one row nothing but the interval may be known. Softirq work of others has none: it is as sampled."""
+    """Return the fraction of all CPU time that the given rows take, or None if it is unknown.
+
+    For a single row with a known interval but no known share, return only the bounds. Rows of softirq work
+    charged to other tasks have no interval, so their sampled shares are added.
+
+    time: CPU time of the program
+    """
     if not rows or not time.all_ns or not time.weights.all_samples:
         return None
     if any(row.share is None for row in rows):
-        only = rows[0].ci if len(rows) == 1 else None
-        if only is None:
+        ci = rows[0].ci if len(rows) == 1 else None
+        if ci is None:
             return None
-        return Share(None, only.low_ns / time.all_ns, min(1.0, only.high_ns / time.all_ns))
-    own, others = (sum(row.share or 0.0 for row in rows if row.side == side) for side in ("target", "other"))
-    found = share_of_all(time, own)
-    return Share((found.share or 0.0) + others, found.low + others, found.high + others)
+        return Share(None, ci.low_ns / time.all_ns, min(1.0, ci.high_ns / time.all_ns))
+    return share_of_parts(rows, {row.category: 1.0 for row in rows}, time)
+
+
+def share_of_parts(
+    rows: Sequence[AccountRow | StageRow], parts: Mapping[str, float], time: SideTime
+) -> Share | None:
+    """Return the share of all CPU time in parts of some accounts and stages, or None if there are no samples.
+
+    Rows whose share is unknown are left out.
+
+    parts: account or stage -> fraction (0..1) of its time
+    time: CPU time of the program
+    """
+    if not time.all_ns or not time.weights.all_samples:
+        return None
+    target, other = (
+        sum((row.share or 0.0) * parts.get(row.category, 0.0) for row in rows if row.side == side)
+        for side in ("target", "other")
+    )
+    share = share_of_all(time, target)
+    return Share((share.share or 0.0) + other, share.low + other, share.high + other)

@@ -1,32 +1,46 @@
-"""What was sent, how, and what came back: by our sender, by a program's sockets, by byte hooks. Pure."""
+"""Totals of sends: counted by our sender, at the sockets of a watched program, or by kernel hooks. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from copyscope.record.hooks import ABSENT, WORKS, find, hooks_of, why_absent
+from copyscope.ledger.attribution import copied_in_call, copied_late
 from copyscope.record.instruments import Hook
-from copyscope.record.measured import Measured, Run, Segment
+from copyscope.record.measured import Measured, RunSection, Segment
 from copyscope.record.segments import (
+    ABSENT,
+    WORKS,
     byte_segments,
+    bytes_sent,
+    find_hook,
+    hooks_of,
     measured,
     select,
+    sender_sum,
     sent_by_ring,
-    spliced_total,
-    total,
+    spliced_sum,
+    target_sum,
+    why_absent,
     why_no_ledger,
-    zerocopy_total,
+    zerocopy_sum,
 )
 from copyscope.record.watched import BY_REFERENCE, added, volume
 
 
 @dataclass(frozen=True)
-class Sends:
-    """Of some segments. Pages are those of files, pipes and vmsplice(2), which nobody gives back.
+class SendTotals:
+    """Totals of the sends in some segments. Pages of files, of pipes and of vmsplice(2) have no completions.
 
-    calls: that took something; of pages the socket sees one for each pipe full of them
-    completions: zero-copy sends that were given back, of these `copied` with the flag
-    copied_bytes: None: the flag is of sends, nobody counts their bytes
-    untold: of io_uring, which says whether it copied only where a send asks for it
+    calls: send calls that sent something; for pages the socket sees one call for each full pipe
+    zerocopy, zerocopy_bytes: calls with MSG_ZEROCOPY or SEND_ZC, and the bytes of these calls
+    pages: calls that sent pages which the socket did not copy in the call
+    page_bytes: bytes of pages that the socket did not copy in the call
+    copied_in_call, copied_in_call_bytes: zero-copy sends that the socket copied in the call, and their bytes
+    completions: completed zero-copy sends
+    copied: completed zero-copy sends that are flagged as copied
+    copied_bytes: bytes of flagged sends; None if unknown, because the flag covers sends and not bytes
+    notifications: notifications of the kernel, each for a range of sends
+    unseen: completions that the watched program read before the hook did
+    untold: io_uring sends without IORING_SEND_ZC_REPORT_USAGE, which do not report copies
     """
 
     bytes: int
@@ -41,81 +55,115 @@ class Sends:
     notifications: int
     unseen: int = 0
     untold: int = 0
+    copied_in_call: int = 0
+    copied_in_call_bytes: int = 0
 
     @property
     def referenced_bytes(self) -> int:
-        """With zero-copy or as pages. Of TCP the kernel takes them by reference whatever the device can do
-        (sk_setup_caps(), net/core/sock.c)."""
-        return self.zerocopy_bytes + self.page_bytes
+        """Bytes that the socket took by reference, with zero-copy or as pages."""
+        return self.zerocopy_bytes - self.copied_in_call_bytes + self.page_bytes
+
+    @property
+    def referenced_calls(self) -> int:
+        """Number of calls whose bytes the socket took by reference."""
+        return self.zerocopy - self.copied_in_call + self.pages
 
     @property
     def reported_bytes(self) -> int | None:
-        """Copied later than the call, as the kernel reported; None: no report says it.
+        """Bytes that the kernel reported as copied after the send call; None if it reported nothing.
 
-        The flag is per send: bytes follow exactly where all sends or none carried it.
+        The flag covers whole sends, so the number of bytes is exact only if all sends have it, or none.
         """
         if self.copied_bytes is not None or not self.zerocopy:
             return self.copied_bytes or 0
         if not self.completions or self.untold > self.completions:
             return None
-        # The two totals are read one after the other: a completion may come in between.
-        return round(min(1.0, self.copied / self.completions) * self.zerocopy_bytes)
+        # min(), because a completion may arrive between the readings of the two totals.
+        reported_bytes = round(min(1.0, self.copied / self.completions) * self.zerocopy_bytes)
+        return max(0, reported_bytes - self.copied_in_call_bytes)
 
     @property
     def uncopied_bytes(self) -> int:
-        """Referenced, and no completion reports them as copied: silent copies, and none at all."""
+        """Bytes sent by reference and not reported as copied: copied silently, or not at all."""
         return max(0, self.referenced_bytes - (self.reported_bytes or 0))
 
 
-def sends_of(raw: Measured, phase: str | None = None) -> Sends:
-    """Of one phase, or of all that was measured."""
+def send_totals(raw: Measured, phase: str | None = None) -> SendTotals:
+    """Return the sends of one phase, or of all measured segments."""
     if raw.target is None:
         segments = raw.run.segments
-        return own_sends(measured(segments) if phase is None else select(segments, phase))
+        return own_send_totals(measured(segments) if phase is None else select(segments, phase))
     sent = volume(raw.volume, "send", phase)
     pages = [row for row in sent if row.syscall in BY_REFERENCE]
+    messages = [row for row in sent if row.syscall not in BY_REFERENCE]
     segments = raw.run.segments if phase is None else select(raw.run.segments, phase)
-    return Sends(
-        bytes=added(sent, "bytes"),
-        calls=added(sent, "calls"),
-        zerocopy=added(sent, "zerocopy_calls"),
-        zerocopy_bytes=added(sent, "zerocopy_bytes"),
-        pages=added(pages, "calls"),
-        page_bytes=added(pages, "bytes"),
+    return SendTotals(
+        bytes=added(sent, lambda row: row.bytes),
+        calls=added(sent, lambda row: row.calls),
+        zerocopy=added(sent, lambda row: row.zerocopy_calls),
+        zerocopy_bytes=added(sent, lambda row: row.zerocopy_bytes),
+        pages=added(pages, lambda row: row.calls - (row.copied_calls or 0)),
+        page_bytes=added(pages, lambda row: row.referenced_bytes),
+        copied_in_call=added(messages, lambda row: row.copied_calls or 0),
+        copied_in_call_bytes=added(messages, lambda row: row.copied_bytes or 0),
         copied_bytes=None,
-        **{
-            key: total(segments, "target", key)
-            for key in ("completions", "copied", "notifications", "unseen", "untold")
-        },
+        completions=target_sum(segments, lambda target: target.completions),
+        copied=target_sum(segments, lambda target: target.copied),
+        notifications=target_sum(segments, lambda target: target.notifications),
+        unseen=target_sum(segments, lambda target: target.unseen),
+        untold=target_sum(segments, lambda target: target.untold),
     )
 
 
-def own_sends(segments: list[Segment]) -> Sends:
-    """By the totals of our own sender."""
-    pages, refused = spliced_total(segments, "calls") or 0, zerocopy_total(segments, "enobufs") or 0
-    return Sends(
-        bytes=total(segments, "sender", "bytes"),
-        calls=total(segments, "sender", "calls") - total(segments, "sender", "eagain") - refused,
-        zerocopy=zerocopy_total(segments, "sends") or 0,
-        zerocopy_bytes=zerocopy_total(segments, "bytes_sent") or 0,
-        pages=pages,
-        page_bytes=spliced_total(segments, "bytes") or 0,
-        completions=zerocopy_total(segments, "completions") or 0,
-        copied=zerocopy_total(segments, "copied") or 0,
-        copied_bytes=zerocopy_total(segments, "bytes_copied") or 0,
-        notifications=zerocopy_total(segments, "notifications") or 0,
+def own_send_totals(segments: list[Segment]) -> SendTotals:
+    """Return the sends of our own sender, from its own totals."""
+    refused_calls = sender_sum(segments, lambda sender: sender.eagain)
+    refused_calls += zerocopy_sum(segments, lambda zerocopy: zerocopy.enobufs) or 0
+    return SendTotals(
+        bytes=bytes_sent(segments),
+        calls=sender_sum(segments, lambda sender: sender.calls) - refused_calls,
+        zerocopy=zerocopy_sum(segments, lambda zerocopy: zerocopy.sends) or 0,
+        zerocopy_bytes=zerocopy_sum(segments, lambda zerocopy: zerocopy.bytes_sent) or 0,
+        pages=spliced_sum(segments, lambda spliced: spliced.calls) or 0,
+        page_bytes=spliced_sum(segments, lambda spliced: spliced.bytes) or 0,
+        completions=zerocopy_sum(segments, lambda zerocopy: zerocopy.completions) or 0,
+        copied=zerocopy_sum(segments, lambda zerocopy: zerocopy.copied) or 0,
+        copied_bytes=zerocopy_sum(segments, lambda zerocopy: zerocopy.bytes_copied) or 0,
+        notifications=zerocopy_sum(segments, lambda zerocopy: zerocopy.notifications) or 0,
     )
 
 
 def why_no_completions(hooks: Iterable[Hook]) -> str | None:
-    """Why the error queues of a watched program's sockets were not looked at; None where they were."""
-    hook = find(hooks, "completion")
+    """Return why completions of a watched program were not read from its sockets, or None if they were."""
+    hook = find_hook(hooks, "completion")
     if hook is None:
         return "no such hook"
     return f"{hook.symbol}: {hook.reason}" if hook.state in ABSENT else None
 
 
-# what counts bytes, by the names of the collector's `bytes` rows; a hook whose id begins so fills the row
+# Reason for unknown bytes of late copies.
+PLACE_UNKNOWN = (
+    "notifications of UDP sends report copies, but no sample shows whether the kernel copied in the send "
+    "call or later"
+)
+
+
+def why_place_unknown(raw: Measured, sent: SendTotals) -> str | None:
+    """Return why the place of the copies of zero-copy sends is unknown, or None if it is known.
+
+    TCP's socket shows whether it copies in the call. UDP without a connection has no route at its socket, so
+    only samples show whether a flagged send was copied in the call or later.
+
+    sent: totals of the sends; those of our own traffic always use TCP
+    """
+    uses_udp = any(row.protocol == "udp" and row.zerocopy_calls for row in volume(raw.volume, "send"))
+    if raw.target is None or not uses_udp or sent.copied <= sent.copied_in_call:
+        return None
+    return None if copied_late(raw) or copied_in_call(raw) else PLACE_UNKNOWN
+
+
+# Names of byte hooks in the `bytes` rows of a record. Every hook with an id that begins with the name adds to
+# the row.
 SEND_HOOK = "send_bytes"
 RECEIVE_HOOK = "receive_bytes"
 COPY_OUT_HOOK = "copy_out_bytes"
@@ -123,12 +171,11 @@ RING_HOOK = "uring_bytes"
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What the kernel counted at one place, by the names of the collector's rows.
+class HookCounts:
+    """Calls and bytes that the kernel counted at one hook.
 
-    Zero-copy is None where the hook cannot see the flag.
-
-    Spliced are pages of a file or of a pipe; the socket counts a call for each pipe full of them.
+    zerocopy_calls, zerocopy_bytes: None if the hook cannot see the zero-copy flag
+    spliced_calls, spliced_bytes: pages of files or pipes; the socket sees one call for each full pipe
     """
 
     calls: int
@@ -139,61 +186,67 @@ class Counted:
     spliced_bytes: int = 0
 
 
-COUNTS = tuple(field.name for field in fields(Counted))
+def hook_counts(raw: Measured, side: str, hook: str) -> HookCounts | None:
+    """Return the kernel's counts of a byte hook in `byte_segments()`, or None if no such hook worked.
 
+    A working hook without a row counted nothing, so its counts are 0.
 
-def counted(raw: Measured, side: str, hook: str) -> Counted | None:
-    """The kernel's count at a hook; None when no hook for it worked: then the row's zeros mean nothing.
-
-    A working hook without a row saw nothing: that is a true zero. It is of `byte_segments()`.
+    hook: name of the hook in the `bytes` rows of a record
     """
-    if hook == SEND_HOOK and uses_ring(raw):
-        return _counted_by_request(raw, side)
-    return _counted_at(raw, side, hook)
+    if hook == SEND_HOOK and sends_by_ring(raw):
+        return _request_counts(raw, side)
+    return _counts_at(raw, side, hook)
 
 
-def uses_ring(raw: Measured) -> bool:
-    """Whether the requests of an io_uring are what is counted."""
+def sends_by_ring(raw: Measured) -> bool:
+    """Return True if our sender uses io_uring: then its requests are counted, not its calls."""
     return sent_by_ring(byte_segments(raw.run))
 
 
-def _counted_by_request(raw: Measured, side: str) -> Counted | None:
-    """A request may pass the socket in parts, and there is no telling whether it copies: its end says both.
+def _request_counts(raw: Measured, side: str) -> HookCounts | None:
+    """Return the counts of io_uring requests.
 
-    Its bytes are those that the socket took, where the kernel has a hook for them.
+    A request may pass the socket in parts, and only the end of the request shows if it was zero-copy. Bytes
+    are counted where they enter the socket, if the kernel has a hook at that place.
     """
-    requests = _counted_at(raw, side, RING_HOOK)
-    socket = _counted_at(raw, side, SEND_HOOK) if _works(raw, side, SEND_HOOK, exactly=True) else None
+    requests = _counts_at(raw, side, RING_HOOK)
+    socket_hook_works = any(
+        hook.id == SEND_HOOK and hook.state in WORKS for hook in hooks_of(raw.hooks, side)
+    )
+    socket = _counts_at(raw, side, SEND_HOOK) if socket_hook_works else None
     return requests if requests is None or socket is None else replace(requests, bytes=socket.bytes)
 
 
-def _works(raw: Measured, side: str, hook: str, *, exactly: bool = False) -> bool:
-    rows = [h for h in hooks_of(raw.hooks, side) if (h.id == hook if exactly else h.id.startswith(hook))]
-    return any(h.state in WORKS for h in rows)
-
-
-def _counted_at(raw: Measured, side: str, hook: str) -> Counted | None:
-    if not byte_segments(raw.run) or not _works(raw, side, hook):
+def _counts_at(raw: Measured, side: str, hook_name: str) -> HookCounts | None:
+    """Return the summed counts of the hooks whose id begins with `hook_name`, or None if no hook worked."""
+    works = any(hook.id.startswith(hook_name) and hook.state in WORKS for hook in hooks_of(raw.hooks, side))
+    if not byte_segments(raw.run) or not works:
         return None
-    rows = [r for r in raw.bytes if r.side == side and r.hook == hook]
-    sums = {key: sum(getattr(row, key) or 0 for row in rows) for key in COUNTS}
-    blind = any(row.zerocopy_bytes is None for row in rows)
-    return Counted(**sums | (dict.fromkeys(("zerocopy_calls", "zerocopy_bytes")) if blind else {}))
+    rows = [row for row in raw.bytes if row.side == side and row.hook == hook_name]
+    sees_zerocopy = all(row.zerocopy_bytes is not None for row in rows)
+    return HookCounts(
+        calls=sum(row.calls for row in rows),
+        bytes=sum(row.bytes for row in rows),
+        zerocopy_calls=sum(row.zerocopy_calls or 0 for row in rows) if sees_zerocopy else None,
+        zerocopy_bytes=sum(row.zerocopy_bytes or 0 for row in rows) if sees_zerocopy else None,
+        spliced_calls=sum(row.spliced_calls or 0 for row in rows),
+        spliced_bytes=sum(row.spliced_bytes or 0 for row in rows),
+    )
 
 
-def why_uncounted(raw: Measured, hook: str) -> str:
-    """Why the kernel counted nothing there, in the collector's words where it has any."""
-    if hook == SEND_HOOK and uses_ring(raw):
-        hook = RING_HOOK
-    side = "receiver" if hook in (RECEIVE_HOOK, COPY_OUT_HOOK) else "sender"
-    rows = [row for row in hooks_of(raw.hooks, side) if row.id.startswith(hook)]
-    if rows and not any(row.state in WORKS for row in rows):
-        return f"{rows[0].symbol}: {why_absent(rows[0])}"
+def why_uncounted(raw: Measured, hook_name: str) -> str:
+    """Return why the kernel has no counts for a byte hook, in the collector's words if it gave a reason."""
+    if hook_name == SEND_HOOK and sends_by_ring(raw):
+        hook_name = RING_HOOK
+    side = "receiver" if hook_name in (RECEIVE_HOOK, COPY_OUT_HOOK) else "sender"
+    hooks = [hook for hook in hooks_of(raw.hooks, side) if hook.id.startswith(hook_name)]
+    if hooks and not any(hook.state in WORKS for hook in hooks):
+        return f"{hooks[0].symbol}: {why_absent(hooks[0])}"
     if not byte_segments(raw.run):
-        return why_no_ledger(raw.run) or "no bytes segment in this run"
-    return f"{hook}: not among the hooks of this run" if raw.hooks else "the collector gave no report"
+        return why_no_ledger(raw.run) or "this run has no segment that counted bytes"
+    return f"this run has no hook {hook_name}" if raw.hooks else "the collector gave no report"
 
 
-def counted_apart(run: Run) -> bool:
-    """Whether the ledger's own segments have no count of bytes but the programs'."""
+def has_bytes_segments(run: RunSection) -> bool:
+    """Return True if the kernel counted bytes in segments of their own, and not in the ledger segments."""
     return run.bytes_phase == "bytes"

@@ -1,79 +1,89 @@
-"""What became of the zero-copy sends, and why they were copied after all. Pure.
+"""Zero-copy sends: how many were copied after all, and why. Pure.
 
-The caller of the copy says why; the path says on whose device.
+The kernel function that needed the copy tells the cause, and the network path tells the device.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
 
 from copyscope.ledger import attribution
-from copyscope.ledger.limit import threads_of
-from copyscope.ledger.rows import cell
-from copyscope.ledger.sends import Sends, sends_of, why_no_completions
-from copyscope.ledger.share import FEWEST_SAMPLES, percent
+from copyscope.ledger.rows import account_bytes
+from copyscope.ledger.sends import SendTotals, send_totals, why_no_completions, why_place_unknown
+from copyscope.ledger.share import SAMPLES_MIN, percent
+from copyscope.ledger.verdict import worker_threads
 from copyscope.record.derived import AccountRow, Cause, Zerocopy
-from copyscope.record.measured import Device, Measured, PacketSocket, Topology
-from copyscope.record.segments import measured, wall_ns, why_no_ledger, zerocopy_total
+from copyscope.record.measured import Device, Measured, PacketSocket, TopologySection
+from copyscope.record.segments import measured, wall_ns, why_no_ledger, zerocopy_sum
 from copyscope.taxonomy.callers import CAUSES
 
 
 def zerocopy_of(raw: Measured, ledger: Sequence[AccountRow]) -> Zerocopy | None:
-    """Of a strategy that sends so, or of a program that did; None of others."""
-    segments = measured(raw.run.segments)
-    sent = sends_of(raw)
-    if not sent.zerocopy and (raw.target is not None or zerocopy_total(segments, "sends") is None):
-        return None
-    silent = cell(ledger, "silent") or 0
-    cause = find_cause(raw, sent.copied, silent)
+    """Return the section `zerocopy`, or None if the strategy or watched program does not use zero-copy."""
+    sent = send_totals(raw)
+    silent_bytes = account_bytes(ledger, "silent") or 0
     if raw.target is None:
-        return _of_own(raw, sent, silent, sends=sent.zerocopy, cause=cause)
-    blind = None if sent.completions else why_no_completions(raw.hooks)
+        segments = measured(raw.run.segments)
+        if not sent.zerocopy and zerocopy_sum(segments, lambda zerocopy: zerocopy.sends) is None:
+            return None
+        return _own_zerocopy(raw, sent, silent_bytes, find_cause(raw, sent, silent_bytes))
+    if not sent.zerocopy:
+        return None
+    reason = None if sent.completions else why_no_completions(raw.hooks)
     return Zerocopy(
         sends=sent.zerocopy,
         bytes_sent=sent.zerocopy_bytes,
-        completions=None if blind else sent.completions,
-        copied=None if blind else sent.copied,
-        notifications=None if blind else sent.notifications,
-        unseen=None if blind else sent.unseen,
+        completions=None if reason else sent.completions,
+        copied=None if reason else sent.copied,
+        notifications=None if reason else sent.notifications,
+        unseen=None if reason else sent.unseen,
         untold=sent.untold,
-        reason=blind,
-        cause=cause,
+        reason=reason,
+        cause=find_cause(raw, sent, silent_bytes),
     )
 
 
-def _of_own(raw: Measured, sent: Sends, silent: int, **known: Any) -> Zerocopy:
-    """Its sender keeps more books. `bytes_silent` and `bytes_zero_copy` are of the ledger segments."""
+def _own_zerocopy(raw: Measured, sent: SendTotals, silent_bytes: int, cause: Cause | None) -> Zerocopy:
+    """Return the section `zerocopy` of our own sender, which keeps more totals than a watched program.
+
+    silent_bytes: bytes that were copied silently in the ledger segments
+    """
     segments = measured(raw.run.segments)
-    made = [s.sender.zerocopy for s in segments if s.sender.zerocopy]
-    absent = why_no_ledger(raw.run)
-    waits = [(one.waits, one.wait_ns) for one in made if one.waits is not None and one.wait_ns is not None]
-    waited: dict[str, Any] = {}
-    if len(waits) == len(made):
-        share = sum(ns for _, ns in waits) / (wall_ns(segments) * threads_of(raw.asked, "sender"))
-        waited = {"waits": sum(count for count, _ in waits), "waiting_share": share}
-    return Zerocopy(
-        **known,
+    totals = [s.sender.zerocopy for s in segments if s.sender.zerocopy]
+    no_ledger = why_no_ledger(raw.run)
+    zerocopy = Zerocopy(
+        sends=sent.zerocopy,
         bytes_sent=sent.zerocopy_bytes,
         completions=sent.completions,
         copied=sent.copied,
         notifications=sent.notifications,
+        cause=cause,
         bytes_copied=sent.copied_bytes,
-        bytes_silent=None if absent else silent,
-        bytes_zero_copy=None if absent else max(0, sends_of(raw, "ledger").uncopied_bytes - silent),
-        enobufs=zerocopy_total(segments, "enobufs"),
-        max_in_flight=max(one.max_in_flight for one in made),
-        **waited,
+        bytes_silent=None if no_ledger else silent_bytes,
+        bytes_zero_copy=None
+        if no_ledger
+        else max(0, send_totals(raw, "ledger").uncopied_bytes - silent_bytes),
+        enobufs=zerocopy_sum(segments, lambda zerocopy: zerocopy.enobufs),
+        max_in_flight=max(row.max_in_flight for row in totals),
     )
+    waits = [row.waits for row in totals if row.waits is not None]
+    waits_ns = [row.wait_ns for row in totals if row.wait_ns is not None]
+    if min(len(waits), len(waits_ns)) < len(totals):
+        return zerocopy
+    threads_ns = wall_ns(segments) * worker_threads(raw.asked, "sender")
+    return structs.replace(zerocopy, waits=sum(waits), waiting_share=sum(waits_ns) / threads_ns)
 
 
-# a socket of this protocol sees every outgoing packet (net/core/dev.c, dev_queue_xmit_nit)
+# A packet socket of one of these protocols sees every outgoing packet (net/core/dev.c, dev_queue_xmit_nit).
 ETH_P_ALL = frozenset(("all", "*", "eth_p_all", "3", "0x3", "0003", "0x0003"))
-# Of the samples of a copy; fewer are strays.
-WORTH_A_WORD = 0.05
+# Minimum fraction (0..1) of a copy's samples for which a cause is mentioned. A smaller part may be stray
+# samples.
+CAUSE_SHARE_MIN = 0.05
 
+# Code of the cause "the receiver is on the sender's machine".
 LOCAL = "local_delivery"
-OTHER_FORM = Cause(
+REBUILT_PACKETS = Cause(
     "silent_copy",
     "the kernel copied packets into another form on the way, and the completion flag does not show it",
 )
@@ -84,187 +94,219 @@ NATIVE_XDP = Cause(
 )
 AT_CALL = Cause(
     "at_call",
-    "copied in the send call: for UDP the kernel sends pages by reference only if the device has "
-    "scatter-gather and checksum offload, and a message is one packet",
+    "copied in the send call: TCP sends pages by reference only if its route has scatter-gather, UDP only if "
+    "the device has scatter-gather and checksum offload and a message is one packet",
 )
 NO_DEVICE = (
-    "cause not known: its device was not seen; an unconnected UDP socket names its receiver only in each "
-    "message: connect(2) it, or see what `ip route get RECEIVER` prints"
+    "cause not known: the sending device was not seen, because an unconnected UDP socket names its receiver "
+    "only in each message; connect(2) the socket, or see what `ip route get RECEIVER` prints"
 )
-NOTHING_FOUND = (
+NO_CAUSE = (
     "cause not known: no XDP, packet socket, local delivery or device without scatter-gather or checksum "
-    "offload was found on this path, and no sample shows what asked for the copy"
+    "offload was found on this path, and no sample shows what needed the copy"
 )
 # Drivers that encrypt in place, after skb_cow_data() (drivers/net/wireguard/send.c, drivers/net/macsec.c).
 ENCRYPTING = ("wireguard", "macsec")
-ENCRYPTS = "encrypts packets in place, so the kernel copies them first"
-# What needs no name of this path.
+ENCRYPTS = "{device} encrypts packets in place, so the kernel copies them first"
+# Code of a cause that names no device or program of the path -> sentence.
 SENTENCES = {
     "vhost": "the packets go to a virtual machine (vhost), which gets a copy",
-    "xdp": "an XDP program on a device that receives them: each packet is copied for it",
-    "bridge": "a bridge on the way copies what it forwards",
+    "xdp": "each packet is copied for an XDP program on the device that receives the packets",
+    "bridge": "a bridge on the way copies the packets that it forwards",
     "rewritten": "something on the way writes into the packets (IPsec, WireGuard, netfilter or tc), so the "
-    "kernel copies them first",
+    "kernel copies the packets first",
     "timestamps": "each packet is returned with its time stamp (SO_TIMESTAMPING), as a copy",
 }
 
 
-def find_cause(raw: Measured, copied: int, silent_bytes: int) -> Cause | None:
-    """What explains it; None when nothing was copied. The configuration only where no sample says who had
-    the copy made, and then as what is likely."""
-    if copied <= 0 and silent_bytes <= 0:
+def find_cause(raw: Measured, sent: SendTotals, silent_bytes: int) -> Cause | None:
+    """Return why zero-copy sends were copied, or None if nothing was copied.
+
+    The socket knows which sends it copied in the call. For every other send, samples of the copies show the
+    cause. Without such samples, the configuration of the path suggests a likely cause.
+
+    sent: totals of the sends
+    silent_bytes: bytes that were copied without a completion that reports the copy
+    """
+    if sent.copied <= 0 and silent_bytes <= 0:
         return None
-    accounts = [name for name, much in (("deferred", copied), ("silent", silent_bytes)) if much > 0]
-    path, seen = raw.topology, attribution.callers(raw, accounts)
-    found = _by_callers(path, seen)
-    if found is not None:
-        return found
-    if silent_bytes > 0:
-        return NATIVE_XDP if path.xdp == "native" else OTHER_FORM
-    if attribution.at_call(raw):
+    if 2 * sent.copied_in_call > sent.copied:
         return AT_CALL
-    function = next((name for name, _ in seen.most_common(1)), None)
+    copied = {"deferred": sent.copied, "silent": silent_bytes}
+    accounts = [account for account, amount in copied.items() if amount > 0]
+    path, callers = raw.topology, attribution.samples_by_caller(raw, accounts)
+    cause = _sampled_cause(path, callers)
+    if cause is None and silent_bytes > 0:
+        cause = NATIVE_XDP if path.xdp == "native" else REBUILT_PACKETS
+    if cause is None and attribution.copied_in_call(raw):
+        cause = AT_CALL
+    if cause is not None:
+        return cause
+    if (place_unknown := why_place_unknown(raw, sent)) is not None:
+        return Cause("unknown", f"cause not known: {place_unknown}")
+    function = next((name for name, _ in callers.most_common(1)), None)
     if function is not None and function not in CAUSES:
-        return Cause("unknown", f"cause not known: the kernel copied them for {function}()")
-    return _suggested(path, certain=raw.target is None)
+        return Cause("unknown", f"cause not known: the kernel copied these bytes on behalf of {function}()")
+    return _likely_cause(path, is_own_path=raw.target is None)
 
 
-def _by_callers(path: Topology, seen: Counter[str]) -> Cause | None:
-    """What most of the samples say. Packets that others get as well are copied without a tap, too."""
+def _sampled_cause(path: TopologySection, callers: Mapping[str, int]) -> Cause | None:
+    """Return the cause that most samples show, or None.
+
+    callers: number of samples by the kernel function that needed the copy. A packet socket is the main cause
+        only if no further cause was sampled, because a further cause needs the copy even without the socket.
+    """
     codes: Counter[str] = Counter()
-    for function, samples in seen.items():
+    for function, samples in callers.items():
         codes[CAUSES.get(function, "unknown")] += samples
-    least = WORTH_A_WORD * codes.total()
-    known = {code: n for code, n in codes.most_common() if code != "unknown" and n >= least}
-    if not known:
+    samples_min = CAUSE_SHARE_MIN * codes.total()
+    causes = {code: n for code, n in codes.most_common() if code != "unknown" and n >= samples_min}
+    if not causes:
         return None
-    main = next((code for code in known if code != "packet_socket"), "packet_socket")
-    # Few of the sender's own samples may miss what is done for the receiver.
-    if main == "packet_socket" and codes.total() < FEWEST_SAMPLES and _local(path) is not None:
+    main = next((code for code in causes if code != "packet_socket"), "packet_socket")
+    # With few samples, the copies for the receiver may have been missed, so that only the copies for the
+    # packet socket were sampled.
+    if main == "packet_socket" and codes.total() < SAMPLES_MIN and _local_delivery(path) is not None:
         return None
     cause = _cause(main, path)
-    if main != "packet_socket" and "packet_socket" in known:
-        return _beside(cause, _listener(path) or "a packet socket")
-    other = next((code for code in known if code != main), None)
-    if other is None:
+    if main != "packet_socket" and "packet_socket" in causes:
+        return _add_packet_socket(cause, _packet_socket(path) or "a packet socket")
+    second = next((code for code in causes if code != main), None)
+    if second is None:
         return cause
-    share = percent(known[other] / codes.total())
-    return Cause(cause.code, f"{cause.sentence}; {share} of it: {_cause(other, path).sentence}")
+    share = percent(causes[second] / codes.total())
+    return Cause(cause.code, f"{cause.sentence}; {share} of it: {_cause(second, path).sentence}")
 
 
-def _cause(code: str, path: Topology) -> Cause:
-    """In words, with what the path says of it."""
+def _cause(code: str, path: TopologySection) -> Cause:
+    """Return the cause with a code, such as `tun`. Its sentence names the device or program of the path."""
     if code in ("local_delivery", "received"):
-        local = _local(path)
-        return Cause(code, _not_seen_as_local(code, path)) if local is None else Cause(LOCAL, local)
+        local = _local_delivery(path)
+        return Cause(code, _unexpected_delivery(code, path)) if local is None else Cause(LOCAL, local)
     if code == "no_offload":
-        return Cause(code, _cannot(device_without_offload(path)))
+        return Cause(code, _lacking_offload_sentence(device_without_offload(path)))
     if code == "packet_socket":
-        listener = _listener(path) or "a packet socket, owner not found (`ss -0p` lists them)"
+        listener = _packet_socket(path) or "a packet socket, owner not found (`ss -0p` lists them)"
         return Cause(code, f"{listener}: each packet is copied for it; stop it and run again")
     if code == "xdp" and path.xdp == "native":
         return NATIVE_XDP
     if code == "tun":
         names = [device.name for device in path.devices if device.driver in ("tun", "tap", "macvtap")]
-        where = f" ({', '.join(names)})" if names else ""
-        text = f"a program or a virtual machine takes the packets from a tun or tap device{where}, as a copy"
+        devices = f" ({', '.join(names)})" if names else ""
+        text = (
+            f"a program or a virtual machine takes the packets from a tun or tap device{devices}, as a copy"
+        )
         return Cause(code, text)
     return Cause(code, SENTENCES[code])
 
 
-def _beside(cause: Cause, listener: str) -> Cause:
-    """To stop the packet socket would change nothing."""
-    alone = cause.sentence.endswith("cannot show a gain")
-    joined = f", with or without {listener}" if alone else f", and {listener}, which gets a copy"
-    return Cause(cause.code, cause.sentence + joined)
+def _add_packet_socket(cause: Cause, listener: str) -> Cause:
+    """Return a cause that also names a packet socket. Stopping that socket alone would change nothing."""
+    is_final = cause.sentence.endswith("cannot show a gain")
+    addition = f"with or without {listener}" if is_final else f"and {listener}, which gets a copy"
+    return Cause(cause.code, f"{cause.sentence}, {addition}")
 
 
-def _suggested(path: Topology, *, certain: bool) -> Cause:
-    """By the configuration alone. certain: both ends are our own, and so is what is between them."""
-    device, local, listener = device_without_offload(path), _local(path), _listener(path)
+def _likely_cause(path: TopologySection, *, is_own_path: bool) -> Cause:
+    """Return the likely cause, judging by the configuration of the path.
+
+    is_own_path: True for our own traffic, where both ends and everything between them are known
+    """
+    device, local, listener = device_without_offload(path), _local_delivery(path), _packet_socket(path)
     if device is not None:
-        return Cause("no_offload", f"likely {_cannot(device)}")
+        return Cause("no_offload", f"likely {_lacking_offload_sentence(device)}")
     if (cipher := device_that_encrypts(path)) is not None:
-        return Cause("rewritten", f"likely {cipher.name} {ENCRYPTS}")
+        return Cause("rewritten", f"likely {ENCRYPTS.format(device=cipher.name)}")
     if local is not None:
-        cause = Cause("local_delivery", local if certain else f"likely {local}")
-        return cause if listener is None else _beside(cause, listener)
+        cause = Cause("local_delivery", local if is_own_path else f"likely {local}")
+        return cause if listener is None else _add_packet_socket(cause, listener)
     if listener is not None:
         return Cause("packet_socket", f"likely {_cause('packet_socket', path).sentence}")
-    return Cause("unknown", NOTHING_FOUND if path.devices else NO_DEVICE)
+    return Cause("unknown", NO_CAUSE if path.devices else NO_DEVICE)
 
 
-def is_tap(socket: PacketSocket, path: Topology) -> bool:
-    """Whether a packet socket costs the sender a copy.
+def sees_sent_packets(socket: PacketSocket, path: TopologySection) -> bool:
+    """Return True if a packet socket sees the sender's packets, so that each of them is copied for it.
 
-    One of a single protocol does not see outgoing packets, and one on another host's end sees bytes from the
-    wire.
+    A socket of a single protocol does not see outgoing packets. A socket on the receiver's host sees packets
+    from the wire, unless both ends are on one host.
     """
     if socket.side == "target" and socket.device not in ("any", *(device.name for device in path.devices)):
         return False
-    near = socket.side in ("sender", "target") or path.local_delivery
-    return near and str(socket.protocol).lower() in ETH_P_ALL
+    on_sending_host = socket.side in ("sender", "target") or path.local_delivery
+    return on_sending_host and str(socket.protocol).lower() in ETH_P_ALL
 
 
-def device_without_offload(path: Topology) -> Device | None:
-    """The sender's device for which the kernel makes packets that refer to pages into packets that do not."""
+def device_without_offload(path: TopologySection) -> Device | None:
+    """Return the sending device for which the kernel copies referenced pages into packets, or None."""
     for device in path.devices:
-        lacks = False in (device.features.get("scatter_gather"), device.features.get("tx_checksum"))
-        if device.side in ("sender", "target") and lacks:
+        offloads = (device.features.get("scatter_gather"), device.features.get("tx_checksum"))
+        if device.side in ("sender", "target") and False in offloads:
             return device
     return None
 
 
-def device_that_encrypts(path: Topology) -> Device | None:
-    """It works on the time of the kernel's own threads, of which no sample is of this run."""
+def device_that_encrypts(path: TopologySection) -> Device | None:
+    """Return a device of the path that encrypts in place, or None.
+
+    Such a device encrypts in kernel threads, so no sample of this run shows that work.
+    """
     return next((device for device in path.devices if device.driver in ENCRYPTING), None)
 
 
-def what_it_lacks(device: Device) -> str:
-    """In words."""
+def lacking_offload(device: Device) -> str:
+    """Name the offload that a device from device_without_offload() lacks."""
     if device.features.get("scatter_gather") is False:
         return "has no scatter-gather"
     return "has no checksum offload"
 
 
-def _cannot(device: Device | None) -> str:
-    """Why packets are cut and copied before they leave."""
+def offload_change(device: Device) -> str:
+    """Return how to give a device the offload that it lacks: a command, or a sentence for a tun device."""
+    if device.driver == "tun":
+        return "its program can change that (TUNSETOFFLOAD)"
+    return f"ethtool -K {device.name} sg on tx on"
+
+
+def _lacking_offload_sentence(device: Device | None) -> str:
+    """Explain that packets are copied because a device lacks an offload.
+
+    device: the device; None if not known
+    """
     if device is None:
         return (
             "a device on the way has no scatter-gather or no checksum offload, so the "
             "kernel copies packets before they leave"
         )
-    does = f"{device.name} {what_it_lacks(device)}, so the kernel copies packets before they leave"
-    if device.driver == "tun":
-        return f"{does}; its program can change that (TUNSETOFFLOAD)"
-    return f"{does}; turn it on with ethtool -K {device.name} sg on tx on"
+    sentence = f"{device.name} {lacking_offload(device)}, so the kernel copies packets before they leave"
+    change = offload_change(device)
+    return f"{sentence}; {change}" if device.driver == "tun" else f"{sentence}; turn it on with {change}"
 
 
-def _local(path: Topology) -> str | None:
-    """Where the path says who of the peers is here."""
+def _local_delivery(path: TopologySection) -> str | None:
+    """Describe local delivery on a path; None if no peer is known to be on this machine."""
     if path.local_delivery:
-        return f"local delivery over {path.kind}; this path cannot show a gain"
-    peers = path.peers
-    near = sum(bool(peer.local) for peer in peers)
-    return f"local delivery to {near} of its {len(peers)} peers" if near else None
+        return f"the receiver is on the same machine ({path.kind}); this path cannot show a gain"
+    local_peers = sum(bool(peer.local) for peer in path.peers)
+    return f"local delivery to {local_peers} of its {len(path.peers)} peers" if local_peers else None
 
 
-def _not_seen_as_local(code: str, path: Topology) -> str:
-    """Of a path on which nobody was found on this machine."""
+def _unexpected_delivery(code: str, path: TopologySection) -> str:
+    """Describe packets that this machine received, on a path without a known local peer."""
     if code == "received":
         return (
             f"a device of this machine received what went out over {path.kind}: before 6.17 the kernel "
-            "copies there even what it forwards, from then on for a packet socket"
+            "copies even forwarded packets on that device, since 6.17 only packets for a packet socket"
         )
     return f"local delivery: a socket of this machine received what went out over {path.kind}"
 
 
-def _listener(path: Topology) -> str | None:
-    """Who holds a packet socket on the path, and where."""
-    tap = next((s for s in path.packet_sockets if is_tap(s, path)), None)
-    if tap is None:
+def _packet_socket(path: TopologySection) -> str | None:
+    """Describe a packet socket that sees the sender's packets, with its owner; None if there is none."""
+    socket = next((socket for socket in path.packet_sockets if sees_sent_packets(socket, path)), None)
+    if socket is None:
         return None
     owner = "owner not visible"
-    if tap.pid is not None:
-        owner = f"{tap.comm or 'unknown program'}, pid {tap.pid}"
-    return f"a packet socket on {tap.device or 'every device'} ({owner})"
+    if socket.pid is not None:
+        owner = f"{socket.comm or 'unknown program'}, pid {socket.pid}"
+    return f"a packet socket on {socket.device or 'every device'} ({owner})"

@@ -1,1 +1,1 @@
-"""The fingerprint of the machine: processors, kernel, limits, tools."""
+"""Facts about machines (processors, settings, tool versions), network paths, and hosts reached over ssh."""

@@ -1,7 +1,8 @@
-"""What each CPU is: a thread of which core, of which type, on which NUMA node, behind which last cache.
+"""Topology of the CPUs: the core, the core type, the NUMA node and the last-level cache of each.
 
-Siblings are i and i + N/2 on most servers and desktops, 2i and 2i + 1 on hybrid laptops: the numbers say
-nothing (Documentation/admin-guide/cputopology.rst, Documentation/ABI/stable/sysfs-devices-system-cpu).
+The numbers of CPUs do not show which CPUs are threads of one core: CPUs i and i + N/2 on most servers and
+desktops, but CPUs 2i and 2i + 1 on hybrid laptops. /sys shows it (Documentation/admin-guide/cputopology.rst,
+Documentation/ABI/stable/sysfs-devices-system-cpu).
 """
 
 import time
@@ -10,26 +11,28 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from copyscope.machine.cpu import parse_cpu_list, read_hybrid
-from copyscope.machine.files import ROOT, read_integer, read_text
-from copyscope.machine.fingerprint import CpuTimes, times_of_cpus
+from copyscope.base.spelling import parse_cpu_list
+from copyscope.machine.fingerprint import MachineCpuTimes, read_times_by_cpu
+from copyscope.machine.processors import ROOT, read_hybrid, read_integer, read_text
 
-CPU = "sys/devices/system/cpu"
-# Intel's PMUs by speed of their cores (arch/x86/events/intel/core.c: intel_hybrid_pmu_type_map).
-BY_SPEED = ("cpu_core", "cpu_atom", "cpu_lowpower")
-# Ten ticks of /proc/stat: what is busy all the time is told from what woke up once.
-LOOK_S = 0.1
-# What a record says of a CPU beside its number.
-FACTS = ("core_cpus", "core_type", "node", "llc_level", "llc_cpus")
+CPU_FOLDER = "sys/devices/system/cpu"
+# PMUs of Intel's core types, the fastest type first (arch/x86/events/intel/core.c:
+# intel_hybrid_pmu_type_map).
+INTEL_PMUS_BY_SPEED = ("cpu_core", "cpu_atom", "cpu_lowpower")
+# Time in seconds to measure the load of CPUs. Ten ticks of /proc/stat show that a CPU is busy, and did not
+# only wake up once.
+LOAD_INTERVAL_S = 0.1
+# Keys of a CPU in a record, except its number.
+CPU_RECORD_KEYS = ("core_cpus", "core_type", "node", "llc_level", "llc_cpus")
 
 
 @dataclass(frozen=True)
-class Cpu:
-    """One that is online. CPUs of one core, or of one cache, have the same list."""
+class OnlineCpu:
+    """An online CPU. core_cpus and llc_cpus list all CPUs of its core and of its last-level cache (llc)."""
 
     number: int
     core_cpus: str
-    # None where all cores are alike; `rank` is 0 of the fastest type.
+    # Type of its core, or None if all cores have the same type. `rank` is 0 for the fastest type.
     core_type: str | None = None
     rank: int = 0
     node: int | None = None
@@ -37,9 +40,9 @@ class Cpu:
     llc_cpus: str | None = None
 
 
-def read_cpus(allowed: Collection[int], root: Path = ROOT) -> list[Cpu]:
-    """Those of `allowed` that are online, by number."""
-    text = read_text(root, f"{CPU}/online")
+def read_cpus(allowed: Collection[int], root: Path = ROOT) -> list[OnlineCpu]:
+    """Read the topology of the CPUs in `allowed` that are online, sorted by number."""
+    text = read_text(root, f"{CPU_FOLDER}/online")
     online = parse_cpu_list(text) if text else allowed
     numbers = sorted(set(allowed) & set(online))
     types, nodes = _core_types(root, online), _nodes(root)
@@ -47,13 +50,13 @@ def read_cpus(allowed: Collection[int], root: Path = ROOT) -> list[Cpu]:
     siblings: dict[int, str] = {}
     caches: dict[int, tuple[int, str]] = {}
     for number in numbers:
-        # One file of each core and of each cache: there are machines with a thousand CPUs.
+        # Read one file for each core and each cache, because some machines have a thousand CPUs.
         if number not in siblings:
             siblings |= dict.fromkeys(*_core(root, number))
         if number not in caches:
             caches |= _last_cache(root, number)
     return [
-        Cpu(
+        OnlineCpu(
             number,
             siblings[number],
             types.get(number),
@@ -66,71 +69,91 @@ def read_cpus(allowed: Collection[int], root: Path = ROOT) -> list[Cpu]:
 
 
 def _core(root: Path, number: int) -> tuple[list[int], str]:
-    """The threads of its core; `thread_siblings_list` is what kernels before 5.3 call them."""
-    at = f"{CPU}/cpu{number}/topology"
-    text = read_text(root, f"{at}/core_cpus_list") or read_text(root, f"{at}/thread_siblings_list")
+    """Return the CPUs of the core that contains CPU `number`, as numbers and as a CPU list."""
+    folder = f"{CPU_FOLDER}/cpu{number}/topology"
+    # Kernels before 5.3 call the file thread_siblings_list.
+    text = read_text(root, f"{folder}/core_cpus_list") or read_text(root, f"{folder}/thread_siblings_list")
     text = text or str(number)
     return [number, *parse_cpu_list(text)], text
 
 
+def find_siblings(cpus: Collection[int], root: Path = ROOT) -> set[int]:
+    """Return the online hyper-thread siblings of `cpus` that are not in `cpus` themselves."""
+    online = set(parse_cpu_list(read_text(root, f"{CPU_FOLDER}/online") or ""))
+    return {sibling for cpu in cpus for sibling in _core(root, cpu)[0]} & online - set(cpus)
+
+
+def read_isolated_cpus(root: Path = ROOT) -> frozenset[int]:
+    """Return the CPUs that the boot options isolcpus= and nohz_full= keep free of other work."""
+    texts = (read_text(root, f"{CPU_FOLDER}/{name}") for name in ("isolated", "nohz_full"))
+    # Without such CPUs, nohz_full contains the word (null) on some kernels.
+    return frozenset(cpu for text in texts if text and text[0].isdecimal() for cpu in parse_cpu_list(text))
+
+
 def _last_cache(root: Path, number: int) -> dict[int, tuple[int, str]]:
-    """The highest level that it has, for each CPU that shares it; nothing where the kernel does not report "
-    "it."""
-    found = []
-    for index in (root / f"{CPU}/cpu{number}/cache").glob("index[0-9]*"):
+    """Map each CPU that shares the last-level cache of CPU `number` to (cache level, CPU list of the cache).
+
+    The map is empty if the kernel does not report caches.
+    """
+    caches = []
+    for index in (root / f"{CPU_FOLDER}/cpu{number}/cache").glob("index[0-9]*"):
         level, shared = read_integer(index, "level"), read_text(index, "shared_cpu_list")
         if level is not None and shared is not None:
-            found.append((level, shared))
-    return dict.fromkeys(parse_cpu_list(max(found)[1]), max(found)) if found else {}
+            caches.append((level, shared))
+    return dict.fromkeys(parse_cpu_list(max(caches)[1]), max(caches)) if caches else {}
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
-    for node in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        for number in parse_cpu_list(read_text(node, "cpulist") or ""):
-            found[number] = int(node.name.removeprefix("node"))
-    return found
+    """Map the number of each CPU to its NUMA node."""
+    nodes = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        for number in parse_cpu_list(read_text(folder, "cpulist") or ""):
+            nodes[number] = int(folder.name.removeprefix("node"))
+    return nodes
 
 
 def _core_types(root: Path, numbers: Iterable[int]) -> dict[int, str]:
-    """CPU -> what its cores are called; nothing where all are alike.
+    """Map each CPU of `numbers` to the name of its core type. The map is empty if all types are the same.
 
-    arm64 tells types apart by capacity (`cpu_capacity`; one PMU may have two clocks). x86 has that, too,
-    and it differs between P cores (arch_set_cpu_capacity(), since 6.12): there it is the PMU.
+    On arm64 the type is the capacity (`cpu_capacity`), because cores with the same PMU may have different
+    clocks. On x86 the type is the PMU, because capacities differ even between P cores
+    (arch_set_cpu_capacity(), 6.12).
     """
     pmus = read_hybrid(root) or {}
     if "cpu_core" not in pmus:
-        capacities = {one: read_integer(root, f"{CPU}/cpu{one}/cpu_capacity") for one in numbers}
+        capacities = {cpu: read_integer(root, f"{CPU_FOLDER}/cpu{cpu}/cpu_capacity") for cpu in numbers}
         if len(set(capacities.values())) > 1:
-            return {one: f"capacity {capacity}" for one, capacity in capacities.items()}
-    return {one: name for name, text in pmus.items() for one in parse_cpu_list(text)}
+            return {cpu: f"capacity {capacity}" for cpu, capacity in capacities.items()}
+    return {cpu: name for name, text in pmus.items() for cpu in parse_cpu_list(text)}
 
 
 def _by_speed(root: Path, types: Mapping[int, str]) -> list[str]:
-    """The types, the fastest first."""
-    most: dict[str, int] = {}
+    """Return the names of the core types, the fastest type first. `types`: core type of each CPU."""
+    max_capacity: dict[str, int] = {}
     for number, name in types.items():
-        capacity = read_integer(root, f"{CPU}/cpu{number}/cpu_capacity") or 0
-        most[name] = max(most.get(name, 0), capacity)
-    known = {name: place for place, name in enumerate(BY_SPEED)}
-    return sorted(most, key=lambda name: (known.get(name, 0), -most[name], name))
+        capacity = read_integer(root, f"{CPU_FOLDER}/cpu{number}/cpu_capacity") or 0
+        max_capacity[name] = max(max_capacity.get(name, 0), capacity)
+    intel_rank = {name: rank for rank, name in enumerate(INTEL_PMUS_BY_SPEED)}
+    return sorted(max_capacity, key=lambda name: (intel_rank.get(name, 0), -max_capacity[name], name))
 
 
 @cache
-def look_at_load(root: Path = ROOT) -> Mapping[int, int]:
-    """How many quarters of a moment each CPU was busy: nothing where that is not known.
+def measure_busy_quarters(root: Path = ROOT) -> Mapping[int, int]:
+    """Map the number of each CPU to its measured load, in full quarters of LOAD_INTERVAL_S (0 to 4).
 
-    Once for all runs of a process, which are then at the same place.
+    The map is empty if /proc/stat cannot be read. The result is cached, so that all runs of this process are
+    placed on the same CPUs.
     """
     try:
-        before = times_of_cpus(root)
-        time.sleep(LOOK_S)
-        after = times_of_cpus(root)
+        before = read_times_by_cpu(root)
+        time.sleep(LOAD_INTERVAL_S)
+        after = read_times_by_cpu(root)
     except (OSError, ValueError, IndexError):
         return {}
-    return {number: _quarters(before[number], now) for number, now in after.items() if number in before}
+    return {cpu: _busy_quarters(before[cpu], times) for cpu, times in after.items() if cpu in before}
 
 
-def _quarters(before: CpuTimes, after: CpuTimes) -> int:
+def _busy_quarters(before: MachineCpuTimes, after: MachineCpuTimes) -> int:
+    """Return the busy time of a CPU between two readings, in full quarters of the elapsed time."""
     elapsed = after.total - before.total
     return 4 * (after.busy - before.busy) // elapsed if elapsed > 0 else 0

@@ -1,39 +1,45 @@
-"""The fingerprint of the machine: the record's `machine` section, read from /proc and /sys only.
+"""Fingerprint of the machine: the `machine` section of the record, read from /proc and /sys.
 
-Everything unknown is None, with its reason in `reasons`. The root directory can be replaced, so all of it is
-tested on made-up trees. The kernel command line is left out on purpose: records are published, and it may
-hold what should not be.
+Unknown values are None, and `reasons` gives the reason. Tests use other trees as the root directory. The
+kernel command line is left out, because records are published and the command line may contain secrets.
 """
 
 import contextlib
 import gzip
+import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
-from copyscope.errors import RunError
-from copyscope.machine.cpu import (
+from copyscope.base import files, paths
+from copyscope.base.errors import RunError
+from copyscope.base.programs import LimitError, StartedProgram
+from copyscope.base.spelling import parse_cpu_list
+from copyscope.machine.processors import (
+    ROOT,
+    bracketed_choice,
     find_pmus,
-    parse_cpu_list,
     read_caches,
+    read_cpu_files,
     read_cpu_model,
     read_cpuinfo,
     read_hybrid,
     read_hypervisor,
+    read_integer,
     read_mitigations,
-    read_of_cpus,
+    read_text,
     read_turbo,
 )
-from copyscope.machine.files import ROOT, chosen, read_integer, read_text
-from copyscope.machine.tool_versions import read_tool_versions
 
-INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+# Inode of the initial pid namespace: PROC_PID_INIT_INO in include/linux/proc_ns.h.
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
-# What decides about buffers, copies and instruments. Network ones are per namespace: see describe().
+# Sysctls that affect buffers, copies and instruments. Each network namespace has its own network sysctls.
 NETWORK_SYSCTLS = (
     "net.core.busy_poll",
     "net.core.default_qdisc",
@@ -69,7 +75,7 @@ HOST_SYSCTLS = (
 
 
 class NamespaceSysctls(Protocol):
-    """What describe() needs of a topology."""
+    """A topology that reads sysctls inside its network namespaces, for describe_machine()."""
 
     def sysctls(
         self, side: Literal["sender", "receiver"], names: Sequence[str]
@@ -77,20 +83,57 @@ class NamespaceSysctls(Protocol):
 
 
 def check_pid_namespace() -> None:
-    """BPF sees the pids of the whole machine; in a container ours are others: it would find nothing."""
+    """Raise RunError in a container, because its pids differ from the pids that BPF programs see."""
     if Path("/proc/self/ns/pid").stat().st_ino != INITIAL_PID_NAMESPACE:
         raise RunError(
-            "pid namespace: copyscope runs inside a container, where pids are not the kernel's: run it on "
-            "the host (from there --cgroup watches a container)"
+            "pid namespace: copyscope runs inside a container, where pids differ from the kernel's; run "
+            "copyscope on the host (from there --cgroup watches a container)"
         )
 
 
-def describe(
-    topology: NamespaceSysctls | None = None, root: Path = ROOT, tools: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The `machine` section. With a topology, network sysctls are those of the sender's namespace.
+@dataclass
+class MachineFacts:
+    """The `machine` section of a record. The keys are explained in docs/reference/record.md."""
 
-    `tools`: versions, of this machine where they are not given.
+    hostname: str
+    kernel: str
+    arch: str
+    cpu_model: str
+    microcode: str | None
+    cpus_online: int
+    numa_nodes: str | None
+    hypervisor: str | None
+    pmu: list[str]
+    hybrid: dict[str, str] | None
+    governor: str | None
+    idle_driver: str | None
+    turbo: bool | None
+    smt: bool | None
+    mitigations: dict[str, str]
+    clocksource: str | None
+    perf_event_paranoid: int | None
+    kptr_restrict: int | None
+    lockdown: str | None
+    transparent_hugepages: str | None
+    irq_time_accounting: bool | None
+    sysctls: dict[str, str | None]
+    limits: dict[str, int | None]
+    tools: dict[str, str | None]
+    memory_bytes: int | None
+    caches: dict[str, int | str | None]
+    # Percentage of CPU time that the hypervisor gave to other guests during the run.
+    steal_percent: float | None = None
+    # Reason for each None, by its key.
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def describe_machine(
+    topology: NamespaceSysctls | None = None, root: Path = ROOT, tools: dict[str, str | None] | None = None
+) -> MachineFacts:
+    """Return the `machine` section of a record.
+
+    With a topology, the network sysctls are those of the sender's namespace. `tools`: versions of tools, by
+    default those of this machine.
     """
     sysctls = read_sysctls((*NETWORK_SYSCTLS, *HOST_SYSCTLS), root)
     if topology is not None:
@@ -98,46 +141,46 @@ def describe(
         sysctls.update({name: value for name, value in inside.items() if value is not None})
     kernel = read_text(root, "proc/sys/kernel/osrelease") or os.uname().release
     smt = read_integer(root, "sys/devices/system/cpu/smt/active")
-    # The soft RLIMIT_MEMLOCK that the workload inherits.
+    # Soft RLIMIT_MEMLOCK of this process, which the workload inherits.
     memlock_bytes = read_number(root, "proc/self/limits", "Max locked memory")
     memory_kib = read_number(root, "proc/meminfo", "MemTotal:")
-    known: dict[str, Any] = {
-        "hostname": read_text(root, "proc/sys/kernel/hostname") or os.uname().nodename,
-        "kernel": kernel,
-        "arch": read_text(root, "proc/sys/kernel/arch") or os.uname().machine,
-        "cpu_model": read_cpu_model(root),
-        "microcode": read_cpuinfo(root).get("microcode"),
-        "cpus_online": len(parse_cpu_list(read_text(root, "sys/devices/system/cpu/online") or "0")),
-        "numa_nodes": read_text(root, "sys/devices/system/node/online"),
-        "hypervisor": read_hypervisor(root),
-        "pmu": find_pmus(root),
-        "hybrid": read_hybrid(root),
-        "governor": read_of_cpus(root, "cpufreq/scaling_governor"),
-        "idle_driver": read_text(root, "sys/devices/system/cpu/cpuidle/current_driver"),
-        "turbo": read_turbo(root),
-        "smt": None if smt is None else smt != 0,
-        "mitigations": read_mitigations(root),
-        "clocksource": read_text(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "perf_event_paranoid": read_integer(root, "proc/sys/kernel/perf_event_paranoid"),
-        "kptr_restrict": read_integer(root, "proc/sys/kernel/kptr_restrict"),
-        "lockdown": chosen(read_text(root, "sys/kernel/security/lockdown")),
-        "transparent_hugepages": chosen(read_text(root, "sys/kernel/mm/transparent_hugepage/enabled")),
-        "irq_time_accounting": read_irq_time_accounting(root, kernel),
-        "sysctls": sysctls,
-        "limits": {"memlock_bytes": memlock_bytes},
-        "steal_percent": None,  # known at the end of a run only: steal_percent()
-        "tools": read_tool_versions() if tools is None else tools,
-        "memory_bytes": None if memory_kib is None else memory_kib << 10,
-        "caches": read_caches(root),
-    }
-    reasons = {name: why for name, why in REASONS.items() if known[name] is None}
+    machine = MachineFacts(
+        hostname=read_text(root, "proc/sys/kernel/hostname") or os.uname().nodename,
+        kernel=kernel,
+        arch=read_text(root, "proc/sys/kernel/arch") or os.uname().machine,
+        cpu_model=read_cpu_model(root),
+        microcode=read_cpuinfo(root).get("microcode"),
+        cpus_online=len(parse_cpu_list(read_text(root, "sys/devices/system/cpu/online") or "0")),
+        numa_nodes=read_text(root, "sys/devices/system/node/online"),
+        hypervisor=read_hypervisor(root),
+        pmu=find_pmus(root),
+        hybrid=read_hybrid(root),
+        governor=read_cpu_files(root, "cpufreq/scaling_governor"),
+        idle_driver=read_text(root, "sys/devices/system/cpu/cpuidle/current_driver"),
+        turbo=read_turbo(root),
+        smt=None if smt is None else smt != 0,
+        mitigations=read_mitigations(root),
+        clocksource=read_text(root, "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        perf_event_paranoid=read_integer(root, "proc/sys/kernel/perf_event_paranoid"),
+        kptr_restrict=read_integer(root, "proc/sys/kernel/kptr_restrict"),
+        lockdown=bracketed_choice(read_text(root, "sys/kernel/security/lockdown")),
+        transparent_hugepages=bracketed_choice(read_text(root, "sys/kernel/mm/transparent_hugepage/enabled")),
+        irq_time_accounting=read_irq_time_accounting(root, kernel),
+        sysctls=sysctls,
+        limits={"memlock_bytes": memlock_bytes},
+        tools=read_tool_versions() if tools is None else tools,
+        memory_bytes=None if memory_kib is None else memory_kib << 10,
+        caches=read_caches(root),
+    )
+    values = vars(machine)
+    machine.reasons = {name: why for name, why in REASONS_FOR_NONE.items() if values[name] is None}
     if memlock_bytes is None:
-        reasons["limits.memlock_bytes"] = "unlimited"
-    return {**known, "reasons": reasons}
+        machine.reasons["limits.memlock_bytes"] = "unlimited"
+    return machine
 
 
-# Why a value is usually None.
-REASONS = {
+# Usual reason why a value of the `machine` section is None, by its key.
+REASONS_FOR_NONE = {
     "microcode": "this architecture or virtual machine does not show it",
     "numa_nodes": "the kernel was built without NUMA",
     "hypervisor": "no sign of one: bare metal, or a hypervisor that hides",
@@ -158,13 +201,16 @@ REASONS = {
 
 
 def read_sysctls(names: Sequence[str], root: Path) -> dict[str, str | None]:
-    """Sysctl name -> its text with single spaces; None when this kernel (or namespace) has no such file."""
+    """Map each sysctl to its value, or to None if this kernel or namespace does not have it."""
     texts = {name: read_text(root, f"proc/sys/{name.replace('.', '/')}") for name in names}
     return {name: None if text is None else " ".join(text.split()) for name, text in texts.items()}
 
 
 def read_irq_time_accounting(root: Path, kernel: str) -> bool | None:
-    """Whether interrupt time is kept out of task CPU time; tsc=noirqtime switches it off at boot."""
+    """Return True if the kernel excludes interrupt time from the CPU time of tasks, or None if unknown.
+
+    The boot option tsc=noirqtime disables this accounting.
+    """
     config = read_kernel_config(root, kernel)
     if config is None:
         return None
@@ -174,7 +220,7 @@ def read_irq_time_accounting(root: Path, kernel: str) -> bool | None:
 
 
 def read_kernel_config(root: Path, kernel: str) -> str | None:
-    """The text of the running kernel's .config, from wherever this distribution keeps it."""
+    """Return the .config of the running kernel from one of the usual paths, or None."""
     modules = f"lib/modules/{kernel}"
     for path in (f"boot/config-{kernel}", f"{modules}/config", f"{modules}/build/.config"):
         if (text := read_text(root, path)) is not None:
@@ -185,39 +231,41 @@ def read_kernel_config(root: Path, kernel: str) -> str | None:
         return None
 
 
-def read_number(root: Path, path: str, before: str) -> int | None:
-    """The number behind these words at the beginning of a line of a file; None where there is none."""
-    match = re.search(rf"^{before}\s+(\d+)", read_text(root, path) or "", re.MULTILINE)
+def read_number(root: Path, path: str, label: str) -> int | None:
+    """Return the number that follows a label at the beginning of a line of a file, or None."""
+    match = re.search(rf"^{label}\s+(\d+)", read_text(root, path) or "", re.MULTILINE)
     return int(match.group(1)) if match else None
 
 
 @dataclass(frozen=True)
-class CpuTimes:
-    """The first line of /proc/stat, in clock ticks since boot, over all CPUs."""
+class MachineCpuTimes:
+    """CPU times of all CPUs or a single CPU since boot, in clock ticks, from a line of /proc/stat."""
 
     total: int
     steal: int
-    # Spent by programs and the kernel; of it in interrupts and softirqs.
+    # Ticks in programs and in the kernel, and the part in interrupts and softirqs.
     busy: int = 0
     softirq: int = 0
 
 
-def cpu_times(root: Path = ROOT) -> CpuTimes:
-    """Read before and after a run; steal_percent() compares. Raises OSError without /proc/stat."""
+def read_cpu_times(root: Path = ROOT) -> MachineCpuTimes:
+    """Read the summed times of all CPUs. Raises OSError if /proc/stat is missing."""
     return _parse_times((root / "proc/stat").read_text().splitlines()[0])
 
 
-def times_of_cpus(root: Path = ROOT) -> dict[int, CpuTimes]:
-    """The same of each CPU. Raises OSError without /proc/stat, ValueError or IndexError when it is none."""
+def read_times_by_cpu(root: Path = ROOT) -> dict[int, MachineCpuTimes]:
+    """Read the times of each CPU. Raises OSError, or ValueError or IndexError if /proc/stat is damaged."""
     text = (root / "proc/stat").read_text()
-    of_each = re.findall(r"^(cpu(\d+) .*)$", text, re.MULTILINE)
-    return {int(cpu): _parse_times(line) for line, cpu in of_each}
+    lines = re.findall(r"^(cpu(\d+) .*)$", text, re.MULTILINE)
+    return {int(cpu): _parse_times(line) for line, cpu in lines}
 
 
-def _parse_times(line: str) -> CpuTimes:
-    # user nice system idle iowait irq softirq steal; guest time, which follows, is already part of user time
+def _parse_times(line: str) -> MachineCpuTimes:
+    """Parse a line of /proc/stat into CPU times."""
+    # Fields: user nice system idle iowait irq softirq steal. Guest time follows; user time includes guest
+    # time.
     ticks = [int(word) for word in line.split()[1:9]]
-    return CpuTimes(
+    return MachineCpuTimes(
         total=sum(ticks),
         steal=ticks[7] if len(ticks) > 7 else 0,
         busy=sum(ticks[:3]) + sum(ticks[5:7]),
@@ -226,29 +274,146 @@ def _parse_times(line: str) -> CpuTimes:
 
 
 def usable_cpus(pids: Iterable[int]) -> frozenset[int]:
-    """The CPUs that one of these processes or threads may run on; none where not known, or all ended."""
-    found: set[int] = set()
+    """Return the CPUs on which at least one of the processes or threads may run. Skip exited processes."""
+    cpus: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            found |= os.sched_getaffinity(pid)
-    return frozenset(found)
+            cpus |= os.sched_getaffinity(pid)
+    return frozenset(cpus)
 
 
-def read_load(own_ns: int, cpus: Collection[int] = (), root: Path = ROOT) -> dict[str, Any]:
-    """What these CPUs (or all) have done since boot, and copyscope: one end of machine_state.py."""
-    load: dict[str, Any] = {"t_ns": time.monotonic_ns(), "own_ns": own_ns, "cpus": None, "reason": None}
+@dataclass(frozen=True)
+class CpuLoad:
+    """CPU times of some CPUs since boot, in ns. None means unknown, for the reason in `reason`.
+
+    `t_ns`: time of the reading. `own_ns`: CPU time of copyscope. `cpus`: number of CPUs that were read.
+    `siblings`, `siblings_ns`: number of other hyper-threads of the same cores, and time of tasks on them.
+    """
+
+    t_ns: int
+    own_ns: int | None
+    cpus: int | None = None
+    busy_ns: int | None = None
+    softirq_ns: int | None = None
+    steal_ns: int | None = None
+    siblings: int | None = None
+    siblings_ns: int | None = None
+    reason: str | None = None
+
+
+def read_load(
+    own_ns: int,
+    cpus: Collection[int] = (),
+    siblings: Collection[int] | None = None,
+    root: Path = ROOT,
+) -> CpuLoad:
+    """Return the CPU times since boot of `cpus`, or of all CPUs if it is empty.
+
+    `own_ns`: CPU time of copyscope. `siblings`: other hyper-threads of the same cores, or None. The ledger
+    uses the difference between the readings at the start and the end of a run.
+    """
+    t_ns = time.monotonic_ns()
     try:
-        of_each = times_of_cpus(root)
-        times = [of_each[cpu] for cpu in of_each if cpu in cpus] or list(of_each.values())
+        times_by_cpu = read_times_by_cpu(root)
     except (OSError, ValueError, IndexError) as error:
-        return load | {"reason": f"/proc/stat: {error}"}
+        return CpuLoad(t_ns, own_ns, reason=f"/proc/stat: {error}")
+    selected = [times for cpu, times in times_by_cpu.items() if cpu in cpus]
+    selected = selected or list(times_by_cpu.values())
     tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    for name in ("busy", "softirq", "steal"):
-        load[f"{name}_ns"] = sum(getattr(one, name) for one in times) * tick_ns
-    return load | {"cpus": len(times)}
+    beside = None if siblings is None else [times_by_cpu[cpu] for cpu in siblings if cpu in times_by_cpu]
+    return CpuLoad(
+        t_ns,
+        own_ns,
+        len(selected),
+        busy_ns=sum(times.busy for times in selected) * tick_ns,
+        softirq_ns=sum(times.softirq for times in selected) * tick_ns,
+        steal_ns=sum(times.steal for times in selected) * tick_ns,
+        siblings=None if beside is None else len(beside),
+        siblings_ns=None if beside is None else sum(times.busy - times.softirq for times in beside) * tick_ns,
+    )
 
 
-def steal_percent(before: CpuTimes, after: CpuTimes) -> float | None:
-    """How much of all CPU time the hypervisor gave to others; None when no tick passed in between."""
+def steal_percent(before: MachineCpuTimes, after: MachineCpuTimes) -> float | None:
+    """Return the percentage of CPU time that the hypervisor gave to other guests between two readings.
+
+    Return None if no clock tick passed in between.
+    """
     elapsed = after.total - before.total
     return 100 * (after.steal - before.steal) / elapsed if elapsed > 0 else None
+
+
+# Versions of installed tools, cached in .output, because `clang --version` alone can take 0.2 s.
+#
+# A key of the cache contains the path, size and time of the tool, and the kernel release, because Ubuntu's
+# perf is a script that chooses a program by kernel. An installed copyscope has no cache, because an
+# uninstaller would not remove the file.
+
+# Option that prints the version of a tool, by the name of the tool.
+VERSION_OPTIONS = dict.fromkeys(("perf", "ip", "ethtool", "bpftool", "clang", "setpriv"), "--version")
+VERSION_OPTIONS |= {"ip": "-V", "bpftool": "version"}
+VERSIONS_FILE = None if paths.INSTALLED else paths.OUTPUT / "tool-versions.json"
+
+
+def read_tool_versions(
+    cache_file: Path | None = VERSIONS_FILE, search_path: str | None = None
+) -> dict[str, str | None]:
+    """Map each tool to its version, or to None if the tool is not installed or prints no version.
+
+    `cache_file`: versions of earlier calls. `search_path`: replaces PATH.
+    """
+    versions = {} if cache_file is None else _read_cache(cache_file)
+    tool_paths = {tool: shutil.which(tool, path=search_path) for tool in VERSION_OPTIONS}
+    keys = {tool: _cache_key(path) for tool, path in tool_paths.items() if path is not None}
+    # All tools run at the same time.
+    started = {
+        tool: _start(str(tool_paths[tool]), VERSION_OPTIONS[tool])
+        for tool, key in keys.items()
+        if key not in versions
+    }
+    versions |= {keys[tool]: _read_version(program) for tool, program in started.items()}
+    if started and cache_file is not None:
+        # An unwritable cache only makes the next run slower.
+        with contextlib.suppress(OSError):
+            cache = {key: versions[key] for key in keys.values()}
+            files.save(cache_file, json.dumps(cache, indent=1, sort_keys=True).encode())
+    return {tool: versions[keys[tool]] if tool in keys else None for tool in VERSION_OPTIONS}
+
+
+def parse_version(answer: str) -> str | None:
+    """Return the first dotted number of a tool's output: `iproute2-6.1.0, libbpf 1.1.2` -> 6.1.0."""
+    match = re.search(r"\d+(?:\.\d+)+(?:[-.][\w.]+)?", answer)
+    return match.group().rstrip(".") if match else None
+
+
+def _cache_key(path: str) -> str:
+    """Return the key of a tool in the cache, which changes when the tool or the kernel is updated."""
+    status = Path(path).stat()
+    return f"{path} {status.st_size} {status.st_mtime_ns} {os.uname().release}"
+
+
+def _start(path: str, option: str) -> StartedProgram | None:
+    """Start a tool with the option that prints its version. Return None if it cannot be executed."""
+    try:
+        return StartedProgram((path, option))
+    except OSError:
+        return None
+
+
+def _read_version(program: StartedProgram | None) -> str | None:
+    """Return the version that a started tool prints, or None."""
+    try:
+        result = None if program is None else program.wait_for_output()
+    except LimitError:
+        return None
+    if result is None or result.status != 0:
+        return None
+    return parse_version(result.text) or parse_version(result.complaint)
+
+
+def _read_cache(file: Path) -> dict[str, str | None]:
+    """Return the cached versions by key. A missing or damaged file counts as an empty cache."""
+    try:
+        versions = json.loads(files.read(file))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return versions if isinstance(versions, dict) else {}

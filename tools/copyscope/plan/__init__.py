@@ -1,1 +1,1 @@
-"""What a run will do: options, segments, phases, processors, tier. Nothing is started here."""
+"""Plan a run: its options, segments, instruments, CPUs and tier. Nothing is started here."""

@@ -1,13 +1,13 @@
-"""The options of copyscope run, as people see them; options.py says what they become."""
+"""Command-line options of `copyscope run`. options.py turns the options into a workload."""
 
 import argparse
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-from copyscope.arguments import UsageParser, add, seconds
+from copyscope.base.arguments import ArgumentKeywords, UsageParser, add_options, seconds
+from copyscope.machine.topology import TOPOLOGY_CHOICES
 from copyscope.plan.placement import PLACEMENTS
-from copyscope.topology import WRITTEN
+from copyscope.plan.traffic_options import FACTORS, STRATEGIES
 
 SWITCH = ("on", "off")
 EXAMPLES = """\
@@ -16,20 +16,21 @@ examples:
   sudo copyscope run one_copy --size 1M --threads 4
   sudo copyscope run zero_copy --topology veth-xdp --explain
   sudo copyscope run zero_copy --topology nics:eth1,eth2
-  sudo copyscope run zero_copy --receiver-at web2            from here to another machine
+  sudo copyscope run zero_copy --receiver-at web2            to another machine
   sudo copyscope run two_copy --repeat 5 --out results/mine
   sudo copyscope run zero_copy --json - | jq .verdict
   sudo copyscope run zero_copy --simulate                    with modelled cache misses
 """
 PROGRAMS = "\nany other program: copyscope watch --help\n"
 STATUS = """
-exit status: 0 valid, 1 failed, invalid, or not written to FILE or DIR (a line says where it is instead),
+exit status: 0 valid, 1 failed, invalid, or not written to FILE or DIR (a message names another file),
 2 wrong usage, 130 interrupted; a closed pipe does not change the status
 """
 
+# Examples in --help, and options that --help shows (--help-all shows every option).
 FIRST_EXAMPLES = """\
 examples:
-  sudo copyscope run zero_copy                               over a veth pair
+  sudo copyscope run zero_copy                          over a veth pair
   sudo copyscope run one_copy --size 1M --threads 4 --json run.json
 """
 COMMON = (
@@ -37,57 +38,27 @@ COMMON = (
     *("--verbose", "--help-all"),
 )
 
-# The options of a simulated machine, and what they are without being given.
-SIMULATED: dict[str, Any] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
+# Defaults of the options of a simulated machine.
+SIMULATED: dict[str, str | int | bool] = {"cache": "generic", "kernel": "6.12", "seeds": 3, "fast": False}
 
-# As add() reads them.
-WORKLOAD = """
---size BYTES =64K       message size, suffixes K M G; default 64K
---fields N =8           buffers per message, 1..1024; default 8
---header BYTES          size of the first buffer, the others share the rest; default: all equal
---threads N =1          number of connections (one thread per side each); default 1
---duration S            measuring time: 5 (default), 90s, 10m
---messages N            a fixed count per thread instead (no control segments then)
---mode MODE =stream     stream (default) or rr (request/response: measures latency)
---receiver RECEIVER =read   read (default), recvmsg, trunc (MSG_TRUNC: no copy), poll (one thread for all
-                        connections), map (TCP_ZEROCOPY_RECEIVE), multishot (io_uring) or splice (to a pipe)
---touch-received        the receiver touches every received cache line
---coalesce US =0        with --receiver poll: poll every US microseconds instead of sleeping; default 0
---sender SENDER =threads   threads (default: one per connection) or loop (one thread for all)
---file DIR              directory of the file to send; default: in memory (memfd)
---issue ISSUE           uring_send, uring_zc: who does the work: inline (default, the calling thread), async
-                        (an io_uring worker) or sqpoll (its polling thread)
---push PUSH =none       per_field: hold data back until the last field: none (default), more (MSG_MORE) or
-                        cork (TCP_CORK)
---batch N =1            per_field: N fields per sendmmsg(); default 1: one send() each
---call CALL =sendmsg    one_copy: sendmsg (default) or writev
---via VIA =sendfile     sendfile: sendfile() (default) or splice() through a pipe
---wait WHEN             zero_copy, uring_zc: read completion notices in batches (batch, the default: a
-                        quarter of the ring), after each message (each), or at the end (never)
---registered            uring_zc: send from registered buffers
---align ALIGN =heap     heap (default) or page
---pages PAGES =4k       4k (default), thp or hugetlb
---working-set N         messages in the ring; default 1 MiB worth, 4..1024
---touch                 the application rewrites each message before it sends it
---verify                the receiver checks every byte
---time-every N          time every Nth message; default 16
-"""
+# Further arguments of add_argument() for options of the traffic program.
+EXTRA_ARGUMENTS: dict[str, ArgumentKeywords] = {
+    "messages": {"type": int},
+    "tls": {"nargs": "?", "const": "1.3"},
+}
+# Tables of options in the format of add_options().
+DURATION = "--duration S            measuring time: 5 (default), 90s, 10m"
 PATH = """
 --topology KIND =veth   {kinds} (two NICs connected back to back); default veth
 --sender-at HOST        run the sender on HOST (ssh and sudo; copied there and removed afterwards)
 --receiver-at HOST      run the receiver on HOST
---sender-address ADDR   the sender's address on the network to measure; default: the one ssh uses
---tree DIR              copyscope's directory on the other hosts; default: as here
+--sender-address ADDR   the sender's address on the network to measure; default: the address that ssh uses
+--tree DIR              copyscope's directory on the other hosts; default: the same path as here
 --mtu BYTES
 --tso                   sender's segmentation offload
 --gso                   software segmentation
 --gro                   receive coalescing
---nodelay =on           TCP_NODELAY; default on
 --congestion NAME       default cubic where available
---tls VERSION =off      kTLS (AES-GCM-128, static keys): 1.2 or 1.3; default off, without a value 1.3
---sndbuf BYTES          SO_SNDBUF; default autotuning
---rcvbuf BYTES          SO_RCVBUF; default autotuning
---buffer BYTES =128K    the receiver's buffer; default 128K
 --placement =split      CPUs of the two sides: split (default: different cores of one type, one NUMA node and
                         one last-level cache if possible), same (one CPU) or none (any)
 --sender-cpus LIST      for example 0,2-3: thread i runs on the i-th CPU; overrides --placement
@@ -98,16 +69,17 @@ MODEL = """
 --simulate              also model the cache misses of each copy (QEMU)
 --cache MODEL ={cache}  generic (default), sapphire-rapids, genoa, graviton3, laptop, or host (this
                         machine's); with changes: genoa,llc=64M:16,prefetch=next,vcpus=4
---kernel V ={kernel}    5.10, 6.1, 6.12 (default) or 7.x, fetched from Debian once and kept; or host, from
-                        /boot
+--kernel V ={kernel}    5.10, 6.1, 6.12 (default) or 7.x, fetched from Debian once and kept; host, from
+                        /boot; or the path of a bzImage or of a kernel's build tree
 --seeds N               independent boots, for intervals; default 3
 --fast                  do not count instructions: runs are no longer repeatable
 """
-# Of our own traffic; a number that keeps no step with what happens every millisecond.
+# Sampling frequency in Hz for our own traffic. 199 is prime, so samples do not coincide with timers (1000
+# Hz).
 FREQUENCY_HZ = 199
 INSTRUMENTS = """
 --instruments LIST =auto   auto, or a list of counters,calls,sampler,functions
---attach =any           how to hook functions: any (default: the first that works) or one of the others;
+--attach =any           how to hook functions: any (default: the first method that works) or a method;
                         kprobe.multi loses less when threads share a CPU on a preemptible kernel (7.x)
 --frequency HZ          samples per second and CPU; default {frequency_hz}
 --gate N                with hooked functions: time every Nth copy, count all; {gate}
@@ -122,17 +94,19 @@ RUNS = """
 --warmup S              seconds of traffic before the first segment; default 0.3
 --repeat N              number of runs; more than one end with a summary
 """
+VERBOSE = "all tables and findings; -vv: also exact bytes, hooks, checks, symbols without a rule"
+QUIET = "no progress"
 OUTPUT = """
 --json FILE             write the record as JSON to FILE ("-": stdout, no table)
 --out DIR               keep the record of each run (and its folded stacks) in DIR
 --stacks                keep every sampled stack in the record, for `copyscope show FILE --export FORMAT`
---explain               say what each line means
+--explain               explain the meaning of each line
 """
 
 
 @cache
-def of_run() -> UsageParser:
-    """The parser of copyscope run, made once for those who read many runs: nobody adds to it."""
+def run_parser() -> UsageParser:
+    """Return the parser of `copyscope run`. The parser is shared, so callers must not add options to it."""
     return parser()
 
 
@@ -145,67 +119,86 @@ def parser(
     *,
     named: bool = True,
 ) -> UsageParser:
-    """All options of copyscope run. Those of the traffic are checked by the traffic program itself.
+    """Build a parser with all options of `copyscope run`. The traffic program checks its own option values.
 
-    `common`: those that --help lists; --help-all lists all. `named`: a strategy is also given without --impl.
+    `prog`: name of the command. `examples`: text at the end of --help. `epilog`: text at the end of
+    --help-all. `common`: options in --help. `named`: the strategy may also be given without --impl.
     """
-    made = UsageParser(
+    result = UsageParser(
         prog=prog,
+        verbose=VERBOSE,
+        quiet=QUIET,
+        usage="%(prog)s [options] [STRATEGY]" if named else None,
         description=description,
         common=common,
         examples=examples,
         epilog=epilog or EXAMPLES + PROGRAMS + STATUS,
         allow_abbrev=False,
     )
-    work = made.add_argument_group("workload")
-    _add_strategy(work, named=named)
-    add(work, WORKLOAD, duration={"type": seconds, "default": 5.0}, messages={"type": int})
-    path = made.add_argument_group("path")
-    switches = {name: {"choices": SWITCH} for name in ("tso", "gso", "gro")}
-    add(
+    workload = result.add_argument_group("workload")
+    _add_strategy(workload, named=named)
+    for name, row in FACTORS.items():
+        if name != "impl":
+            keywords = row.argument() | EXTRA_ARGUMENTS.get(name, {})
+            workload.add_argument(f"--{row.name}", **keywords)
+    result.describe(tls=f"{FACTORS['tls'].help}; default off, without a value 1.3")
+    add_options(workload, DURATION, duration={"type": seconds, "default": 5.0})
+    path = result.add_argument_group("path")
+    switch: ArgumentKeywords = {"choices": SWITCH}
+    add_options(
         path,
-        PATH.format(kinds=", ".join(WRITTEN)),
+        PATH.format(kinds=", ".join(TOPOLOGY_CHOICES)),
+        topology={"type": topology_name},
         mtu={"type": int},
-        nodelay={"choices": SWITCH},
-        tls={"nargs": "?", "const": "1.3"},
         placement={"choices": PLACEMENTS},
-        **switches,
+        tso=switch,
+        gso=switch,
+        gro=switch,
     )
-    model = made.add_argument_group("simulated machine (QEMU and a model of the caches: needs no PMU)")
-    add(model, MODEL.format(**SIMULATED), seeds={"type": int, "default": SIMULATED["seeds"]})
+    model = result.add_argument_group("simulated machine (QEMU and a model of the caches: needs no PMU)")
+    add_options(model, MODEL.format(**SIMULATED), seeds={"type": int, "default": SIMULATED["seeds"]})
     gate = "default: as the cost here allows; 1 with --messages"
-    tool = add_instruments(made, gate, FREQUENCY_HZ)
-    add(
+    tool = add_instruments(result, gate, FREQUENCY_HZ)
+    add_options(
         tool,
         RUNS,
         copy_in={"choices": ("any", "bracket", "call-site")},
         warmup={"type": float, "default": 0.3},
         repeat={"type": int, "default": 1},
     )
-    add_output(made)
-    return made
+    add_output(result)
+    return result
 
 
-def _add_strategy(work: argparse._ArgumentGroup, *, named: bool) -> None:
-    strategy = work.add_mutually_exclusive_group()
+def topology_name(word: str) -> str:
+    """Parse the value of --topology: `lo`, the loopback device, also means `loopback`."""
+    return "loopback" if word == "lo" else word
+
+
+def _add_strategy(workload: argparse._ArgumentGroup, *, named: bool) -> None:
+    """Add the option --impl, and with `named` also the positional argument STRATEGY."""
+    strategy = workload.add_mutually_exclusive_group()
+    names = f"{', '.join(STRATEGIES)} (and aliases); default zero_copy"
     if named:
         strategy.add_argument(
-            "impl", nargs="?", default=argparse.SUPPRESS, metavar="STRATEGY", help="the same as --impl"
+            "impl", nargs="?", default=argparse.SUPPRESS, metavar="STRATEGY", help=f"send strategy: {names}"
         )
     strategy.add_argument(
         "--impl",
+        "--strategy",
         default="zero_copy",
         metavar="NAME",
-        help="strategy: null, per_field, two_copy, one_copy, zero_copy, sendfile, "
-        "uring_send, uring_zc, vmsplice, relay_copy, relay_splice (and aliases); "
-        "default zero_copy",
+        help="the same as STRATEGY" if named else f"send strategy: {names}",
     )
 
 
-def add_instruments(made: UsageParser, gate: str, frequency_hz: int) -> argparse._ArgumentGroup:
-    """What is the same for traffic of our own and for programs of others; with the defaults that are not."""
-    tool = made.add_argument_group("instruments")
-    add(
+def add_instruments(parser: UsageParser, gate: str, frequency_hz: int) -> argparse._ArgumentGroup:
+    """Add the instrument options, shared by runs of our own traffic and watches of other programs.
+
+    `gate`: default of --gate in words. `frequency_hz`: default of --frequency.
+    """
+    tool = parser.add_argument_group("instruments")
+    add_options(
         tool,
         INSTRUMENTS.format(gate=gate, frequency_hz=frequency_hz),
         attach={"choices": ("any", "fentry", "kprobe.multi", "kprobe")},
@@ -216,11 +209,8 @@ def add_instruments(made: UsageParser, gate: str, frequency_hz: int) -> argparse
     return tool
 
 
-def add_output(made: UsageParser) -> argparse._ArgumentGroup:
-    """The same for both, too."""
-    out = made.add_argument_group("output")
-    add(out, OUTPUT)
-    verbose = "all tables and findings; -vv: also exact bytes, hooks, checks, symbols without a rule"
-    out.add_argument("-v", "--verbose", action="count", default=0, help=verbose)
-    out.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    return out
+def add_output(parser: UsageParser) -> argparse._ArgumentGroup:
+    """Add the output options, shared by runs and watches."""
+    output = parser.add_argument_group("output")
+    add_options(output, OUTPUT)
+    return output

@@ -1,115 +1,140 @@
-"""On which CPUs the two sides run: on cores of their own, alike, and near each other. Pure.
+"""Choose the CPUs of sender and receiver: separate cores of the same type, near each other. Pure.
 
-Two threads of one core share its units and first caches, E cores are slower than P cores, and what another
-node or last-level cache holds crosses to the reader: each of these changes what a copy costs.
+Two threads of one core share its units and first caches, E cores are slower than P cores, and data in the
+cache of another node or last-level cache has to be transferred to the reader. Each effect changes the cost of
+a copy.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from copyscope.grouping import grouped
-from copyscope.machine.cores import Cpu
-from copyscope.machine.cpu import parse_cpu_list
+from copyscope.base.spelling import parse_cpu_list
+from copyscope.base.stats import grouped
+from copyscope.machine.cores import OnlineCpu
 
 Placement = Literal["split", "same", "none"]
 PLACEMENTS: tuple[Placement, ...] = ("split", "same", "none")
-# CPU -> how busy it is.
+# Load of each CPU in quarters of its time, by number of the CPU.
 Load = Mapping[int, int]
+# CPUs of the sender's and of the receiver's threads.
 Sides = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
 class Core:
-    """`threads`: its CPUs that may be used. `busy`: also by work on its others."""
+    """A core. `threads`: usable CPUs of the core. `cpu`: one of them. `busy`: load of its busiest CPU."""
 
     threads: tuple[int, ...]
-    cpu: Cpu
+    cpu: OnlineCpu
     busy: int
 
 
-def place(placement: Placement, cpus: Sequence[Cpu], threads: tuple[int, int], load: Load) -> Sides:
-    """The CPUs of the sender's and of the receiver's threads, by `split` or `same`."""
+def place_sides(
+    placement: Placement, cpus: Sequence[OnlineCpu], threads: tuple[int, int], load: Load
+) -> Sides:
+    """Return the CPUs of the sender's and the receiver's threads, for the placement `split` or `same`.
+
+    `cpus`: usable CPUs. `threads`: how many threads the sender and the receiver have.
+    """
     if placement == "same" or len(cpus) == 1:
         return [cpus[0].number], [cpus[0].number]
-    sender, receiver = split(cores_of(cpus, load), max(threads))
+    sender, receiver = split_cores(group_by_core(cpus, load), max(threads))
     return sender[: threads[0]], receiver[: threads[1]]
 
 
-def beside(chosen: Collection[int], cpus: Sequence[Cpu], threads: int, load: Load) -> list[int]:
-    """Where one side goes when the user has chosen the CPUs of the other: near, alike, not on its cores."""
-    theirs = [cpu for cpu in cpus if cpu.number in chosen]
-    rest = [cpu for cpu in cpus if cpu.number not in chosen] or theirs
-    cores = cores_of(rest, load)
+def place_beside(chosen: Collection[int], cpus: Sequence[OnlineCpu], threads: int, load: Load) -> list[int]:
+    """Return CPUs for the threads of one side, near the CPUs that the user has chosen for the other side.
+
+    Other cores of the same type are preferred. `chosen`: CPUs of the other side. `cpus`: usable CPUs.
+    """
+    other_cpus = [cpu for cpu in cpus if cpu.number in chosen]
+    free_cpus = [cpu for cpu in cpus if cpu.number not in chosen] or other_cpus
+    cores = group_by_core(free_cpus, load)
 
     def distance(core: Core) -> tuple[object, ...]:
-        def is_new(name: str) -> bool:
-            return getattr(core.cpu, name) not in {getattr(cpu, name) for cpu in theirs}
+        """Return a key that sorts cores by their distance from the chosen CPUs."""
+        cpu = core.cpu
+        return (
+            any(cpu.core_cpus == other.core_cpus for other in other_cpus),
+            all(cpu.core_type != other.core_type for other in other_cpus),
+            all(cpu.node != other.node for other in other_cpus),
+            all(cpu.llc_cpus != other.llc_cpus for other in other_cpus),
+            core.busy,
+            core.threads,
+        )
 
-        unlike = tuple(is_new(name) for name in ("core_type", "node", "llc_cpus"))
-        return not is_new("core_cpus"), *unlike, core.busy, core.threads
-
-    return _threads(sorted(cores, key=distance))[:threads]
+    return _interleave_threads(sorted(cores, key=distance))[:threads]
 
 
-def cores_of(cpus: Sequence[Cpu], load: Load) -> list[Core]:
+def group_by_core(cpus: Sequence[OnlineCpu], load: Load) -> list[Core]:
+    """Return the cores of some CPUs."""
     return [
         Core(
-            tuple(cpu.number for cpu in some),
-            some[0],
+            tuple(cpu.number for cpu in siblings),
+            siblings[0],
             max(load.get(number, 0) for number in parse_cpu_list(text)),
         )
-        for text, some in grouped(cpus, lambda cpu: cpu.core_cpus).items()
+        for text, siblings in grouped(cpus, lambda cpu: cpu.core_cpus).items()
     ]
 
 
-def split(cores: Sequence[Core], threads: int) -> Sides:
-    """So many CPUs for each side, of the best kind of place that has them; where none has, fewer."""
+def split_cores(cores: Sequence[Core], threads: int) -> Sides:
+    """Return CPUs for sender and receiver, each with `threads` threads, from the best sufficient group.
+
+    If no group has enough cores, the result has fewer CPUs.
+    """
     if len(cores) == 1:
         numbers = cores[0].threads
         return list(numbers[0::2][:threads]), list(numbers[1::2][:threads])
-    for places, whole in _kinds(cores):
-        dealt = [deal(some, threads, whole=whole) for some in places]
-        enough = [sides for sides in dealt if min(map(len, sides.of)) == threads]
-        if enough:
-            return min(enough).of
-    return deal(cores, threads, whole=False).of
+    for groups, one_thread_per_core in _candidate_groups(cores):
+        offers = [deal_cores(group, threads, one_thread_per_core=one_thread_per_core) for group in groups]
+        sufficient = [offer for offer in offers if min(map(len, offer.sides)) == threads]
+        if sufficient:
+            return min(sufficient).sides
+    return deal_cores(cores, threads, one_thread_per_core=False).sides
 
 
-def _kinds(cores: Sequence[Core]) -> Iterator[tuple[list[list[Core]], bool]]:
-    """Places to choose from, and whether each thread is to have a core there; the best kind first.
+def _candidate_groups(cores: Sequence[Core]) -> Iterator[tuple[list[list[Core]], bool]]:
+    """Yield lists of groups of cores, the best first, each with True if every thread gets its own core.
 
-    One cache is given up first, then a core for each thread, then one node, and at last one type.
+    Requirements are dropped in this order: one cache, a core per thread, one node, one core type.
     """
-    for _, alike in sorted(grouped(cores, lambda core: core.cpu.rank).items()):
-        nodes = list(grouped(alike, lambda core: core.cpu.node).values())
-        yield list(grouped(alike, lambda core: (core.cpu.node, core.cpu.llc_cpus)).values()), True
+    for _, same_rank in sorted(grouped(cores, lambda core: core.cpu.rank).items()):
+        nodes = list(grouped(same_rank, lambda core: core.cpu.node).values())
+        yield list(grouped(same_rank, lambda core: (core.cpu.node, core.cpu.llc_cpus)).values()), True
         yield nodes, True
         yield nodes, False
-        yield [alike], True
-        yield [alike], False
+        yield [same_rank], True
+        yield [same_rank], False
     yield [list(cores)], True
 
 
 @dataclass(frozen=True, order=True)
-class Dealt:
-    """What a place has for both sides; the least busy is the least."""
+class Offer:
+    """CPUs that a group of cores offers to sender and receiver. Offers are sorted by their load (`busy`)."""
 
     busy: int
-    of: Sides
+    sides: Sides
 
 
-def deal(cores: Sequence[Core], threads: int, *, whole: bool) -> Dealt:
-    """The least busy cores, in turn to the sender and to the receiver: the i-th threads are neighbours."""
-    quiet = sorted(cores, key=lambda core: (core.busy, core.threads))
+def deal_cores(cores: Sequence[Core], threads: int, *, one_thread_per_core: bool) -> Offer:
+    """Deal the least busy cores in turn to sender and receiver, so that their i-th threads are neighbors.
+
+    `threads`: number of threads of each side. `one_thread_per_core`: use only the first CPU of a core.
+    """
+    by_load = sorted(cores, key=lambda core: (core.busy, core.threads))
     count = min(2 * threads, len(cores) // 2 * 2)
-    chosen = sorted(quiet[:count], key=lambda core: (core.cpu.rank, core.threads))
+    chosen = sorted(by_load[:count], key=lambda core: (core.cpu.rank, core.threads))
     both = (chosen[0::2], chosen[1::2])
-    sender, receiver = ([core.threads[0] for core in side] if whole else _threads(side) for side in both)
-    return Dealt(sum(core.busy for core in chosen), (sender[:threads], receiver[:threads]))
+    sender, receiver = (
+        [core.threads[0] for core in side] if one_thread_per_core else _interleave_threads(side)
+        for side in both
+    )
+    return Offer(sum(core.busy for core in chosen), (sender[:threads], receiver[:threads]))
 
 
-def _threads(cores: Sequence[Core]) -> list[int]:
-    """One of each core before a second of any."""
-    most = max((len(core.threads) for core in cores), default=0)
-    return [core.threads[turn] for turn in range(most) for core in cores if turn < len(core.threads)]
+def _interleave_threads(cores: Sequence[Core]) -> list[int]:
+    """Return the CPUs of the cores: the first CPU of every core, then the second CPU of every core, ..."""
+    threads_max = max((len(core.threads) for core in cores), default=0)
+    return [core.threads[turn] for turn in range(threads_max) for core in cores if turn < len(core.threads)]

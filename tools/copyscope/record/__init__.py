@@ -1,1 +1,1 @@
-"""The waist: what was measured, as one JSON document; everything above it reads records only."""
+"""Records: all measurements and results of one run, as typed values and as one JSON document."""

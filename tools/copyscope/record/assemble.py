@@ -1,27 +1,49 @@
-"""From what the programs said to the measured half of a record: names and differences, no judgement. Pure."""
+"""Assemble the measured part of a record from the raw results of a session. Pure."""
 
 import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from msgspec import ValidationError, convert, structs
 
 from copyscope import VERSION
-from copyscope.record.moved import Past, moved, taken, target_totals, volume_rows
+from copyscope.record.measured import SCHEMA, Machine, Measured, Segment
+from copyscope.record.messages import HookMessage, TotalsMessage, TrafficReport
+from copyscope.record.moved import (
+    MeasuredSegment,
+    PastSegment,
+    as_volume,
+    moved,
+    received_without_call,
+    subtract_volume,
+    target_totals,
+)
+from copyscope.record.sections import MachineLoad, QuotaStops
 from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
-from copyscope.record.session_result import MeasuredSegment, Raw
-from copyscope.record.store import SCHEMA
-from copyscope.taxonomy.samples import thread_names, to_record, user_callers, user_code
+from copyscope.record.session_result import LoadReading, Raw
+from copyscope.record.store import incomplete
+from copyscope.record.watched import SendError
+from copyscope.taxonomy.samples import (
+    thread_names,
+    to_record,
+    to_stacks,
+    user_callers,
+    user_code,
+    user_functions,
+)
 from copyscope.taxonomy.taxonomy import Taxonomy
 
-Row = dict[str, Any]
-
-# Levels, not totals: a segment has the value at its end, not a difference.
+# Keys of totals for which a segment has the value at its end, not the difference from its start.
 LEVELS = frozenset(("t_ns", "in_flight", "max_in_flight", "first_wrong_offset", "threads"))
+# Keys of totals that the segments of a record leave out.
+NOT_COUNTED = frozenset(("event", "role", "pid", "t_ns"))
+# Totals of a watched process before the first reading.
+NOTHING_YET: TotalsMessage = {"t_ns": 0, "totals": {"forks": 0, "exits": 0}, "volume": []}
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Which run this is: the part of the record that no program knows."""
+class RecordIdentity:
+    """Identification of a run, which no program reports. `factors`: factor values in an experiment."""
 
     id: str
     experiment: str | None
@@ -30,81 +52,52 @@ class Identity:
     seed: int
     git: str | None
     dirty: bool | None
-    factors: Mapping[str, Any] | None = None  # of its point in an experiment
-
-
-def subtract_totals(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """What happened between two marks of one program, key by key."""
-    delta: dict[str, Any] = {}
-    for key, value in after.items():
-        if key in ("event", "role", "pid", "t_ns"):
-            continue
-        earlier = before.get(key)
-        if isinstance(value, Mapping):
-            delta[key] = subtract_totals(value, earlier if isinstance(earlier, Mapping) else {})
-        elif isinstance(value, int) and not isinstance(value, bool) and key not in LEVELS:
-            delta[key] = value - (earlier if isinstance(earlier, int) else 0)
-        else:
-            delta[key] = value
-    return delta
-
-
-def segment_row(segment: MeasuredSegment | Past) -> Row:
-    """One row of run.segments from its marks. Traffic of our own moves nothing outside of a segment."""
-    if isinstance(segment, Past):
-        return segment.row()
-    _, begin, end, _ = segment["marks"]
-    first = next(iter(begin))
-    row = {key: segment[key] for key in ("index", "block", "phase")}
-    row |= {"begin_ns": begin[first]["t_ns"], "end_ns": end[first]["t_ns"]}
-    if "target" in begin:
-        return row | {
-            "sides": {"target": target_totals(*(dict(mark["target"]) for mark in segment["marks"]))}
-        }
-    return row | {"sides": {side: {"role": side, **subtract_totals(end[side], begin[side])} for side in end}}
-
-
-def side_report(
-    report: Mapping[str, Any] | None, segments: Sequence[MeasuredSegment | Past], side: str
-) -> Row:
-    """A side's report; of a side that died, the totals of its last mark, marked as such."""
-    if report is not None:
-        return {key: value for key, value in report.items() if key != "event"}
-    last = last_mark(segments, 2, side)
-    last.pop("event", None)
-    nobody = {"role": side, "impl": "", "pid": 0, "options": {}, "claim": None, "limits": {}}
-    nothing = {"threads": [], "histograms": {}, "errors": ["no report: the program had ended"]}
-    return {**nobody, **nothing, **last}
-
-
-def rtt_us(sender: Mapping[str, Any] | None) -> int | None:
-    """The least round trip of its connections, which saw an idle path at some time."""
-    infos = [thread.get("tcp_info") or {} for thread in (sender or {}).get("threads", [])]
-    return min((info["min_rtt_us"] for info in infos if info.get("min_rtt_us") is not None), default=None)
+    factors: Mapping[str, object] | None = None
 
 
 def assemble(
     raw: Raw,
-    identity: Identity,
+    identity: RecordIdentity,
     frequency_hz: int,
     *,
-    workload: Row | None = None,
-    target: Row | None = None,
-) -> Row:
-    """What was measured, as a record without its derived half: everything that ledger.derive needs.
+    workload: Mapping[str, object] | None = None,
+    target: Mapping[str, object] | None = None,
+    stacks: bool = False,
+) -> Measured:
+    """Return the measured part of a run's record.
 
-    `raw` is what run/session.py left behind; `workload` what our own traffic was to send, or `target` who
-    was watched.
+    `raw`: results of the session. `frequency_hz`: sampling frequency. `workload`: settings of our own
+    traffic; or `target`: the watched process. `stacks`: include every stack. Raises RecordError if a message
+    from a program has an unexpected key or value.
     """
+    try:
+        sections = _sections(raw, identity, frequency_hz, workload, target)
+        if stacks:
+            samples = [] if raw.collector is None else raw.collector.get("samples", [])
+            sections["stacks"] = to_stacks(samples, Taxonomy.load())
+        return convert(sections, Measured)
+    except (ValidationError, UnicodeEncodeError) as error:
+        raise incomplete(error) from error
+
+
+def _sections(
+    raw: Raw,
+    identity: RecordIdentity,
+    frequency_hz: int,
+    workload: Mapping[str, object] | None,
+    target: Mapping[str, object] | None,
+) -> dict[str, object]:
+    """Return the sections of the record by key, with the programs' messages still as JSON objects."""
     sides = PROCESSES if target is None else WATCHED
-    measured = [one for one in raw.segments if one["phase"] != WARM_UP]
-    segments = [segment_row(one) for one in raw.segments]
-    phases = [segment["phase"] for segment in segments]
-    collector = raw.collector or {}
+    segments = [segment_row(segment) for segment in raw.segments]
+    measured = [segment for segment in raw.segments if segment.phase != WARM_UP]
+    phases = [segment.phase for segment in raw.segments]
+    measured_ns = sum(row.end_ns - row.begin_ns for row in segments if row.phase != WARM_UP)
+    collector = raw.collector or {"event": "report"}
+    samples = collector.get("samples", [])
     taxonomy = Taxonomy.load()
     phase_of_calls = next((phase for phase in phases if "calls" in phase), "calls")
     no_sampler = {"events": [], "frequency_hz": frequency_hz, "enabled_ns": 0}
-    own = _own_sections(raw, workload) if workload else {}
     return {
         "schema": SCHEMA,
         "copyscope": {"version": VERSION, "git": identity.git, "dirty": identity.dirty},
@@ -117,7 +110,7 @@ def assemble(
             "seed": identity.seed,
             "started": raw.started,
             "wall_s": raw.wall_s,
-            "measured_s": sum(s["end_ns"] - s["begin_ns"] for s in segments if s["phase"] != WARM_UP) / 1e9,
+            "measured_s": measured_ns / 1e9,
             "interrupted": raw.interrupted,
             "errors": raw.errors,
             "tier": raw.tier.name if raw.tier else None,
@@ -134,149 +127,235 @@ def assemble(
         "functions": collector.get("functions") if any("functions" in phase for phase in phases) else None,
         "hooks": collector.get("hooks", []),
         "sampler": {**(collector.get("sampler") or no_sampler), "taxonomy_version": taxonomy.version},
-        "samples": to_record(collector.get("samples", []), taxonomy),
+        "samples": to_record(samples, taxonomy),
         "loss": collector.get("loss", {}),
-        "machine_state": readings(raw.loads, sides_cpu_ns(measured)),
-        **own,
-        **(watched_sections(raw, target) if target else {}),
+        "machine_state": machine_load(raw.loads, sides_cpu_ns(measured)),
+        **(_own_sections(raw, workload) if workload else {}),
+        **(_watched_sections(raw, target) if target else {}),
     }
 
 
-def _own_sections(raw: Raw, workload: Row) -> Row:
-    """What only traffic of our own has."""
-    # What the first connection really got; nobody knows before there is one.
-    used = (raw.reports.get("sender") or {}).get("options", {}).get("congestion_control")
-    made: Row = {
-        "workload": {**workload, "congestion_control": used},
+def segment_row(segment: MeasuredSegment | PastSegment) -> Segment:
+    """Return the row of `run.segments` for a segment. Raises ValidationError.
+
+    Our own traffic needs no readings before and after the segment, because it is paused then.
+    """
+    if isinstance(segment, PastSegment):
+        return segment.row()
+    before, begin, end, after = segment.marks
+    sides: dict[str, object]
+    if "target" in begin:
+        totals = target_totals(before["target"], begin["target"], end["target"], after["target"])
+        sides = {"target": totals}
+    else:
+        sides = {side: {"role": side, **subtract_totals(end[side], begin[side])} for side in end}
+    first = next(iter(begin))
+    row = {"index": segment.index, "block": segment.block, "phase": segment.phase, "sides": sides}
+    return convert({**row, "begin_ns": begin[first]["t_ns"], "end_ns": end[first]["t_ns"]}, Segment)
+
+
+def subtract_totals(after: Mapping[str, object], before: Mapping[str, object]) -> dict[str, object]:
+    """Return the difference between two totals of a program, by key. Keys in LEVELS keep the later value."""
+    difference: dict[str, object] = {}
+    for key, value in after.items():
+        if key in NOT_COUNTED:
+            continue
+        earlier = before.get(key)
+        if isinstance(value, Mapping):
+            difference[key] = subtract_totals(value, earlier if isinstance(earlier, Mapping) else {})
+        elif isinstance(value, int) and not isinstance(value, bool) and key not in LEVELS:
+            difference[key] = value - (earlier if isinstance(earlier, int) else 0)
+        else:
+            difference[key] = value
+    return difference
+
+
+def _own_sections(raw: Raw, workload: Mapping[str, object]) -> dict[str, object]:
+    """Return the sections that only the record of our own traffic has."""
+    sender = raw.reports.get("sender")
+    # The congestion control of the first connection is known only once the connection exists.
+    congestion_control = None if sender is None else sender.get("options", {}).get("congestion_control")
+    sections: dict[str, object] = {
+        "workload": {**workload, "congestion_control": congestion_control},
         "traffic": {side: side_report(raw.reports.get(side), raw.segments, side) for side in PROCESSES},
     }
     if raw.placement is not None:
-        made["placement"] = raw.placement
+        sections["placement"] = raw.placement
     if raw.places is not None:
-        rtt = rtt_us(raw.reports.get("sender"))
-        made |= {"places": raw.places, "topology": {**(raw.topology or {}), "rtt_us": rtt}}
-    return made
+        sections["places"] = raw.places
+        if raw.topology is not None:
+            sections["topology"] = structs.replace(raw.topology, rtt_us=smallest_rtt_us(sender))
+    return sections
 
 
-READINGS = ("busy_ns", "softirq_ns", "steal_ns", "own_ns")
+def side_report(
+    report: TrafficReport | None, segments: Sequence[MeasuredSegment | PastSegment], side: str
+) -> dict[str, object]:
+    """Return the report of the program on `side`; if it died, its last totals with an error."""
+    if report is not None:
+        return {key: value for key, value in report.items() if key != "event"}
+    last: Mapping[str, object] = last_totals(segments, 2, side) or {}
+    empty = {"role": side, "impl": "", "pid": 0, "options": {}, "claim": None, "limits": {}}
+    empty |= {"threads": [], "histograms": {}, "errors": ["no report: the program had ended"]}
+    return {**empty, **{key: value for key, value in last.items() if key != "event"}}
 
 
-def readings(loads: Sequence[Mapping[str, Any]], sides_ns: int) -> Row:
-    """The raw section, from what machine.read_load() said at both ends and the sides' CPU time in between."""
+def smallest_rtt_us(sender: TrafficReport | None) -> int | None:
+    """Return the smallest round-trip time of the sender's connections, which is that of an idle path."""
+    threads = [] if sender is None else sender.get("threads", [])
+    times_us = [(thread.get("tcp_info") or {}).get("min_rtt_us") for thread in threads]
+    return min((time_us for time_us in times_us if time_us is not None), default=None)
+
+
+def machine_load(loads: Sequence[LoadReading], sides_ns: int) -> MachineLoad:
+    """Return the load of the machine between two readings. `sides_ns`: CPU time of the measured processes."""
     if len(loads) != 2:
-        return unread("the run is not over")
+        why = "the run is not over"
+        unknown = dict.fromkeys(
+            ("wall_ns", "cpus", "busy_ns", "softirq_ns", "steal_ns", "own_ns", "sides_ns"), why
+        )
+        return MachineLoad(None, None, None, None, None, None, unknown, None)
     before, after = loads
-    spent = {key: after[key] - before[key] if key in before and key in after else None for key in READINGS}
-    span = {"wall_ns": after["t_ns"] - before["t_ns"], "cpus": after["cpus"]}
-    peers_ns = _spent_ns(before.get("peers", {}), after.get("peers", {}))
-    section = {**span, **spent, "sides_ns": sides_ns, "peers_ns": peers_ns}
-    why = before["reason"] or after["reason"]
-    reasons = {key: why for key, value in section.items() if value is None}
-    return {
-        **section,
-        "reasons": reasons,
-        "clock_before": before.get("clock"),
-        "clock_after": after.get("clock"),
+    load = MachineLoad(
+        wall_ns=after.t_ns - before.t_ns,
+        busy_ns=_difference(before.busy_ns, after.busy_ns),
+        softirq_ns=_difference(before.softirq_ns, after.softirq_ns),
+        steal_ns=_difference(before.steal_ns, after.steal_ns),
+        own_ns=_difference(before.own_ns, after.own_ns),
+        sides_ns=sides_ns,
+        reasons={},
+        cpus=after.cpus,
+        clock_before=before.clock,
+        clock_after=after.clock,
+        peers_ns=sum(
+            _difference(before.peers[pid], after.peers[pid]) or 0
+            for pid in before.peers
+            if pid in after.peers
+        ),
+        siblings=after.siblings,
+        siblings_ns=_difference(before.siblings_ns, after.siblings_ns),
+        quotas=_quota_stops(before, after),
+    )
+    why = before.reason or after.reason or "unknown"
+    values = structs.asdict(load)
+    # For values that are null by default, the ledger adds the reasons.
+    by_default = ("clock_", "siblings", "quotas")
+    load.reasons = {
+        key: why for key, value in values.items() if value is None and not key.startswith(by_default)
     }
+    return load
 
 
-def _spent_ns(begun: Mapping[int, int | None], ended: Mapping[int, int | None]) -> int:
-    """By those that were there from begin to end."""
-    both = [(begun[pid], ended[pid]) for pid in begun if pid in ended]
-    return sum(end - begin for begin, end in both if begin is not None and end is not None)
+def _quota_stops(before: LoadReading, after: LoadReading) -> list[QuotaStops] | None:
+    """Return the cgroups that their quotas stopped between two readings, longest first; None if unknown."""
+    if before.quotas is None or after.quotas is None:
+        return None
+    rows = [
+        QuotaStops(cgroup, now.stops, now.stopped_ns)
+        if (then := before.quotas.get(cgroup)) is None
+        else QuotaStops(cgroup, now.stops - then.stops, now.stopped_ns - then.stopped_ns)
+        for cgroup, now in after.quotas.items()
+    ]
+    return sorted((row for row in rows if row.stops > 0), key=lambda row: -row.stopped_ns)
 
 
-def unread(why: str) -> Row:
-    section = dict.fromkeys(("wall_ns", "cpus", *READINGS, "sides_ns"))
-    return section | {"reasons": dict.fromkeys(section, why)}
+def _difference(before: int | None, after: int | None) -> int | None:
+    """Return `after` - `before`, or None if a value is unknown."""
+    return None if before is None or after is None else after - before
 
 
-def sides_cpu_ns(segments: Sequence[Any]) -> int:
-    """CPU time of all sides from the begin of the first measured segment to the end of the last."""
+def sides_cpu_ns(segments: Sequence[MeasuredSegment | PastSegment]) -> int:
+    """Return the CPU time of all measured processes from the first segment's start to the last one's end."""
     if not segments:
         return 0
-    first, last = segments[0]["marks"][1], segments[-1]["marks"][2]
-    return sum(int(last[side]["process_cpu_ns"] - first[side]["process_cpu_ns"]) for side in last)
+    first, last = segments[0], segments[-1]
+    assert isinstance(last, MeasuredSegment)  # forget() keeps the last segments
+    if isinstance(first, PastSegment):
+        assert first.first_cpu_ns is not None
+        return last.marks[2]["target"]["process_cpu_ns"] - first.first_cpu_ns
+    begin, end = first.marks[1], last.marks[2]
+    return sum(end[side]["process_cpu_ns"] - begin[side]["process_cpu_ns"] for side in end)
 
 
-NOTHING_YET: Row = {"totals": {"forks": 0, "exits": 0}, "volume": []}
+def last_totals(
+    segments: Sequence[MeasuredSegment | PastSegment], mark: int, side: str
+) -> TotalsMessage | None:
+    """Return the totals of the process `side` at a mark of the last segment, or None if there is none.
+
+    `mark`: index in MeasuredSegment.marks.
+    """
+    if not segments or isinstance(segments[-1], PastSegment):
+        return None
+    return segments[-1].marks[mark].get(side)
 
 
-def last_mark(segments: Sequence[MeasuredSegment | Past], at: int, side: str) -> Row:
-    """What a side had said in one of the marks of the last segment; of that one it is always kept."""
-    if not segments or isinstance(segments[-1], Past):
-        return {}
-    return dict(segments[-1]["marks"][at].get(side, {}))
-
-
-def watched_sections(raw: Raw, target: Row) -> Row:
-    """Those of what run/session.py left behind; `target`: who was watched."""
-    last = last_mark(raw.segments, 3, "target") or NOTHING_YET
-    phases = [segment["phase"] for segment in raw.segments]
+def _watched_sections(raw: Raw, target: Mapping[str, object]) -> dict[str, object]:
+    """Return the sections that only the record of a watched process has. `target`: its identity."""
+    last = last_totals(raw.segments, 3, "target") or NOTHING_YET
+    phases = [segment.phase for segment in raw.segments]
     timed = any("calls" in phase.split("+") for phase in phases)
-    return buffers(last, (raw.collector or {}).get("hooks", [])) | {
+    collector = raw.collector or {"event": "report"}
+    samples = collector.get("samples", [])
+    sums = raw.sums.copy()
+    for segment in raw.segments:
+        if isinstance(segment, MeasuredSegment):
+            sums.add(segment)
+    # Everything that moved from the first reading to the last one, also between segments.
+    first = raw.first_reading
+    volume = as_volume(last["volume"]) if first is None else subtract_volume(last["volume"], first["volume"])
+    sent, received = moved(volume, "send"), moved(volume, "receive")
+    return {
+        "buffers": buffer_rows(last, collector.get("hooks", [])),
         "target": {
             **target,
             "pids": [{"pid": pid, "comm": comm} for pid, comm in sorted(raw.pids.items())],
             "forks": last["totals"]["forks"],
             "exits": last["totals"]["exits"],
-            **whole(last),
+            "sent_bytes": sent.bytes,
+            "send_calls": sent.calls,
+            "received_bytes": received.bytes + received_without_call(volume),
+            "span_s": None if first is None else (last["t_ns"] - first["t_ns"]) / 1e9,
+            "receive_calls": received.calls,
             "page_bytes": last.get("page_bytes"),
             "uncounted": sorted(raw.uncounted),
-            **zerocopy_limits(raw.machine or {}),
+            **zerocopy_limits(raw.machine),
             "ended": raw.ended,
             "status": raw.status,
         },
-        "volume": volume_rows(raw.segments, raw.sums),
-        "packets": dict(last["packets"]) if timed else None,
-        "shapes": [dict(row) for row in last["shapes"]] if "calls" in phases else None,
-        "send_errors": send_error_rows(last),
-        "relays": dict(last["relays"]) if timed else None,
+        "volume": sums.rows(),
+        "packets": last["packets"] if timed else None,
+        "shapes": last["shapes"] if "calls" in phases else None,
+        "send_errors": [
+            SendError(row["syscall"], errno.errorcode.get(row["errno"], str(row["errno"])), row["calls"])
+            for row in last.get("send_errors", [])
+        ],
+        "relays": last["relays"] if timed else None,
         "connections": raw.connections.rows(),
-        "user_code": user_code((raw.collector or {}).get("samples", [])),
-        "user_callers": user_callers((raw.collector or {}).get("samples", [])),
-        "threads": thread_names((raw.collector or {}).get("samples", []), Taxonomy.load()),
+        "waits": raw.waits,
+        "user_code": user_code(samples),
+        "user_callers": user_callers(samples),
+        "user_functions": user_functions(samples),
+        "threads": thread_names(samples, Taxonomy.load()),
     }
 
 
-def zerocopy_limits(machine: Row) -> Row:
-    """What ENOBUFS comes from (msg_zerocopy.rst); why one is not known is in the machine's reasons."""
-    optmem = machine.get("sysctls", {}).get("net.core.optmem_max")
+def zerocopy_limits(machine: Machine | None) -> dict[str, int | None]:
+    """Return the limits that make sends fail with ENOBUFS (Documentation/networking/msg_zerocopy.rst)."""
+    optmem = None if machine is None else machine.sysctls.get("net.core.optmem_max")
     return {
-        "memlock_limit_bytes": machine.get("limits", {}).get("memlock_bytes"),
-        "optmem_limit_bytes": int(optmem) if optmem is not None else None,
+        "memlock_limit_bytes": None if machine is None else machine.limits.get("memlock_bytes"),
+        "optmem_limit_bytes": None if optmem is None else int(optmem),
     }
 
 
-def whole(last: Row) -> Row:
-    """All that moved from the first moment to the last reading, whether a segment was under way or not."""
-    sent, sends = moved(last["volume"], "send")
-    received, receives = moved(last["volume"], "receive")
-    return {
-        "sent_bytes": sent,
-        "send_calls": sends,
-        "received_bytes": received + taken(last["volume"]),
-        "receive_calls": receives,
-    }
+def buffer_rows(last: TotalsMessage, hooks: Sequence[HookMessage]) -> list[dict[str, object]]:
+    """Return the rows of `buffers`. If the hook on notifications is missing, memory releases are unknown.
 
-
-def send_error_rows(last: Row) -> list[Row]:
-    """Send calls that were refused, over the whole run."""
-    return [
-        {
-            "syscall": row["syscall"],
-            "error": errno.errorcode.get(row["errno"], str(row["errno"])),
-            "calls": row["calls"],
-        }
-        for row in last.get("send_errors", [])
-    ]
-
-
-def buffers(last: Row, hooks: list[Row]) -> Row:
-    """The section of that name; without a hook on notices nobody knows what was given back."""
-    hook = next((row for row in hooks if row["id"] == "completion"), {})
-    attached = hook.get("state") == "attached"
-    reason = None if attached else f"inet_sk_error_report: {hook.get('reason') or 'not attached'}"
-    unknown = {"given_back_sends": None} if reason else {}
-    rows = [{**row, "side": "target", "reason": reason, **unknown} for row in last.get("buffers", [])]
-    return {"buffers": rows} if rows else {}
+    `last`: last totals of the watched process. `hooks`: hooks of the collector.
+    """
+    hook = next((row for row in hooks if row["id"] == "completion"), None)
+    reason = None
+    if hook is None or hook["state"] != "attached":
+        reason = f"inet_sk_error_report: {(hook and hook['reason']) or 'not attached'}"
+    unknown = {} if reason is None else {"given_back_sends": None}
+    return [{**row, "side": "target", "reason": reason, **unknown} for row in last.get("buffers", [])]

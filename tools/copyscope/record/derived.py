@@ -1,6 +1,6 @@
-"""What follows from what was measured, of either kind of run. Pure."""
+"""Structs of the derived part of a record: results computed from the measured part. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection
 from typing import Annotated, ClassVar, get_args
 
 from msgspec import Meta
@@ -8,31 +8,30 @@ from msgspec import Meta
 from copyscope.record.instruments import Loss
 from copyscope.record.measured import Copyscope, Placement, RunIdentity
 from copyscope.record.portrait import Advice, Portrait, Why
-from copyscope.record.sections import Explained, Interval, MachineLoad, Reasoned, Section
+from copyscope.record.sections import Explained, MachineLoad, Reasoned, RecordedInterval, Section
 from copyscope.record.simulated import Simulated
-from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES, Context
+from copyscope.taxonomy.accounts import ACCOUNTS, COPIES, STAGES, Context
 
 
 class Throughput(Explained):
-    """Goodput with nothing attached, and with the ledger's instruments.
-
-    unprobed: goodput with nothing attached, all such segments together
-    probed: with the ledger's instruments
-    """
+    """Goodput without instruments (`unprobed`), and in `ledger` segments (`probed`)."""
 
     unprobed: float | None
     probed: float | None
 
 
 class MachineState(MachineLoad, kw_only=True):
-    """What other programs and the hypervisor took, and whether that matters.
+    """Load of the machine from the first measured segment to the last, in ticks of 10 ms.
 
-    others_ns: `busy_ns` without the sides, peers, copyscope, and the softirq work of `other`
-    spread_share: of goodput without instruments: standard deviation over mean
-    disturbance: `busy` by others or the hypervisor, `unsteady` segments, `peer`: the load generator
-    evidence: of the disturbance
-    sentence: both, and what to do; null: nothing to say
-    clock_sentence: what changed the clock or kept it low; null: nothing that is known
+    others_ns: rest of `busy_ns`, excluding the measured processes, their softirqs and peers, and copyscope
+    others_share, steal_share: share of the CPUs that other programs and the hypervisor took
+    spread_share: standard deviation of the goodput of `unprobed` segments, divided by its mean
+    sentence: description of the disturbance, with advice
+    disturbance: `busy` (other programs or the hypervisor), `unsteady` (goodput of segments differs) or `peer`
+        (a load generator on this machine)
+    clock_sentence: description of how the clock rate changed or was limited
+    siblings_share: share of the hyper-thread siblings that other programs took
+    quota_sentence: description of the stops by a CPU quota
     """
 
     others_ns: int | None
@@ -41,16 +40,20 @@ class MachineState(MachineLoad, kw_only=True):
     spread_share: float | None
     sentence: str | None
     disturbance: str | None = None
+
     evidence: str | None = None
     clock_sentence: str | None = None
+    siblings_share: float | None = None
+    quota_sentence: str | None = None
 
 
 class Cost(Explained):
-    """CPU time of one row of the ledger, and what was counted in it.
+    """CPU time and hardware events of one row, in the `ledger` segments.
 
-    ns_per_kib: per 1024 bytes delivered in these segments
-    share: of all CPU time: of all sides, and of the softirq work for them on the time of others
-    method: how the time was found: `sampled`, `exact`,
+    ns_per_kib: CPU time per 1024 bytes delivered
+    share: share of the CPU time of the run
+    method: `sampled` or `exact`
+    ci: confidence interval of `cpu_ns`
     """
 
     side: str
@@ -63,16 +66,11 @@ class Cost(Explained):
     l1d_misses: float | None
     llc_misses: float | None
     method: str
-    ci: Interval | None
+    ci: RecordedInterval | None
 
 
 class EventEstimate(Section):
-    """How well the count of an event in a row is known.
-
-    low: of the count: with the probability `level` it lies from here to `high`
-    samples: of this event in this row
-    method: `sampled`: a share of the event's samples, times what was counted
-    """
+    """Confidence interval of a hardware event's count, and its number of samples."""
 
     low: float
     high: float
@@ -82,19 +80,18 @@ class EventEstimate(Section):
 
 
 class SampledCost(Cost):
-    """What it costs, by samples."""
+    """Cost of a row, estimated from samples."""
 
     samples: int | None
 
 
 class AccountRow(SampledCost):
-    """An account of the ledger: a copy, or what stands for one.
+    """Row for a copy, or for work that replaces a copy.
 
-    bytes: in the `ledger` segments; null: on another row, or none are counted
-    bytes_method: how they were found
-    bytes_by: who counted them: `program` or `kernel`
+    bytes: bytes copied; null: they are in another row of the account, or were not counted
+    bytes_method: how the bytes were counted
     calls_method: `exact`, or `scaled` from the `bytes` segments
-    events: of each hardware event that is not null: how well its count is known
+    bytes_by: source of the byte count: the traffic `program` or hooks in the `kernel`
     """
 
     account: str
@@ -107,30 +104,32 @@ class AccountRow(SampledCost):
 
     @property
     def category(self) -> str:
-        """What it is a row of: an account, as a stage of the other rows."""
+        """Name of the account. Stage rows have the same property."""
         return self.account
+
+    @property
+    def is_plain_copy(self) -> bool:
+        """True for copies, False for ciphers and for work that replaces a copy."""
+        return self.account in COPIES
 
 
 class StageRow(SampledCost):
-    """A stage of the ledger: kernel work that is not a copy.
-
-    events: of each hardware event that is not null: how well its count is known
-    """
+    """Row for kernel work other than copying."""
 
     stage: str
     events: dict[str, EventEstimate] = {}  # noqa: RUF012 (a Struct copies it)
 
     @property
     def category(self) -> str:
-        """What it is a row of."""
+        """Name of the stage. Account rows have the same property."""
         return self.stage
 
 
 class ExactRow(Cost):
-    """A copy as its hooks measured it.
+    """Copy that function hooks measured in the `functions` segments.
 
-    share: of the side's CPU time in these segments
-    raw: of each raw event (`rHEX`) that was counted, its count
+    share: share of the CPU time of this process
+    raw: count of each raw event (`rHEX`)
     """
 
     category: str
@@ -147,7 +146,7 @@ class ExactRow(Cost):
 
 
 class CopyRun(Section):
-    """On whose time an owner's copies ran."""
+    """Late copies that used the CPU time of one process (`side`)."""
 
     side: str
     context: str | None
@@ -156,7 +155,7 @@ class CopyRun(Section):
 
 
 class OwnerLife(Section):
-    """Deferred copies of one owner's memory."""
+    """Late copies of data that one process sent; `runs`: by the process whose CPU time they used."""
 
     owner_side: str | None
     calls: int
@@ -165,10 +164,7 @@ class OwnerLife(Section):
 
 
 class Notified(Section):
-    """Zero-copy sends of one side, and how late they were reported.
-
-    p50_ns: "at most": the upper end of the bucket; 0 by the return of the send
-    """
+    """Completed zero-copy sends, and the delay of their notifications: 0 ns for those `before_return`."""
 
     side: str
     copied: int
@@ -180,25 +176,26 @@ class Notified(Section):
 
 
 class ZerocopyLife(Section):
-    """What became of zero-copy sends, as function hooks saw it."""
+    """Late copies and notifications of zero-copy sends, as function hooks counted them."""
 
     owners: list[OwnerLife]
     notified: list[Notified]
 
 
 class Spent(Explained):
-    """CPU time in the ledger segments, and how many samples it has."""
+    """CPU time in the `ledger` segments, and the number of its samples."""
 
     cpu_ns: float | None
     samples: int | None
 
 
 class Side(Spent):
-    """That of one process.
+    """CPU time of one process in the `ledger` segments.
 
-    cpu_source: `task-clock` (perf) or `CPU clock` (the process's own)
-    cpus_used: CPU time over wall time
-    cpus: of a program of ours: that its threads were pinned to; empty: none
+    cpu_source: source of `cpu_ns`: perf's `task-clock`, or the `CPU clock` of the process
+    unattributed_share: share of its time in functions that no rule classifies
+    cpus_used: CPU time divided by elapsed time
+    cpus: CPUs that its threads were pinned to
     """
 
     cpu_source: str
@@ -207,11 +204,11 @@ class Side(Spent):
     cpus: list[int] | None = None
 
 
-class Placed(Placement, kw_only=True):
-    """And what that means.
+class PlacementSummary(Placement, kw_only=True):
+    """CPUs of sender and receiver.
 
-    sentence: what the CPUs have in common
-    caution: the sides disturb each other, or their cores are not alike, and nobody asked for one CPU
+    sentence: description of the cores and caches that the CPUs share
+    caution: true if the processes share a core or their cores differ, unless requested
     """
 
     sentence: str
@@ -219,22 +216,19 @@ class Placed(Placement, kw_only=True):
 
 
 class OtherSide(Spent):
-    """Softirq work on the time of others that is known to be of this run."""
+    """Softirq work of this run, charged to other tasks."""
 
     rule: str
 
 
 class Elsewhere(Spent):
-    """Softirq work of which nothing says whose it is: in no sum.
-
-    cause: whose it may be
-    """
+    """Softirq work that may belong to this run; no sum includes it."""
 
     cause: str
 
 
 class Sides(Section, omit_defaults=True):
-    """CPU time by whose it was: of the processes in `run.sides`, and of softirqs on the time of others."""
+    """CPU time in the `ledger` segments."""
 
     other: OtherSide
     elsewhere: Elsewhere
@@ -243,31 +237,30 @@ class Sides(Section, omit_defaults=True):
     target: Side | None = None
 
     def processes(self) -> dict[str, Side]:
-        """Of those that this run has."""
-        known = {"sender": self.sender, "receiver": self.receiver, "target": self.target}
-        return {name: side for name, side in known.items() if side is not None}
+        """Return the CPU time of each process of this run by name."""
+        sides = {"sender": self.sender, "receiver": self.receiver, "target": self.target}
+        return {name: side for name, side in sides.items() if side is not None}
 
 
 class Cause(Section):
-    """Why zero-copy sends were copied."""
+    """Reason why zero-copy sends were copied."""
 
     code: str
     sentence: str
 
 
 class Zerocopy(Section):
-    """What became of the zero-copy sends: by our own sender, or by a watched program's sockets.
+    """Outcome of zero-copy sends.
 
-    completions: null: see `reason`; so are `copied`, `notifications` and `unseen`
-    copied: of these, with the flag
-    bytes_copied: of our own traffic
-    bytes_silent: copied without the flag, in the `ledger` segments
-    bytes_zero_copy: sent without a copy, as far as can be seen, in the `ledger` segments
-    waits: times that the sender waited for a notice before it could go on
-    waiting_share: of the time of its threads
-    unseen: completions that a watched program had read first
-    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
-    reason: why nothing is known of completions
+    completions: sends that the kernel reported as complete; null: see `reason`
+    copied: completions that the kernel marked as copied
+    bytes_copied: bytes of the copied sends of copyscope's own traffic
+    bytes_silent: bytes copied without a completion marked as copied, in `ledger` segments
+    bytes_zero_copy: bytes sent without a visible copy, in `ledger` segments
+    enobufs: sends that failed with ENOBUFS
+    waits, waiting_share: the sender's waits for notifications, and the share of its time spent in them
+    unseen: completions that the process read before the hooks saw them
+    untold: io_uring sends without IORING_SEND_ZC_REPORT_USAGE: unknown whether copied
     """
 
     sends: int
@@ -289,9 +282,9 @@ class Zerocopy(Section):
 
 
 class Identity(Reasoned):
-    """Two independent numbers that must agree.
+    """Consistency check: two independent counts that must agree.
 
-    holds: false makes the run invalid
+    holds: true if the counts agree within `tolerance`; false makes the run invalid
     """
 
     MAIN: ClassVar[str] = "holds"
@@ -305,11 +298,7 @@ class Identity(Reasoned):
 
 
 class Ratio(Reasoned):
-    """Goodput with instruments over goodput without.
-
-    ratio: goodput with instruments over goodput without, paired by block
-    level: how often such intervals hold the true ratio
-    """
+    """Goodput with instruments divided by goodput without instruments, and its confidence interval."""
 
     MAIN: ClassVar[str] = "ratio"
     ratio: float | None
@@ -319,10 +308,7 @@ class Ratio(Reasoned):
 
 
 class PhaseEffect(Ratio):
-    """The same for one phase.
-
-    effect: goodput lost: 1 - ratio; null: no ratio
-    """
+    """Goodput in a phase, divided by goodput in its control segments; `effect`: 1 - ratio."""
 
     effect: float | None
     pairs: int
@@ -330,22 +316,14 @@ class PhaseEffect(Ratio):
 
 
 class Watching(Ratio):
-    """What watching cost: goodput of the whole watch over that of the segments that count only bytes.
-
-    ratio: goodput of all segments of a block and the changes between them, over that of the phase
-        `unprobed`; the byte hooks are in both
-    effect: 1 - ratio
-    """
+    """Goodput of whole blocks, divided by goodput while only bytes are counted."""
 
     effect: float | None
     pairs: int
 
 
 class Overhead(Ratio):
-    """What measuring cost.
-
-    watching: what all of it cost a watched program
-    """
+    """Goodput in `ledger` segments, divided by goodput without instruments."""
 
     segments: dict[str, int]
     phases: dict[str, PhaseEffect]
@@ -353,11 +331,7 @@ class Overhead(Ratio):
 
 
 class Limit(Section):
-    """What kept goodput from being higher.
-
-    who: `sender`, `receiver`, `path`, `target`, `peer` or `unknown`
-    decisive: the part of the evidence that it rests on; records of earlier versions have none
-    """
+    """Bottleneck (`who`): `sender`, `receiver`, `path`, `target`, `peer` or `unknown`."""
 
     who: str
     evidence: str
@@ -365,9 +339,9 @@ class Limit(Section):
 
 
 class Judged(Section):
-    """Whether the run counts.
+    """Validity of a run.
 
-    valid: false: kept, shown, never averaged; also of a run that was interrupted
+    valid: false if averages must exclude the run
     """
 
     valid: bool
@@ -375,13 +349,13 @@ class Judged(Section):
 
     def __post_init__(self) -> None:
         if not self.valid and not self.reasons:
-            raise ValueError("reasons: empty, of an invalid run")
+            raise ValueError("reasons: empty for an invalid run")
 
 
 class Verdict(Judged, kw_only=True):
-    """And its result in one sentence.
+    """Validity and result of the run.
 
-    next: what to do after an invalid run
+    next: next step after an invalid run
     """
 
     sentence: str
@@ -390,13 +364,11 @@ class Verdict(Judged, kw_only=True):
 
 
 class Derived(Section, omit_defaults=True):
-    """What follows from what was measured.
+    """Results derived from the measurements.
 
-    tx_bytes: in all segments but the warm-up
-    placement: of traffic of our own
-    advice: of a watched program
-    why: of a watched program that sends with zero-copy, where it was asked for
-    portrait: of a watched program
+    tx_bytes, rx_bytes: bytes sent and received in all segments except the warm-up
+    advice: result of `copyscope advise`
+    why: result of `copyscope why`
     """
 
     throughput_gbps: Throughput
@@ -414,36 +386,48 @@ class Derived(Section, omit_defaults=True):
     sides: Sides
     zerocopy: Zerocopy | None
     overhead: Overhead
-    placement: Placed | None = None
+    placement: PlacementSummary | None = None
     advice: Advice | None = None
     why: Why | None = None
     portrait: Portrait | None = None
 
     def __post_init__(self) -> None:
-        for problem in self._unknown_names():
-            raise ValueError(problem)
+        """Raise ValueError for a row with an unknown side, context, account or stage."""
+        sides, contexts = (*self.sides.processes(), "other"), get_args(Context)
+        for number, account_row in enumerate(self.ledger):
+            row = f"ledger[{number}]"
+            _check_name(f"{row}.side", account_row.side, sides)
+            _check_name(f"{row}.context", account_row.context, contexts)
+            _check_name(f"{row}.account", account_row.account, ACCOUNTS)
+        for number, stage_row in enumerate(self.stages):
+            row = f"stages[{number}]"
+            _check_name(f"{row}.side", stage_row.side, sides)
+            _check_name(f"{row}.context", stage_row.context, contexts)
+            _check_name(f"{row}.stage", stage_row.stage, STAGES)
+        for number, exact_row in enumerate(self.exact):
+            _check_name(f"exact[{number}].side", exact_row.side, sides)
 
-    def _unknown_names(self) -> Iterator[str]:
-        """Names in rows that nothing could be said of."""
-        sides: Mapping[str, Collection[str]] = {"side": (*self.sides.processes(), "other")}
-        sampled = {**sides, "context": get_args(Context)}
-        known = {
-            "ledger": {**sampled, "account": ACCOUNTS},
-            "stages": {**sampled, "stage": STAGES},
-            "exact": sides,
-        }
-        for section, keys in known.items():
-            for number, row in enumerate(getattr(self, section)):
-                for key, names in keys.items():
-                    if (found := getattr(row, key)) not in names:
-                        yield f'{section}[{number}].{key}: "{found}": expected {" or ".join(names)}'
+
+def _check_name(key: str, name: str, allowed: Collection[str]) -> None:
+    """Raise ValueError if the name at `key` is not allowed, because no screen could explain it."""
+    if name not in allowed:
+        raise ValueError(f'{key}: "{name}": expected {" or ".join(allowed)}')
 
 
 class SimulatedRun(Section):
-    """A record of a simulation; it has no part of its own that is only derived."""
+    """Record of `copyscope simulate`."""
 
     schema: Annotated[int, Meta(extra_json_schema={"const": 2})]
     copyscope: Copyscope
     run: RunIdentity
     simulated: Simulated
     verdict: Judged
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a row with an unknown account or stage."""
+        for number, measurement in enumerate(self.simulated.measurements):
+            place = f"simulated.measurements[{number}]"
+            for row in measurement.rows:
+                _check_name(f"{place}.rows", row.category, (*ACCOUNTS, *STAGES))
+            for row in measurement.accounts:
+                _check_name(f"{place}.accounts", row.category, ACCOUNTS)

@@ -1,17 +1,26 @@
-"""What the instruments measured: counters, hooks, system calls, functions, samples. Pure."""
+"""Structs of measurements by instrument: counters, hooks, system calls, functions, samples. Pure."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from copyscope.record.sections import Histogram, Reasoned, Section
 
 
-class Counter(Reasoned):
-    """One event of `perf stat` over the ledger segments.
+class CounterPart(Section):
+    """Count from the PMU of one core type; `share`: part of the counting time spent on such cores."""
 
-    value: of the process over the `ledger` segments; `tlb-flushes` without those of task switches
-    status: `measured`, `scaled` (a part of the time) or `unsupported`
-    running: the part of the time that it counted
-    counts: what was counted under this name, where the PMU has no such event
+    pmu: str
+    value: int | None
+    running: float
+    share: float | None
+
+
+class Counter(Reasoned):
+    """Event that `perf stat` counted for one process in the `ledger` segments.
+
+    value: number of events; `tlb-flushes` excludes flushes by task switches
+    status: `measured`, `scaled` (counted part of the time, then extrapolated) or `unsupported`
+    running: part of the time in which the event was counted
+    counts: event that is counted instead, if the PMU lacks the named event
     """
 
     MAIN: ClassVar[str] = "value"
@@ -19,18 +28,17 @@ class Counter(Reasoned):
     unit: str
     status: str
     running: float | None
-    parts: list[Any] | None
+    parts: list[CounterPart] | None
     counts: str | None = None
 
 
 class HookBytes(Section):
-    """Payload that passed a hook.
+    """Payload that passed a hook in the segments of the phase `run.bytes_phase`.
 
-    side: in the segments that `run.bytes_phase` names
-    hook: `send_bytes` (into the socket), `receive_bytes` (out of it), `copy_out_bytes` (to memory),
-        `uring_bytes` (requests that have ended)
-    zerocopy_calls: of these, with MSG_ZEROCOPY on a socket with SO_ZEROCOPY
-    spliced_calls: of these, by sendfile(2) or splice(2)
+    hook: `send_bytes` (into a socket), `receive_bytes` (out of a socket), `copy_out_bytes` (into memory of
+        the receiver) or `uring_bytes` (completed io_uring requests)
+    zerocopy_calls: calls with MSG_ZEROCOPY on a socket with SO_ZEROCOPY
+    spliced_calls: calls of sendfile(2) or splice(2)
     """
 
     side: str
@@ -44,16 +52,15 @@ class HookBytes(Section):
 
 
 class Call(Section):
-    """A system call of one side.
+    """Calls to one system call by one process.
 
-    on_cpu_ns: from entry to exit, less softirq and blocked time
-    softirq_ns: softirq work that ran inside the calls
-    blocked_ns: off the CPU, or waiting for one
-    timed_calls: all but those that had begun before the hooks came; the times stand for all calls
-    histogram: `on_cpu_ns` per call
-    largest_bytes: the most that one call returned
-    failed_calls: refused, with another error than EAGAIN and EINTR
-    last_errno: of one of these; null: there was none
+    on_cpu_ns: CPU time from entry to exit, without softirqs
+    softirq_ns: time of softirqs that interrupted the calls
+    blocked_ns: time asleep or waiting for a CPU
+    timed_calls: calls that began after the hooks were attached; the times are scaled up to `calls`
+    histogram: distribution of `on_cpu_ns` over the calls
+    largest_bytes: largest return value
+    failed_calls, last_errno: failed calls other than EAGAIN and EINTR, and the last error
     """
 
     side: str
@@ -72,14 +79,12 @@ class Call(Section):
 
 
 class FunctionCell(Section):
-    """What copies of one category did on one side's time.
+    """Calls to an account's hooked functions.
 
-    category: which copy it is (bpf/hooks.h)
-    bytes: what it moved, where it knows
-    timed_calls: of these, looked at with clock and counters
-    self_ns: of the timed ones, without what interrupted them
-    self_ns_squared: sum of the squares of what each took
-    counters: of the timed ones, with what the hooks did in them
+    category: account
+    timed_calls: calls whose duration and events were measured
+    self_ns, self_ns_squared: duration of the timed calls, excluding interrupts, and sum of its squares
+    counters: hardware events in the timed calls, including events that the hooks cause
     """
 
     side: str
@@ -94,9 +99,10 @@ class FunctionCell(Section):
 
 
 class CopyOwner(Section):
-    """Deferred copies by whose memory it was and on whose time they ran.
+    """Late copies of data that one process sent.
 
-    owner_side: who sent the memory; null: made before the hooks came, or by io_uring
+    owner_side: process that sent the data; null: unknown
+    current_side: process whose CPU time the copy used
     """
 
     owner_side: str | None
@@ -107,7 +113,7 @@ class CopyOwner(Section):
 
 
 class Completions(Section):
-    """Zero-copy sends whose notification was queued."""
+    """Completed zero-copy sends, by the COPIED flag of their notifications."""
 
     side: str
     copied: int
@@ -115,11 +121,7 @@ class Completions(Section):
 
 
 class CompletionLatency(Section):
-    """From the return of a zero-copy send to its notification.
-
-    count: notifications; each may cover several sends
-    before_return: made before the send returned: 0 ns
-    """
+    """Time from the return of a zero-copy send to its notification; 0 ns if `before_return`."""
 
     side: str
     count: int
@@ -128,11 +130,11 @@ class CompletionLatency(Section):
 
 
 class Event(Section):
-    """An event that was sampled.
+    """Hardware or software event.
 
-    status: `sampled`, by function hooks `counted` or `scaled` (shared the PMU); `partial` (on some CPUs
-        only) or `unsupported`
-    counts: what was counted under this name, where the PMU has no such event
+    status: `sampled`, `counted`, `scaled` (counted part of the time), `partial` (counted on some CPUs)
+        or `unsupported`
+    counts: event that is used instead, if the PMU lacks the named event
     """
 
     name: str
@@ -143,10 +145,10 @@ class Event(Section):
 
 
 class CountedEvent(Event, kw_only=True):
-    """An event that function hooks read.
+    """Event that function hooks read.
 
-    running: the part of the time that it counted
-    cpus: of a partial one, where it counted
+    running: part of the time in which the event was counted
+    cpus: CPUs on which a `partial` event was counted
     """
 
     running: float | None
@@ -154,12 +156,7 @@ class CountedEvent(Event, kw_only=True):
 
 
 class ReadCost(Section):
-    """What it costs to look at the clock and the counters once.
-
-    reads: looks at the start
-    events: counters that are read with the clock
-    look_ns: all that a hook does where a copy begins or ends, median
-    """
+    """Time that a hook takes to read clock and counters: median (`look_ns`) and confidence interval."""
 
     reads: int
     events: int
@@ -169,10 +166,9 @@ class ReadCost(Section):
 
 
 class Functions(Section):
-    """The exact tier: hooks at the entry and the exit of functions that copy.
+    """Results of the exact tier: hooks at entry and exit of functions that copy.
 
-    gate: one copy in so many was timed
-    read_cost: where a timed copy begins and where it ends
+    gate: one copy in this many was timed
     """
 
     cells: list[FunctionCell]
@@ -185,16 +181,14 @@ class Functions(Section):
 
 
 class Hook(Section):
-    """A place in the kernel, and whether a program could be attached to it.
+    """Place in the kernel at which an instrument attaches a BPF program.
 
-    instrument: which it belongs to
-    symbol: what it is attached to
-    state: `attached`, `available` (not in this run), `missing`, `refused` or `unused` (a better one is
-        there)
+    symbol: kernel function or tracepoint
+    state: `attached`, `available` (not needed), `missing`, `refused` or `unused` (a better hook is attached)
     how: `tp_btf`, `fentry`, `kprobe.multi`, `kprobe` or `call-site`
-    required: without it the instrument does not run
-    category: of a function: as in `functions.cells[]`
-    side: on two hosts
+    required: true if the instrument does not work without this hook
+    category: account of a hooked function
+    side: process on whose host the hook is; only on two hosts
     """
 
     id: str
@@ -205,16 +199,15 @@ class Hook(Section):
     reason: str | None
     required: bool
     category: str | None = None
-    # Of runs on two hosts: on which side's.
     side: str | None = None
 
 
 class Sampler(Section):
-    """What was sampled, and how often.
+    """Settings of the sampler.
 
-    frequency_hz: wanted samples per second of each CPU
-    taxonomy_version: of the rules from function to account
-    enabled_ns: for how long events sampled in `ledger` segments; 0 without a sampler
+    frequency_hz: requested samples per second on each CPU
+    taxonomy_version: version of the rules that map functions to accounts
+    enabled_ns: time during which events were sampled
     """
 
     events: list[Event]
@@ -224,14 +217,14 @@ class Sampler(Section):
 
 
 class Sampled(Section):
-    """What a rule of the taxonomy gave to an account or stage.
+    """Samples of one event that belong to one account or stage.
 
-    side: whose thread was on the CPU; `other`: softirq work on others' time
-    context: `user`, `process` (a system call) or `softirq`
-    weight: the sum of their periods, in the unit of the event
-    weight_squared: the sum of the squares of their periods
-    tie: how it is known to be of this run: `process`, `packet` (while a packet of the run was handled)
-        or `batch` (after one on that CPU); without: in `sides.elsewhere`
+    side: process on the CPU; `other`: softirq work charged to another task
+    context: `user`, `process` (in a system call) or `softirq`
+    category: name of the account or stage
+    weight, weight_squared: sum of the sampling periods, and of their squares, in the unit of the event
+    tie: evidence that the samples belong to this run: `process` (its process was on the CPU), `packet` (its
+        packet was handled) or `batch` (network work after its packet). Null: none; see `sides.elsewhere`
     """
 
     side: str
@@ -246,10 +239,9 @@ class Sampled(Section):
 
 
 class Sample(Sampled, kw_only=True):
-    """Stacks with the same deciding symbol.
+    """Samples that the same function (`symbol`) assigns to an account or stage.
 
-    symbol: the function that decided it
-    caller: of a copy after the send call: the function for which it was made, where one was seen
+    caller: kernel function that caused a late copy, if the stack shows it
     """
 
     symbol: str
@@ -257,19 +249,16 @@ class Sample(Sampled, kw_only=True):
 
 
 class Stack(Sampled, kw_only=True):
-    """One stack, `root;...;leaf`.
+    """Samples with the same stack.
 
-    frames: `root;...;leaf`; `[user]` outside of the kernel
+    frames: functions as `root;...;leaf`; `[user]` is code outside the kernel
     """
 
     frames: str
 
 
 class Loss(Section):
-    """What an instrument lost, and of how many.
-
-    count: null: this kernel does not count it
-    """
+    """Lost events, and all events (`of`); `count`: null if the kernel does not count losses."""
 
     count: int | None
     of: int | None = None

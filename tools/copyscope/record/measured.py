@@ -1,6 +1,6 @@
-"""What was measured, of either kind of run: traffic of our own, or a program that was watched. Pure."""
+"""Structs of the measured part of a record, of our own traffic or of a watched process. Pure."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
@@ -18,6 +18,7 @@ from copyscope.record.instruments import (
 from copyscope.record.sections import MachineLoad, Reasons, Section
 from copyscope.record.simulated import Simulated
 from copyscope.record.traffic import ReceiverTotals, SenderTotals, SideTotals, TargetTotals, Traffic
+from copyscope.record.waits import Waits
 from copyscope.record.watched import (
     Buffers,
     Connection,
@@ -30,20 +31,19 @@ from copyscope.record.watched import (
     ThreadName,
     UserCaller,
     UserCode,
+    UserFunction,
     Volume,
 )
 
 Positive = Annotated[int, Meta(ge=1)]
 Factor = str | bool | int | float
+# Number of the schema: the version of the keys of a record.
+SCHEMA = 2
 T = TypeVar("T", SenderTotals, ReceiverTotals, TargetTotals)
 
 
 class Copyscope(Section):
-    """The program that measured.
-
-    git: revision of that checkout
-    dirty: the checkout had changes that are in no revision
-    """
+    """Version of copyscope; `dirty`: the source tree had uncommitted changes."""
 
     version: str
     git: str | None
@@ -51,15 +51,14 @@ class Copyscope(Section):
 
 
 class Segment(Section):
-    """A stretch of traffic with one set of programs attached.
+    """Period of the run with one set of instruments.
 
-    index: order in time; -1 for the warm-up
-    block: each holds every phase once, in random order; -1: warm-up
-    phase: `unprobed`, `ledger`, `calls`, `bytes`, `functions`, `unarmed` (functions are hooked and not
-        counted), `ledger+calls` (a single segment) or `warmup` (never measured)
-    begin_ns: traffic of our own resumed; of a program the hooks were there
-    end_ns: of our own: traffic paused, every byte delivered, every completion read
-    sides: what each did in it, by the names in `run.sides`
+    index: number of the segment in order of time, from 0; -1: warm-up
+    block: number of the block; -1: warm-up
+    phase: `unprobed` (no instruments), `ledger`, `calls`, `bytes`, `functions`, `unarmed` (functions are
+        hooked but not counted), `ledger+calls` (both at once) or `warmup` (never measured)
+    begin_ns: time when copyscope's own traffic resumed, or when the hooks on a watched process were attached
+    end_ns: time when copyscope's own traffic had paused, and all its bytes and notifications had arrived
     """
 
     index: int
@@ -71,35 +70,33 @@ class Segment(Section):
 
     @property
     def sender(self) -> SenderTotals:
-        """Of traffic of our own."""
+        """Totals of our own traffic's sender."""
         return _of_kind(self.sides["sender"], SenderTotals)
 
     @property
     def receiver(self) -> ReceiverTotals:
-        """Of traffic of our own."""
+        """Totals of our own traffic's receiver."""
         return _of_kind(self.sides["receiver"], ReceiverTotals)
 
     @property
     def target(self) -> TargetTotals:
-        """Of a watched program."""
+        """Totals of the watched process."""
         return _of_kind(self.sides["target"], TargetTotals)
 
 
-def _of_kind(found: SideTotals, kind: type[T]) -> T:
-    if not isinstance(found, kind):
-        raise TypeError(f"{type(found).__name__} where {kind.__name__} belongs")
-    return found
+def _of_kind(totals: SideTotals, kind: type[T]) -> T:
+    """Return the totals unchanged. Raises TypeError if their type is not `kind`."""
+    if not isinstance(totals, kind):
+        raise TypeError(f"{type(totals).__name__}: expected {kind.__name__}")
+    return totals
 
 
 class RunIdentity(Section):
-    """Which run it is.
+    """Identity of the run.
 
-    id: `<experiment>-<digest of the factors>-<repeat>`; `profile-...` outside an experiment
-    factors: what the experiment varied, and its value in this run
-    repeat: which repetition of the same settings, from 0
-    order: position in the shuffled order of the experiment
-    started: when the run began, ISO 8601
-    wall_s: the whole run with set-up and pauses
+    id: `<experiment>-<digest of the factors>-<repeat>`, or `profile-...` outside an experiment
+    factors: factors of the experiment and their values in this run
+    repeat: number of the repeat with the same factors, from 0
     """
 
     id: str
@@ -112,14 +109,14 @@ class RunIdentity(Section):
     wall_s: float
 
 
-class Run(RunIdentity, kw_only=True):
-    """How it went.
+class RunSection(RunIdentity, kw_only=True):
+    """Identity, segments and errors of the run.
 
-    sides: the processes: `sender` and `receiver` of traffic of our own, `target` of a watched program
-    errors: one line each; any of them makes the run invalid
-    tier: `exact` (functions are hooked) or `sampled`
-    tier_reason: how functions are hooked and why so many calls are timed, or why not
-    bytes_phase: in which segments the kernel counts bytes
+    sides: names of the measured processes
+    measured_s: elapsed time without the warm-up
+    errors: errors during the run; any error makes the run invalid
+    tier: `exact` (with function hooks) or `sampled` (without)
+    bytes_phase: phase of the segments in which hooks in the kernel count bytes
     """
 
     sides: list[str]
@@ -133,37 +130,26 @@ class Run(RunIdentity, kw_only=True):
 
 
 class Workload(Section, kw_only=True):
-    """What was sent by traffic of our own, and how.
+    """Settings of copyscope's own traffic: options that `copyscope run --help-all` explains.
 
-    impl: the strategy under its full name
-    duration_s: null: a number of messages was asked for
-    fields: separately allocated buffers that a message consists of
-    threads: connections, with a thread each on both sides unless `sender` is `loop` or `receiver` is
-        `poll`
-    mode: `stream`, or `rr`: the receiver answers each message
-    receiver: `read`, `recvmsg`, `trunc`, `poll`, `map`, `multishot` or `splice`
-    align: `heap` (as the allocator gives it) or `page`
-    pages: `4k`, `thp` or `hugetlb`: what holds the fields
-    working_set_messages: messages that are sent in turn
-    sndbuf_bytes: SO_SNDBUF; null: the kernel's own tuning
-    rcvbuf_bytes: SO_RCVBUF, likewise; null: left to the kernel
-    placement: how the CPUs of the two sides were found: `split` (cores of their own), `same`, `none` or
-        `chosen`
-    time_every: one message in so many is timed by the sender
-    sender: `threads`, or `loop`: one thread for all connections
-    coalesce_us: how often a polling receiver looks; 0: it sleeps
-    file: directory of the file that is sent; null: in memory
-    issue: of io_uring: `inline`, `async` or `sqpoll`
-    registered: the messages' memory is registered with io_uring
-    push: of `per_field`: `none`, `more` (MSG_MORE) or `cork`
-    call: of `one_copy`: `sendmsg` or `writev`
-    via: of `sendfile`: `sendfile` or `splice`
-    batch_sends: of `per_field`: fields in one sendmmsg(2)
-    header_bytes: of the first field, the others share the rest; null: all are alike
-    wait: when notices of zero-copy sends are read: `batch` (a quarter of the ring at a time), `each`
-        (before the sender goes on) or `never` (while it sends)
-    touch_received: the receiver touches every cache line
-    tls: `off`, or the kernel encrypts (kTLS): `1.2`, `1.3`
+    duration_s: null if a number of messages was requested
+    fields: number of separately allocated buffers in a message
+    threads: number of connections; each has its own thread unless `sender` is `loop` or `receiver` is `poll`
+    mode: `stream`, or `rr` if the receiver answers each message
+    align, pages: alignment of each field (`page`: at a page boundary), and kind of its pages
+    placement: choice of CPUs: `split` (separate cores), `same`, `none` or `chosen` (by the user)
+    time_every: the sender times one message in this many
+    sender: `threads`, or `loop` (one thread for all connections)
+    coalesce_us: interval between polls of the receiver; 0: sleep
+    file: directory of the file that is sent; null: a file in memory
+    issue: mode of io_uring: `inline`, `async` or `sqpoll`
+    registered: true if the messages are in registered io_uring buffers
+    batch_sends: number of fields that `per_field` puts into one sendmmsg(2)
+    header_bytes: size of the first field; null: all fields have the same size
+    wait: when notifications are read: `batch` (a quarter of the ring at a time), `each` (before the next
+        send) or `never`
+    touch_received: true if the receiver reads every cache line of the data
+    tls: `off`, or the version of TLS in the kernel (`1.2` or `1.3`)
     """
 
     impl: str
@@ -201,10 +187,7 @@ class Workload(Section, kw_only=True):
 
 
 class Device(Section):
-    """A network interface on the path.
-
-    qdisc: its queueing discipline
-    """
+    """A network device on the path."""
 
     side: str
     name: str
@@ -216,12 +199,7 @@ class Device(Section):
 
 
 class PacketSocket(Section):
-    """A program that sees, and thereby copies, every packet.
-
-    side: in whose network namespace
-    device: null: bound to none
-    protocol: `ETH_P_ALL`: sees, and thereby copies, every packet
-    """
+    """Socket that gets every packet, such as that of tcpdump; `device`: `any` if it is not bound."""
 
     side: str
     device: str | None
@@ -231,24 +209,21 @@ class PacketSocket(Section):
 
 
 class Addresses(Section):
-    """Where the sides are."""
+    """IP addresses of sender and receiver."""
 
     sender: str
     receiver: str
 
 
-class Topology(Section):
-    """The path between the two sides.
+class TopologySection(Section):
+    """Network path between sender and receiver.
 
-    kind: `veth`, `loopback`, `veth-xdp`, `nics`, `hosts`; of a watched program the devices that its
-        packets passed
-    mtu_bytes: of the sender's device
-    local_delivery: both sides are on one kernel
-    xdp: `native`: on the receiver's device
-    notes: what cannot be given back in full
-    route_congestion_control: null: left to the host
-    rtt_us: on two hosts: the least that TCP measured on the sender's connections
-    peers: of a watched program: the other ends of its connections
+    kind: `veth`, `loopback`, `veth-xdp`, `nics`, `hosts`, or the devices of a watched process
+    mtu_bytes: MTU of the sender's device
+    local_delivery: true if sender and receiver run on the same kernel
+    xdp: XDP mode of the receiver's device, such as `native`
+    route_congestion_control: algorithm that copyscope set on the route; null: none set
+    rtt_us: smallest round-trip time that the sender's TCP measured; only on two hosts
     """
 
     kind: str
@@ -267,19 +242,14 @@ class Topology(Section):
 
 
 class Machine(Section):
-    """The machine and its settings.
+    """Machine and its settings.
 
-    hypervisor: the host's copies are not visible
-    pmu: hardware counter units; an empty list means none
-    hybrid: CPUs of each core type
-    steal_percent: CPU time that the hypervisor took
-    idle_driver: cpuidle driver: how deep idle CPUs sleep
-    transparent_hugepages: `always`, `madvise` or `never`
-    irq_time_accounting: interrupts are kept out of a task's CPU time
-    mitigations: what is done against a weakness of this CPU
-    sysctls: settings that decide the result
-    caches: bytes of each cache of CPU 0
-    tools: versions of the programs that took part
+    hypervisor: null on bare metal
+    pmu: PMUs of the CPU cores; empty: no PMU
+    hybrid: CPUs of each core type; null: all cores are alike
+    steal_percent: CPU time that the hypervisor gave to other guests
+    irq_time_accounting: true if the CPU time of tasks excludes interrupts
+    sysctls: settings that affect buffers, copies and instruments
     """
 
     hostname: str
@@ -288,22 +258,22 @@ class Machine(Section):
     cpu_model: str
     cpus_online: int
     hypervisor: str | None
-    pmu: list[Any]
-    hybrid: dict[str, Any] | None
+    pmu: list[str]
+    hybrid: dict[str, str] | None
     governor: str | None
-    turbo: Any
-    smt: Any
-    mitigations: dict[str, Any]
+    turbo: bool | None
+    smt: bool | None
+    mitigations: dict[str, str]
     clocksource: str | None
     perf_event_paranoid: int | None
     kptr_restrict: int | None
     lockdown: str | None
-    sysctls: dict[str, Any]
-    limits: dict[str, Any]
+    sysctls: dict[str, str | None]
+    limits: dict[str, int | None]
     steal_percent: float | None
-    tools: dict[str, Any]
+    tools: dict[str, str | None]
     memory_bytes: int | None
-    caches: dict[str, Any]
+    caches: dict[str, int | str | None]
     microcode: str | None = None
     numa_nodes: str | None = None
     idle_driver: str | None = None
@@ -313,13 +283,11 @@ class Machine(Section):
 
 
 class Pinned(Section):
-    """A CPU that a thread of a side is pinned to. Null: the kernel does not tell, or it is another machine's.
+    """CPU to which a thread of the process is pinned.
 
-    core_cpus: all CPUs of its core, as the kernel lists them: `0,16`
-    core_type: the PMU of such cores (`cpu_core`, `cpu_atom`) or their capacity (`capacity 446`); null:
-        all cores are alike
-    llc_level: of its last-level cache
-    llc_cpus: those that share it
+    core_cpus: all CPUs (hardware threads) of its core, such as `0,16`
+    core_type: PMU or capacity of its core type, such as `cpu_atom`; null: all cores are alike
+    llc_level, llc_cpus: level of its last-level cache, and all CPUs that share this cache
     """
 
     cpu: int
@@ -331,50 +299,41 @@ class Pinned(Section):
 
 
 class Placement(Section):
-    """On which CPUs the two sides ran: thread i on the i-th one of its side, and again from the first.
-
-    sender: empty: any, as the scheduler chose
-    """
+    """CPUs to which sender and receiver are pinned; empty: not pinned."""
 
     sender: list[Pinned]
     receiver: list[Pinned]
 
+    def of(self, side: str) -> list[Pinned]:
+        """Return the CPUs of the sender or the receiver."""
+        return self.sender if side == "sender" else self.receiver
 
-class Place(Section):
-    """The machine of one side of a run on two hosts."""
+
+class HostOfSide(Section):
+    """Name of a host, and its machine."""
 
     host: str
     machine: Machine
 
 
 class Places(Section):
-    """Where the two sides were."""
+    """Hosts of sender and receiver."""
 
-    sender: Place
-    receiver: Place
+    sender: HostOfSide
+    receiver: HostOfSide
 
 
-class Measured(Section):
-    """What was measured, of either kind of run.
+class Measured(Section, omit_defaults=True):
+    """Measurements of one run.
 
-    workload: of traffic of our own
-    traffic: what its two programs said at the end
-    placement: of traffic of our own
-    places: of a run on two hosts
-    modelled: the same traffic in a simulated machine, where that was asked for: in no other section
-    counters: what perf counted of each side's process
-    target: the program that was watched; without it, and what follows: traffic of our own
-    packets: in `calls` segments; without acknowledgements, before the device cuts them
-    shapes: how messages were handed over, in `calls` segments
-    send_errors: send calls that were refused
-    buffers: where anything was sent with MSG_ZEROCOPY
-    relays: null: no `calls` segment
+    counters: events that `perf stat` counted, by process and name of the event
+    modelled: counts of the same traffic in a simulated machine
     """
 
     schema: Annotated[int, Meta(extra_json_schema={"const": 2})]
     copyscope: Copyscope
-    run: Run
-    topology: Topology
+    run: RunSection
+    topology: TopologySection
     machine: Machine
     counters: dict[str, dict[str, Counter]]
     bytes: list[HookBytes]
@@ -398,32 +357,35 @@ class Measured(Section):
     connections: list[Connection] = []  # noqa: RUF012
     user_code: list[UserCode] | None = None
     user_callers: list[UserCaller] | None = None
+    user_functions: list[UserFunction] | None = None
     threads: list[ThreadName] | None = None
     send_errors: list[SendError] = []  # noqa: RUF012
     buffers: list[Buffers] = []  # noqa: RUF012
     relays: Relays | None = None
+    waits: Waits | None = None
 
     def __post_init__(self) -> None:
+        """Raise ValueError if the record has neither a watched process nor our own traffic, or both."""
         if (self.target is None) == (self.workload is None or self.traffic is None):
-            raise ValueError("target: expected it, or workload and traffic")
+            raise ValueError("expected either target, or workload and traffic")
 
     @property
     def asked(self) -> Workload:
-        """What traffic of our own was to send. Raises LookupError: a program was watched."""
+        """Settings of our own traffic. Raises LookupError for a watched process."""
         if self.workload is None:
             raise LookupError("a program was watched")
         return self.workload
 
     @property
     def reports(self) -> Traffic:
-        """What our own two programs said. Raises LookupError: a program was watched."""
+        """Final reports of our own traffic. Raises LookupError for a watched process."""
         if self.traffic is None:
             raise LookupError("a program was watched")
         return self.traffic
 
     @property
     def watched(self) -> Target:
-        """The program that was watched. Raises LookupError: the traffic was our own."""
+        """The watched process. Raises LookupError for our own traffic."""
         if self.target is None:
             raise LookupError("copyscope's own traffic")
         return self.target

@@ -1,168 +1,234 @@
-"""What a watched program moved in each segment, and of a run of hours no more than that. Pure."""
+"""Compute the data that a watched process moved in each segment. Old segments keep only sums. Pure."""
 
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, MutableSequence, Sequence
+from dataclasses import dataclass
 
-from copyscope.record.watched import TAKEN
+from msgspec import convert, structs
 
-Row = dict[str, Any]
-# (phase, protocol, direction, system call) -> a row of `volume`, its sizes as a table.
-Sums = dict[tuple[str, ...], Row]
-SUMMED = ("calls", "bytes", "zerocopy_calls", "zerocopy_bytes", "nodelay_calls", "cork_calls")
-KEY = ("protocol", "direction", "syscall")
-TOTALS = ("completions", "copied", "notifications", "unseen", "untold", "unregistered")
-# Of so many blocks all that was read is kept: the live view shows the last ones.
+from copyscope.record.measured import Segment
+from copyscope.record.messages import Mark, TotalsMessage, VolumeMessage
+from copyscope.record.traffic import TargetTotals
+from copyscope.record.watched import WITHOUT_RECEIVE_CALL, Volume
+
+# Number of blocks at the end of a run that keep all readings, because the live view shows these blocks.
 BLOCKS_KEPT = 5
 
 
-def subtract_volume(after: Iterable[Row], before: Iterable[Row]) -> list[Row]:
-    """What moved between two readings, row by row; `largest_bytes` is a level, that of the later one."""
-    earlier = {key_of(row): row for row in before}
-    nothing: Row = {**dict.fromkeys(SUMMED, 0), "sizes": []}
-    rows = []
-    for row in after:
-        old = earlier.get(key_of(row), nothing)
-        sizes = dict(map(tuple, row["sizes"]))
-        for low, count in old["sizes"]:
-            sizes[low] -= count
-        made = {key: row[key] for key in (*KEY, "largest_bytes")}
-        made |= {key: row[key] - old[key] for key in SUMMED}
-        made["sizes"] = [[low, count] for low, count in sizes.items() if count]
-        if made["calls"] or made["bytes"]:
-            rows.append(made)
-    return rows
+@dataclass(frozen=True)
+class MeasuredSegment:
+    """A complete segment with all readings.
 
-
-def key_of(row: Row) -> tuple[str, ...]:
-    return tuple(row[key] for key in KEY)
-
-
-def moved(rows: Iterable[Row], direction: str) -> tuple[int, int]:
-    """(bytes, calls) of one direction, of calls that are always counted."""
-    found = [row for row in rows if row["direction"] == direction and row["syscall"] not in TAKEN]
-    return sum(row["bytes"] for row in found), sum(row["calls"] for row in found)
-
-
-def taken(rows: Iterable[Row]) -> int:
-    """Bytes that were received by mapping or splice(2), while that was counted."""
-    return sum(row["bytes"] for row in rows if row["syscall"] in TAKEN and row["direction"] != "send")
-
-
-def target_totals(before: Row, begin: Row, end: Row, after: Row) -> Row:
-    """What a program moved inside a segment, and how much more while hooks came and went."""
-    inner = subtract_volume(end["volume"], begin["volume"])
-    outer = subtract_volume(after["volume"], before["volume"])
-    sent, sends = moved(inner, "send")
-    received, receives = moved(inner, "receive")
-    outer_sent, outer_sends = moved(outer, "send")
-    outer_received, outer_receives = moved(outer, "receive")
-    received_otherwise = taken(inner)
-    totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
-    return {
-        "role": "target",
-        "bytes": sent + received + received_otherwise,
-        "bytes_sent": sent,
-        "bytes_received": received + received_otherwise,
-        # Of a segment whose hook for it had just come, all that was counted: no rate is of it (comparable()).
-        "counts_taken": bool(begin.get("counts_taken", False)),
-        "send_calls": sends,
-        "receive_calls": receives,
-        "edge_sent_bytes": outer_sent - sent,
-        "edge_received_bytes": outer_received - received,
-        "edge_send_calls": outer_sends - sends,
-        "edge_receive_calls": outer_receives - receives,
-        "edge_ns": after["t_ns"] - before["t_ns"] - (end["t_ns"] - begin["t_ns"]),
-        "process_cpu_ns": end["process_cpu_ns"] - begin["process_cpu_ns"],
-        "voluntary_switches": end["voluntary_switches"] - begin["voluntary_switches"],
-        "involuntary_switches": end["involuntary_switches"] - begin["involuntary_switches"],
-        "processes": len(end["processes"]),
-        "threads": end["threads"],
-        "open_zerocopy_sends": open_sends(begin) + open_sends(end),
-        **{key: totals[key] for key in TOTALS},
-    }
-
-
-def open_sends(volume: Row) -> int:
-    """Zero-copy sends so far of which no completion has come."""
-    sent: int = sum(row["zerocopy_calls"] for row in volume["volume"])
-    seen: int = volume["totals"]["completions"] + volume["totals"]["unseen"]
-    return max(0, sent - seen)
-
-
-def add_volume(sums: Sums, segment: Row) -> None:
-    """What moved in a segment, on top of what has moved in others of its phase."""
-    _, begin, end, _ = (mark["target"] for mark in segment["marks"])
-    for row in subtract_volume(end["volume"], begin["volume"]):
-        key = (segment["phase"], *key_of(row))
-        if key not in sums:
-            sums[key] = {"phase": segment["phase"], **row, "sizes": dict(map(tuple, row["sizes"]))}
-            continue
-        into = sums[key]
-        for name in SUMMED:
-            into[name] += row[name]
-        into["largest_bytes"] = max(into["largest_bytes"], row["largest_bytes"])
-        for low, count in row["sizes"]:
-            into["sizes"][low] = into["sizes"].get(low, 0) + count
-
-
-def volume_rows(segments: Sequence[Any], past: Sums) -> list[Row]:
-    """What moved through the sockets in all segments of each phase, by protocol, direction and call."""
-    sums = {key: {**row, "sizes": dict(row["sizes"])} for key, row in past.items()}
-    for segment in segments:
-        if not isinstance(segment, Past):
-            add_volume(sums, segment)
-    return [
-        {**row, "sizes": [list(x) for x in sorted(row["sizes"].items())]} for _, row in sorted(sums.items())
-    ]
-
-
-class Past:
-    """A segment of which only its row is left: in an hour there are six thousand.
-
-    All numbers stand in one array: objects of their own, for a few of them, took a fifth more.
+    marks: totals before attaching the instruments, at the start, at the end, and after detaching
     """
 
-    __slots__ = ("_numbers", "marks", "phase")
-    keys: tuple[str, ...] = ()
+    index: int
+    block: int
+    phase: str
+    marks: tuple[Mark, Mark, Mark, Mark]
 
-    def __init__(self, segment: Row) -> None:
-        marks = [mark["target"] for mark in segment["marks"]]
-        totals = target_totals(*marks)
-        totals.pop("role")
-        Past.keys = tuple(totals)
-        self.phase = segment["phase"]
-        _, begin, end, _ = marks
-        own = (segment["block"], segment["index"], begin["t_ns"], end["t_ns"])
-        self._numbers: array[int] = array("q", (*own, *map(int, totals.values())))
-        # Of the very first the CPU time at its begin is asked for.
-        self.marks = (
-            ({}, {"target": {"process_cpu_ns": begin["process_cpu_ns"]}}) if segment["index"] == 0 else ()
-        )
+
+class VolumeSums:
+    """Sums of the data that moved in the segments of each phase, by protocol, direction and system call."""
+
+    def __init__(self) -> None:
+        # Sums by (phase, protocol, direction, system call).
+        self._rows: dict[tuple[str, ...], Volume] = {}
+
+    def copy(self) -> "VolumeSums":
+        copied = VolumeSums()
+        copied._rows = dict(self._rows)  # add() replaces rows and changes none
+        return copied
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+    def add(self, segment: MeasuredSegment) -> None:
+        """Add the data that moved in a segment."""
+        _, begin, end, _ = segment.marks
+        for row in subtract_volume(end["target"]["volume"], begin["target"]["volume"], segment.phase):
+            key = (segment.phase, *_key(row))
+            self._rows[key] = _added(self._rows[key], row) if key in self._rows else row
+
+    def rows(self) -> list[Volume]:
+        """Return the sums, sorted by phase, protocol, direction and system call, and their sizes sorted."""
+        return [structs.replace(row, sizes=sorted(row.sizes)) for _, row in sorted(self._rows.items())]
+
+
+def subtract_volume(
+    after: Iterable[VolumeMessage], before: Iterable[VolumeMessage], phase: str = ""
+) -> list[Volume]:
+    """Return the data that moved between two readings, without empty rows.
+
+    `phase`: phase of the rows. `largest_bytes` of a row is the later value.
+    """
+    earlier_rows = {_key(row): row for row in as_volume(before, phase)}
+    differences = []
+    for row in as_volume(after, phase):
+        earlier = earlier_rows.get(_key(row))
+        difference = row if earlier is None else _subtracted(row, earlier)
+        if difference.calls or difference.bytes:
+            differences.append(difference)
+    return differences
+
+
+def as_volume(messages: Iterable[VolumeMessage], phase: str = "") -> list[Volume]:
+    """Convert the rows of a reading into rows of the record's `volume`. `phase`: phase of the rows."""
+    return convert([{"phase": phase, **message} for message in messages], list[Volume])
+
+
+def _key(row: Volume) -> tuple[str, str, str]:
+    return row.protocol, row.direction, row.syscall
+
+
+def _subtracted(row: Volume, earlier: Volume) -> Volume:
+    """Return the difference of two readings of a row."""
+    earlier_sizes = {low: count for low, count in earlier.sizes}
+    sizes = [[low, count - earlier_sizes.get(low, 0)] for low, count in row.sizes]
+    return structs.replace(
+        row,
+        calls=row.calls - earlier.calls,
+        bytes=row.bytes - earlier.bytes,
+        zerocopy_calls=row.zerocopy_calls - earlier.zerocopy_calls,
+        zerocopy_bytes=row.zerocopy_bytes - earlier.zerocopy_bytes,
+        nodelay_calls=row.nodelay_calls - earlier.nodelay_calls,
+        cork_calls=row.cork_calls - earlier.cork_calls,
+        copied_calls=(row.copied_calls or 0) - (earlier.copied_calls or 0),
+        copied_bytes=(row.copied_bytes or 0) - (earlier.copied_bytes or 0),
+        ring_calls=row.ring_calls - earlier.ring_calls,
+        ring_bytes=row.ring_bytes - earlier.ring_bytes,
+        sizes=[[low, count] for low, count in sizes if count],
+    )
+
+
+def _added(total: Volume, row: Volume) -> Volume:
+    """Return the sum of two rows of the same key."""
+    sizes = {low: count for low, count in total.sizes}
+    for low, count in row.sizes:
+        sizes[low] = sizes.get(low, 0) + count
+    return structs.replace(
+        total,
+        calls=total.calls + row.calls,
+        bytes=total.bytes + row.bytes,
+        zerocopy_calls=total.zerocopy_calls + row.zerocopy_calls,
+        zerocopy_bytes=total.zerocopy_bytes + row.zerocopy_bytes,
+        nodelay_calls=total.nodelay_calls + row.nodelay_calls,
+        cork_calls=total.cork_calls + row.cork_calls,
+        copied_calls=(total.copied_calls or 0) + (row.copied_calls or 0),
+        copied_bytes=(total.copied_bytes or 0) + (row.copied_bytes or 0),
+        ring_calls=total.ring_calls + row.ring_calls,
+        ring_bytes=total.ring_bytes + row.ring_bytes,
+        largest_bytes=max(total.largest_bytes, row.largest_bytes),
+        sizes=[[low, count] for low, count in sizes.items()],
+    )
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes and calls of one direction, counted at system calls that are always hooked."""
+
+    bytes: int
+    calls: int
+
+
+def moved(rows: Sequence[Volume], direction: str) -> Moved:
+    """Return the sums of bytes and calls over the rows of one direction, except WITHOUT_RECEIVE_CALL."""
+    counted = [row for row in rows if row.direction == direction and row.syscall not in WITHOUT_RECEIVE_CALL]
+    return Moved(sum(row.bytes for row in counted), sum(row.calls for row in counted))
+
+
+def received_without_call(rows: Iterable[Volume]) -> int:
+    """Return the bytes received by mapping or splice(2), as far as they were counted."""
+    return sum(row.bytes for row in rows if row.syscall in WITHOUT_RECEIVE_CALL and row.direction != "send")
+
+
+def target_totals(
+    before: TotalsMessage, begin: TotalsMessage, end: TotalsMessage, after: TotalsMessage
+) -> TargetTotals:
+    """Return the totals of a watched process in a segment, and during attaching and detaching of hooks.
+
+    `before`, `begin`, `end`, `after`: readings at the four marks of the segment.
+    """
+    inner = subtract_volume(end["volume"], begin["volume"])
+    outer = subtract_volume(after["volume"], before["volume"])
+    sent, received = moved(inner, "send"), moved(inner, "receive")
+    outer_sent, outer_received = moved(outer, "send"), moved(outer, "receive")
+    uncopied_bytes = received_without_call(inner)
+    totals = {key: end["totals"][key] - begin["totals"][key] for key in end["totals"]}
+    return TargetTotals(
+        bytes=sent.bytes + received.bytes + uncopied_bytes,
+        bytes_sent=sent.bytes,
+        bytes_received=received.bytes + uncopied_bytes,
+        # False for a segment in which this counting began: comparable() leaves out the goodput of the
+        # segment.
+        counts_taken=begin.get("counts_taken", False),
+        send_calls=sent.calls,
+        receive_calls=received.calls,
+        edge_sent_bytes=outer_sent.bytes - sent.bytes,
+        edge_received_bytes=outer_received.bytes - received.bytes,
+        edge_send_calls=outer_sent.calls - sent.calls,
+        edge_receive_calls=outer_received.calls - received.calls,
+        edge_ns=after["t_ns"] - before["t_ns"] - (end["t_ns"] - begin["t_ns"]),
+        process_cpu_ns=end["process_cpu_ns"] - begin["process_cpu_ns"],
+        voluntary_switches=end["voluntary_switches"] - begin["voluntary_switches"],
+        involuntary_switches=end["involuntary_switches"] - begin["involuntary_switches"],
+        processes=len(end["processes"]),
+        threads=end["threads"],
+        open_zerocopy_sends=open_sends(begin) + open_sends(end),
+        completions=totals["completions"],
+        copied=totals["copied"],
+        notifications=totals["notifications"],
+        unseen=totals["unseen"],
+        untold=totals["untold"],
+        unregistered=totals["unregistered"],
+    )
+
+
+def open_sends(reading: TotalsMessage) -> int:
+    """Return the number of zero-copy sends so far that have no completion yet."""
+    sent = sum(row["zerocopy_calls"] for row in reading["volume"])
+    return max(0, sent - reading["totals"]["completions"] - reading["totals"]["unseen"])
+
+
+class PastSegment:
+    """A segment of a watched process without readings, to save memory: an hour has six thousand segments.
+
+    All numbers are in one array, because separate objects for a few numbers take a fifth more memory.
+    """
+
+    __slots__ = ("_numbers", "first_cpu_ns", "phase")
+
+    def __init__(self, segment: MeasuredSegment) -> None:
+        """Keep the totals of a segment, and drop its readings."""
+        before, begin, end, after = (mark["target"] for mark in segment.marks)
+        totals = structs.asdict(target_totals(before, begin, end, after))
+        self.phase = segment.phase
+        own_numbers = (segment.block, segment.index, begin["t_ns"], end["t_ns"])
+        self._numbers: array[int] = array("q", (*own_numbers, *map(int, totals.values())))
+        # CPU time of the process at the start of the run; None in all segments except the first.
+        self.first_cpu_ns = begin["process_cpu_ns"] if segment.index == 0 else None
 
     @property
     def block(self) -> int:
         return self._numbers[0]
 
-    def __getitem__(self, key: str) -> Any:
-        return getattr(self, key)
-
-    def row(self) -> Row:
-        """As assemble.segment_row() makes one."""
+    def row(self) -> Segment:
+        """Return the row of `run.segments` for this segment."""
         block, index, begin_ns, end_ns, *numbers = self._numbers
-        target: Row = {"role": "target", **dict(zip(Past.keys, numbers, strict=True))}
-        target["counts_taken"] = bool(target["counts_taken"])
-        named = {"index": index, "block": block, "phase": self.phase}
-        return {**named, "begin_ns": begin_ns, "end_ns": end_ns, "sides": {"target": target}}
+        values = dict(zip(TargetTotals.__struct_fields__, numbers, strict=True))
+        totals = convert(
+            {"role": "target", **values, "counts_taken": bool(values["counts_taken"])}, TargetTotals
+        )
+        return Segment(index, block, self.phase, begin_ns, end_ns, {"target": totals})
 
 
-def forget(segments: list[Any], sums: Sums) -> None:
-    """Leave of segments that are BLOCKS_KEPT blocks old their rows and sums; the others stay as they are."""
-    oldest = segments[-1]["block"] - BLOCKS_KEPT
+def forget(segments: MutableSequence[MeasuredSegment | PastSegment], sums: VolumeSums) -> None:
+    """Replace segments that are BLOCKS_KEPT blocks old by PastSegment, and add their data to `sums`."""
+    oldest = segments[-1].block - BLOCKS_KEPT
     for number in range(len(segments) - 1, -1, -1):
         segment = segments[number]
-        if isinstance(segment, Past):
+        if isinstance(segment, PastSegment):
             break
-        if segment["block"] <= oldest:
-            add_volume(sums, segment)
-            segments[number] = Past(segment)
+        if segment.block <= oldest:
+            sums.add(segment)
+            segments[number] = PastSegment(segment)

@@ -1,61 +1,83 @@
-"""What a watched program's traffic is like, and whether zero-copy or sendfile would help it. Pure."""
+"""Structs about the traffic of a watched process: its shape, and changes that would save copies. Pure."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from copyscope.record.sections import Explained, Rows, Section
+from copyscope.record.sections import Explained, Section, SizeCounts
 
 
 class Saving(Section):
+    """Share of the CPU time that could be saved, and its confidence interval."""
+
     share: float
     low: float
     high: float
 
 
-class Remedy(Section):
-    """What could make it copy less, and whether it would.
+class Bounds(Section):
+    """Lower and upper bound of a change's saving, as shares of the CPU time."""
 
-    answer: `yes`, `maybe`, `no` or `n/a`
-    open: only a measured crossover would tell
-    how: the setting or call, in the program's own words
+    least_share: float
+    most_share: float
+
+
+class Remedy(Section):
+    """Change that could reduce copying.
+
+    saves: expected saving; null: unknown
+    open: true if only a measured crossover can show whether it saves time
+    how: setting or call that makes the change
     """
 
     name: str
     answer: Literal["yes", "maybe", "no", "n/a"]
     why: str
-    most: Saving | None
     open: bool
+    saves: Bounds | None = None
     how: str | None = None
 
 
-class Advice(Section):
-    """Would zero-copy or sendfile help?
+class StandIn(Section):
+    """Saving that the change achieved in similar traffic of copyscope's own.
 
-    answer: the one sentence
-    stoppers: what takes the gain away
-    most_to_save: share of `copy_in`, or with zero-copy of what replaces it
-    crossover: the row that was used
-    remedies: `MSG_ZEROCOPY`, `sendfile`, `io_uring`, `larger sends`, `fewer user copies`, of what passes on
-        what it receives `splice`
+    traffic: settings before and after the change, in words
+    """
+
+    remedy: str
+    traffic: str
+    saves: Saving
+
+
+class Advice(Section):
+    """Advice about zero-copy and sendfile.
+
+    stoppers: obstacles that prevent a gain
+    most_to_save: upper bound of the saving by zero-copy
+    crossover, sendfile: measured crossovers that the advice is based on
+    reasons: facts that led to the answer
+    measure: command that would answer an open question
+    stand_in: saving of the first remedy in copyscope's own traffic; null: not measured
     """
 
     text: str
     stoppers: list[str]
     most_to_save: Saving | None
-    crossover: dict[str, Any] | None
-    sendfile: dict[str, Any] | None
+    crossover: Mapping[str, Any] | None
+    sendfile: Mapping[str, Any] | None
     reasons: list[str] | None = None
     remedies: list[Remedy] | None = None
     measure: str | None = None
     answer: str | None = None
+    stand_in: StandIn | None = None
 
 
 class Problem(Section):
-    """What keeps zero-copy from making the program faster.
+    """Reason why zero-copy does not make the process faster.
 
-    code: `copied`, `silent`, `no_option`, `enobufs`, `waits`, `slow_peer`, `late_ack`, `never_read`,
+    code: `copied`, `late`, `silent`, `no_option`, `enobufs`, `waits`, `slow_peer`, `late_ack`, `never_read`,
         `one_by_one`, `small`, `fields`, `header_body`, `unregistered`, `protocol` or `ktls`
-    wall_share: of the time that was watched, what is lost; null: not known
-    cpu: of all CPU time, what it takes; null: not known
+    wall_share: share of the elapsed time that the problem costs
+    cpu: share of the CPU time that the problem costs
     """
 
     code: str
@@ -67,13 +89,15 @@ class Problem(Section):
 
 
 class Why(Section):
-    """Why is zero-copy not faster here? The dearest problem first; none: nothing is wrong."""
+    """Reasons why zero-copy is not faster, the most expensive first."""
 
     sentence: str
     problems: list[Problem]
 
 
 class CallTotal(Section):
+    """Calls and bytes by protocol and system call."""
+
     protocol: str
     syscall: str
     calls: int
@@ -81,19 +105,21 @@ class CallTotal(Section):
 
 
 class Direction(Section):
-    """What the program sent, or received.
+    """Calls in one direction: sending or receiving.
 
-    median_low_bytes: lower end of the power of two that holds the median
-    page_share: of the bytes, as pages of files and pipes
-    memory_share: of the bytes, as memory that vmsplice(2) gave
-    socket_share: of the bytes, as pages that splice(2) had taken out of a socket
+    median_low_bytes: lower end of the bucket of `sizes` that contains the median
+    sizes: histogram of call sizes, as in `volume[]`
+    page_share: share of the bytes sent as pages of files or pipes
+    memory_share: share of the bytes given to vmsplice(2)
+    socket_share: share of the bytes that splice(2) took from another socket
+    cork_share: share of the calls with TCP_CORK or MSG_MORE
     """
 
     calls: int
     bytes: int
     mean_bytes: float
     median_low_bytes: int
-    sizes: Rows
+    sizes: SizeCounts
     by_call: list[CallTotal]
     zerocopy_share: float
     page_share: float
@@ -105,28 +131,21 @@ class Direction(Section):
 
 
 class PacketTotal(Section):
-    """Packets, in sum.
-
-    mean_segments: what the device makes of one
-    """
+    """Totals over `packets[]`; `mean_segments`: mean number of wire packets per counted packet."""
 
     packets: int
     mean_bytes: float
     mean_segments: float
-    sizes: Rows
+    sizes: SizeCounts
 
 
 class BufferTotal(Section):
-    """Buffers of messages, in sum.
-
-    page_share: begin at a page; `line_share`: at a cache line
-    repeated_share: of the messages, begin where the one before did
-    """
+    """Sums over `shapes[]`; the shares are fractions of the examined buffers."""
 
     messages: int
     buffers: int
     mean_per_message: float
-    per_message: Rows
+    per_message: SizeCounts
     unreadable: int
     looked: int
     page_share: float | None
@@ -136,14 +155,16 @@ class BufferTotal(Section):
 
 
 class RoundTotal(Section):
+    """Iterations of the send loop in tcp_sendmsg_locked()."""
+
     sends: int
     rounds: int
     mean_per_send: float
-    per_send: Rows
+    per_send: SizeCounts
 
 
 class MappedTotal(Section):
-    """What TCP_ZEROCOPY_RECEIVE took."""
+    """Data received by TCP_ZEROCOPY_RECEIVE, in segments that counted it."""
 
     calls: int
     bytes: int
@@ -153,10 +174,9 @@ class MappedTotal(Section):
 
 
 class Portrait(Explained):
-    """What the traffic of the program is like.
+    """Traffic of a watched process.
 
-    buffers: sum of `shapes[]`
-    mapped: in segments with `counts_taken`
+    local_share: share of the peers that are on this machine
     """
 
     send: Direction | None

@@ -1,50 +1,54 @@
-"""What every section of a record is made of, and the parts that several sections share. Pure.
+"""Base classes of the sections of a record, and parts that several sections share. Pure.
 
-A record is msgspec Structs: what was measured (measured.py), and what follows from it (derived.py). Keys that
-they do not name are left alone. What a run does not have is not in its record.
+A record consists of msgspec Structs: measurements (measured.py) and results computed from them (derived.py).
+Reading a record ignores keys that no Struct names. A section that a run does not have is left out.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from msgspec import Struct
+from msgspec import Meta, Struct, structs
 
-# docs/reference/record.md says what the numbers of a row are.
-Rows = list[list[int]]
+# Buckets of a histogram that are not empty: [low, high, count], or [low, count] if `high` is 2 * low.
+Buckets = list[Annotated[list[int], Meta(min_length=3, max_length=3)]]
+SizeCounts = list[Annotated[list[int], Meta(min_length=2, max_length=2)]]
+# Reason for each null in a few words, by the key that is null.
 Reasons = dict[str, str]
 
 
 class Section(Struct):
-    """A JSON object with at least these keys. One that may be missing has a default."""
+    """JSON object with at least the keys of this class. A key that may be missing has a default."""
 
 
 class Explained(Section):
-    """Each null of it has its reason, under the same key in `reasons`."""
+    """Section that gives the reason for each null, under the same key in `reasons`.
 
-    # Keys that are null with another one, whose reason it is.
-    NULL_WITH_ANOTHER: ClassVar[frozenset[str]] = frozenset()
+    A key that is null by default needs no reason.
+    """
+
     reasons: Reasons
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a null that has no reason."""
         defaults = zip(self.__struct_fields__[::-1], self.__struct_defaults__[::-1], strict=False)
-        silent = self.NULL_WITH_ANOTHER.union(name for name, default in defaults if default is None)
-        for name in self.__struct_fields__:
-            if getattr(self, name) is None and name not in silent and not self.reasons.get(name):
+        null_by_default = {name for name, default in defaults if default is None}
+        for name, value in structs.asdict(self).items():
+            if value is None and name not in null_by_default and not self.reasons.get(name):
                 raise ValueError(f"{name}: null without a reason")
 
 
 class Reasoned(Section):
-    """Its main number may be null; `reason` then says why."""
+    """Section that gives a reason in `reason` if its main number (the key named by MAIN) is null."""
 
     MAIN: ClassVar[str]
     reason: str | None
 
     def __post_init__(self) -> None:
-        if getattr(self, self.MAIN) is None and not self.reason:
+        if structs.asdict(self)[self.MAIN] is None and not self.reason:
             raise ValueError(f"{self.MAIN}: null without a reason")
 
 
-class Interval(Section):
-    """Where the true value lies, so often as `level` says."""
+class RecordedInterval(Section):
+    """Interval that contains the true value with the probability `level`."""
 
     low_ns: float
     high_ns: float
@@ -52,13 +56,10 @@ class Interval(Section):
 
 
 class ClockState(Section):
-    """What decides how fast the CPUs' clock is; null: this machine has none, or it was not read (two hosts).
+    """Settings that determine the clock rate of the CPUs. Null: this machine lacks the setting.
 
-    governor: of cpufreq, of the CPUs of the run; several where they differ
-    energy_preference: what the processor itself is to prefer (EPP), likewise
-    turbo: faster clocks than the nominal one are allowed
-    platform_profile: of the firmware: `performance`, `balanced`, `low-power`
-    throttles: times that heat slowed a core or a package down since boot
+    governor, energy_preference: cpufreq governor and EPP; all values if the CPUs differ
+    throttles: number of slowdowns by heat since boot
     """
 
     governor: str | None
@@ -69,15 +70,32 @@ class ClockState(Section):
     throttles: int | None
 
 
-class MachineLoad(Section):
-    """How busy the machine was from the first measured segment to the last, and its clock at both ends.
+class QuotaStops(Section):
+    """Threads that a cgroup's CPU quota stopped.
 
-    busy_ns: neither idle nor stolen, in ticks of 10 ms
-    softirq_ns: of it in interrupts and softirqs
-    steal_ns: taken by the hypervisor while a CPU wanted to run
-    own_ns: copyscope, the collector, perf
-    cpus: on which one of the sides may run
-    peers_ns: of a watched program: processes of this machine that it talked to from the begin on
+    stops: number of periods with a stop
+    stopped_ns: duration of the stops, summed over CPUs
+    """
+
+    cgroup: str
+    stops: int
+    stopped_ns: int
+
+
+class MachineLoad(Section):
+    """CPU time that the machine used from the first measured segment to the last, in ticks of 10 ms.
+
+    busy_ns: CPU time that was neither idle nor stolen
+    softirq_ns: part of `busy_ns` in interrupts and softirqs
+    steal_ns: CPU time that the hypervisor gave to other guests
+    own_ns: CPU time of copyscope, the collector and perf
+    sides_ns: CPU time of the measured processes
+    cpus: number of CPUs that the measured processes may use
+    clock_before, clock_after: clock settings before and after the run; null on two hosts
+    peers_ns: CPU time of local processes at the other end of its connections
+    siblings: number of other hyper-threads of the same cores
+    siblings_ns: CPU time of tasks on these siblings
+    quotas: cgroups that a CPU quota stopped
     """
 
     wall_ns: int | None
@@ -91,10 +109,13 @@ class MachineLoad(Section):
     clock_before: ClockState | None = None
     clock_after: ClockState | None = None
     peers_ns: int = 0
+    siblings: int | None = None
+    siblings_ns: int | None = None
+    quotas: list[QuotaStops] | None = None
 
 
 class Histogram(Section):
-    """How often which values came: [low, high, count]."""
+    """Histogram: `[low, high, count]` of each bucket that is not empty."""
 
     unit: str
-    buckets: Rows
+    buckets: Buckets

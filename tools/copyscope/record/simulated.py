@@ -1,12 +1,8 @@
-"""What was counted in a simulated machine. In no number of what is measured, nor the reverse. Pure."""
-
-from typing import Any
-
-from msgspec import defstruct
+"""Structs of counts in a simulated machine, kept apart from all measurements. Pure."""
 
 from copyscope.record.sections import Section
 
-# What is counted in a function.
+# Names of the counts of a function.
 COUNTED = (
     *("calls", "instructions", "read_bytes", "written_bytes", "read_lines", "written_lines"),
     *("l1d_load_misses", "l1d_store_misses", "l2_load_misses", "l2_store_misses"),
@@ -16,7 +12,7 @@ COUNTED = (
 
 
 class Kernel(Section):
-    """The guest's kernel."""
+    """Kernel of the guest."""
 
     name: str
     release: str
@@ -24,30 +20,27 @@ class Kernel(Section):
 
 
 class Qemu(Section):
-    """The emulator, and the number of its plugin interface."""
+    """Versions of QEMU and of its plugin interface."""
 
     version: str
     api: int
 
 
 class Cpu(Section):
-    """The guest's CPU, and which fast string instructions it has.
-
-    flags: fast string instructions: `erms`, `fsrm`
-    """
+    """CPU of the guest; `flags`: its fast string instructions."""
 
     model: str
     flags: list[str]
 
 
 class Model(Section):
-    """The caches that were modelled; 0 bytes: there is no such level.
+    """Modelled caches and TLBs.
 
-    name: as given to `--cache`
-    l1d_bytes: 0: there is no such cache
-    inclusion: `inclusive`: the LLC holds what L1D and L2 hold; `victim`: what L2 has dropped
-    tlb_entries_and_ways: first level for 4 KiB, for 2 MiB, second level: `64:4/32:4/2048:16`
-    ddio: lines that a device writes: `unseen`, `off` (to memory), `on` (to the LLC)
+    name: value of `--cache`
+    llc_bytes: size of the last-level cache; 0: none
+    inclusion: `inclusive` (the LLC contains L1D and L2) or `victim` (lines evicted from L2)
+    tlb_entries_and_ways: TLBs: L1 for 4 KiB pages, L1 for 2 MiB pages, and L2, such as `64:4/32:4/2048:16`
+    ddio: destination of writes by devices: `off` (memory), `on` (LLC) or `unseen` (not modelled)
     """
 
     name: str
@@ -67,44 +60,88 @@ class Model(Section):
 
 
 class Path(Section):
-    """The path in the guest, as far as it was asked for."""
+    """Network path in the guest, with the requested settings."""
 
     kind: str
     mtu_bytes: int | None
     offloads: dict[str, str]
 
 
-# For each KiB that was delivered: means over the seeds, and half of their 95 % intervals.
-PerKib: Any = defstruct(
-    "PerKib",
-    [
-        ("method", str),
-        *((f"{name}_per_kib", float) for name in COUNTED),
-        *((f"{name}_per_kib_half_width", float | None) for name in COUNTED),
-    ],
-    bases=(Section,),
-)
+class PerKib(Section):
+    """Counts per KiB delivered: mean over the seeds; `X_half_width`: half of the 95 % interval of `X`.
+
+    remote_lines_per_kib: lines fetched from the cache of another CPU
+    dirty_lines_per_kib: part of `remote_lines_per_kib` that the other CPU had written
+    """
+
+    method: str
+    calls_per_kib: float
+    instructions_per_kib: float
+    read_bytes_per_kib: float
+    written_bytes_per_kib: float
+    read_lines_per_kib: float
+    written_lines_per_kib: float
+    l1d_load_misses_per_kib: float
+    l1d_store_misses_per_kib: float
+    l2_load_misses_per_kib: float
+    l2_store_misses_per_kib: float
+    llc_load_misses_per_kib: float
+    llc_store_misses_per_kib: float
+    remote_lines_per_kib: float
+    dirty_lines_per_kib: float
+    tlb_l1_misses_per_kib: float
+    tlb_l2_misses_per_kib: float
+    tlb_flushes_per_kib: float
+    calls_per_kib_half_width: float | None
+    instructions_per_kib_half_width: float | None
+    read_bytes_per_kib_half_width: float | None
+    written_bytes_per_kib_half_width: float | None
+    read_lines_per_kib_half_width: float | None
+    written_lines_per_kib_half_width: float | None
+    l1d_load_misses_per_kib_half_width: float | None
+    l1d_store_misses_per_kib_half_width: float | None
+    l2_load_misses_per_kib_half_width: float | None
+    l2_store_misses_per_kib_half_width: float | None
+    llc_load_misses_per_kib_half_width: float | None
+    llc_store_misses_per_kib_half_width: float | None
+    remote_lines_per_kib_half_width: float | None
+    dirty_lines_per_kib_half_width: float | None
+    tlb_l1_misses_per_kib_half_width: float | None
+    tlb_l2_misses_per_kib_half_width: float | None
+    tlb_flushes_per_kib_half_width: float | None
 
 
-class SideSum(PerKib, kw_only=True):  # type: ignore[misc, call-arg]
-    """The sums of one side."""
+class SideSum(PerKib, kw_only=True):
+    """Counts of one process."""
 
     side: str
 
 
-class Row(SideSum, kw_only=True):  # type: ignore[call-arg]
-    """An account or a stage, on the time of one side."""
+class SimulatedRow(SideSum, kw_only=True):
+    """Counts of an account or stage in one process."""
 
     kind: str
     category: str
     context: str
 
 
-class Check(Section):
-    """Two independent numbers that must agree.
+class SimulatedFunction(Section):
+    """Counts of one function on all processes of the workload: means over the seeds, per KiB delivered.
 
-    left: what was found, what it must be, and how far it may be off
+    category: account or stage
+    lines_per_kib: lines read and written
+    l1d_misses_per_kib: load and store misses
     """
+
+    name: str
+    category: str
+    instructions_per_kib: float
+    lines_per_kib: float
+    l1d_misses_per_kib: float
+
+
+class Check(Section):
+    """Consistency check: `left` (counted) must equal `right` (expected) within `tolerance`."""
 
     name: str
     left: float
@@ -114,12 +151,12 @@ class Check(Section):
 
 
 class Measurement(Section):
-    """One workload: what was sent, which nobody says of a command, and what was counted meanwhile.
+    """Counts of one workload, and its settings, which are null for a user's command.
 
-    warm_messages: before those that were counted
-    delivered_bytes: of one boot: what `_per_kib` is of
-    command: of a program of the user
-    threads: connections
+    warm_messages: number of messages before the counted messages
+    delivered_bytes: payload delivered in one boot
+    lost: events that the simulator could not follow
+    functions: functions with counts large enough to show; null in records of older versions
     """
 
     impl: str | None
@@ -137,20 +174,21 @@ class Measurement(Section):
     sndbuf_bytes: int | None
     rcvbuf_bytes: int | None
     delivered_bytes: int
-    rows: list[Row]
-    accounts: list[Row]
+    rows: list[SimulatedRow]
+    accounts: list[SimulatedRow]
     sides: list[SideSum]
     checks: list[Check]
     lost: dict[str, int]
     digests: list[str]
     command: list[str] | None = None
     threads: int | None = None
+    functions: list[SimulatedFunction] | None = None
 
 
 class Simulated(Section):
-    """One machine, booted once for each seed, with all measurements in each boot.
+    """Simulated machine, booted once for each seed.
 
-    exact: instructions were counted: the same seeds give the same digest
+    exact: true if instructions were counted, so that the same seeds give the same digest
     """
 
     kernel: Kernel

@@ -1,19 +1,16 @@
-"""What each side did in a segment, and what our own two programs report at the end. Pure."""
+"""Structs of the totals of each process in a segment, and of the final reports of our own traffic. Pure."""
 
-from copyscope.record.sections import Rows, Section
+from copyscope.record.sections import Buckets, Section
 
 Option = str | bool | int | float | list[int | str] | None
 
 
 class Totals(Section):
-    """Running totals of one side, or their differences over a segment.
+    """Totals of one process, in a segment or in the whole run.
 
-    bytes: payload accepted by, or received from, the socket
-    process_cpu_ns: CLOCK_PROCESS_CPUTIME_ID: CPU time of all threads
-    user_ns: getrusage(2), user mode
-    system_ns: getrusage(2), in the kernel
-    voluntary_switches: the program waited
-    involuntary_switches: the program was put aside
+    bytes: payload that the socket accepted or returned
+    calls: system calls that send or receive
+    process_cpu_ns: CPU time of all threads
     """
 
     bytes: int
@@ -26,14 +23,15 @@ class Totals(Section):
 
 
 class ZerocopyTotals(Section):
-    """What the error queue said of sends with MSG_ZEROCOPY.
+    """Zero-copy sends, and the notifications that the sender has read.
 
-    sends: successful ones, with MSG_ZEROCOPY or SEND_ZC
-    copied: of these, with SO_EE_CODE_ZEROCOPY_COPIED
-    enobufs: sends refused: optmem or memlock limit
-    notifications: each may cover a range of sends
-    in_flight: not complete yet; 0 when drained
-    waits: times that the sender had to wait for a notice before it could go on, and for how long in all
+    sends: successful sends with MSG_ZEROCOPY, or SEND_ZC requests
+    completions: sends that the kernel reported as complete
+    copied: completions marked as copied (SO_EE_CODE_ZEROCOPY_COPIED)
+    enobufs: sends refused because of the optmem or memlock limit
+    notifications: notifications, which may cover several sends
+    in_flight: sends that were not complete at the end
+    waits: number of waits for a notification before the next send
     """
 
     sends: int
@@ -51,18 +49,14 @@ class ZerocopyTotals(Section):
 
 
 class Spliced(Section):
-    """What went into the socket as pages, of a file or of memory; of a receiver, out of it, into a pipe."""
+    """Data that passed a socket as pages of a file, a pipe or memory, without a copy."""
 
     calls: int
     bytes: int
 
 
-class Taken(Section):
-    """What a relay took off the socket of the program before it.
-
-    calls: those that returned data
-    spliced_bytes: of these, moved into a pipe by reference
-    """
+class RelayInput(Section):
+    """Data that a relay received; `spliced_bytes`: part received without a copy."""
 
     calls: int
     bytes: int
@@ -70,25 +64,19 @@ class Taken(Section):
 
 
 class Requests(Section):
-    """What was sent by requests to an io_uring.
-
-    requests: requests to send that have ended
-    worker_cpu_ns: of it in io_uring's own threads
-    """
+    """Completed send requests of io_uring, and CPU time of its worker threads."""
 
     requests: int
     worker_cpu_ns: int
 
 
 class SenderTotals(Totals, tag_field="role", tag="sender"):
-    """The sender's totals.
+    """Totals of the sender.
 
-    eagain: refused because the buffer was full
-    gather_broken_messages: timed in vain: the thread lost its CPU meanwhile
-    zerocopy: from the error queue or the notifications of io_uring
-    spliced: sent as pages; without a completion
-    io_uring: requests; their number is in `calls`, too
-    taken: by a relay; null: it is none
+    short_sends: sends of which the socket accepted only a part
+    eagain: sends refused because the socket buffer was full
+    gather_timed_ns: time that the timed messages took to copy their fields into one buffer
+    gather_broken_messages: timed messages that are left out, because the thread lost its CPU meanwhile
     """
 
     messages: int
@@ -102,14 +90,11 @@ class SenderTotals(Totals, tag_field="role", tag="sender"):
     spliced: Spliced | None = None
     io_uring: Requests | None = None
     tls_records: int | None = None
-    taken: Taken | None = None
+    taken: RelayInput | None = None
 
 
 class Verified(Section):
-    """What the receiver found when it compared every byte.
-
-    first_wrong_offset: place of the first in its stream; null: nothing was wrong
-    """
+    """Comparison of every received byte with the sent byte."""
 
     checked_bytes: int
     wrong_bytes: int
@@ -117,11 +102,7 @@ class Verified(Section):
 
 
 class Mapped(Section):
-    """What TCP_ZEROCOPY_RECEIVE took off the socket: pages, and bytes that it copied beside them.
-
-    bytes: mapped into the receiver's memory, in whole pages
-    copied_bytes: not whole pages
-    """
+    """Data received by TCP_ZEROCOPY_RECEIVE: mapped `bytes`, and `copied_bytes` of incomplete pages."""
 
     calls: int
     bytes: int
@@ -130,23 +111,17 @@ class Mapped(Section):
 
 
 class Multishot(Section):
-    """Requests to an io_uring that receive again and again.
-
-    enters: io_uring_enter(2) calls
-    """
+    """Multishot receive requests of io_uring, and calls of io_uring_enter(2)."""
 
     requests: int
     enters: int
 
 
 class ReceiverTotals(Totals, tag_field="role", tag="receiver"):
-    """The receiver's totals.
+    """Totals of the receiver.
 
-    truncated_bytes: taken off the socket with MSG_TRUNC, not copied
-    replies: answers sent back in `rr` mode
-    mapped: what TCP_ZEROCOPY_RECEIVE took
-    spliced: moved into a pipe
-    io_uring: each arrival is one of `calls`
+    truncated_bytes: bytes discarded without a copy (MSG_TRUNC)
+    replies: answers sent in `rr` mode
     """
 
     messages: int | None
@@ -159,18 +134,18 @@ class ReceiverTotals(Totals, tag_field="role", tag="receiver"):
 
 
 class TargetTotals(Section, tag_field="role", tag="target"):
-    """What a watched program moved in a segment.
+    """Totals of a watched process and its children.
 
-    bytes_sent: by send calls of TCP, MPTCP, UDP and UNIX sockets
-    bytes_received: by receive calls, and as far as it was counted spliced and mapped
-    counts_taken: splice(2) and TCP_ZEROCOPY_RECEIVE were counted from its begin on
-    edge_sent_bytes: moved while hooks came and went: the tolerance of checks
-    open_zerocopy_sends: not completed at its begin and at its end
-    notifications: how often the kernel reported completions
-    unseen: completions that the program had read first
-    untold: of io_uring without IORING_SEND_ZC_REPORT_USAGE
+    bytes_sent: bytes of send calls on TCP, MPTCP, UDP and UNIX sockets
+    bytes_received: bytes of receive calls; if `counts_taken`, also bytes that were spliced or mapped
+    counts_taken: true if splice(2) and TCP_ZEROCOPY_RECEIVE were counted in the whole segment
+    edge_sent_bytes, edge_received_bytes: bytes that moved during `edge_ns`; checks tolerate this difference
+    edge_ns: time that attaching and detaching of the hooks took
+    open_zerocopy_sends: zero-copy sends that were not complete at the start, plus those at the end
+    completions: zero-copy sends whose notification the hooks saw
+    unseen: completions that the process read before the hooks saw them
+    untold: io_uring sends without IORING_SEND_ZC_REPORT_USAGE: unknown whether copied
     unregistered: zero-copy sends of io_uring from memory that is not registered
-    edge_ns: how long hooks took to come and go
     """
 
     bytes: int
@@ -201,24 +176,15 @@ class TargetTotals(Section, tag_field="role", tag="target"):
 SideTotals = SenderTotals | ReceiverTotals | TargetTotals
 
 
-class Ring(Section):
-    """Memory of the messages that are sent in turn.
-
-    huge_bytes: of it, on huge pages in the end
-    """
+class MessageRing(Section):
+    """Memory with the messages, which are sent in rotation; `huge_bytes`: part on huge pages."""
 
     bytes: int
     huge_bytes: int | None
 
 
 class Encryption(Section):
-    """What kTLS did on one side: where its connections were set up, null where the kernel does not say.
-
-    version: `1.2` or `1.3`
-    cipher: `AES-GCM-128`
-    record_overhead_bytes: besides plaintext: 29 (1.2), 22 (1.3)
-    software_connections: since the program began
-    """
+    """TLS in the kernel; connections that the CPU and the network card encrypt."""
 
     version: str
     cipher: str
@@ -228,7 +194,7 @@ class Encryption(Section):
 
 
 class Claim(Section):
-    """How many copies a strategy says it makes, in the program and in the kernel."""
+    """Copies that the strategy makes by design, in the program and in the kernel."""
 
     user_copies: int
     kernel_copies: int
@@ -236,10 +202,7 @@ class Claim(Section):
 
 
 class Thread(Section):
-    """What one thread of a program did.
-
-    tcp_info: TCP_INFO of its connection at the end, which this kernel may not give in full
-    """
+    """Totals of one thread; `tcp_info`: TCP_INFO of its connection at the end."""
 
     tid: int | None = None
     cpu_ns: int | None = None
@@ -253,7 +216,7 @@ class Thread(Section):
 
 
 class Quantiles(Section):
-    """How often which values came: quantiles, and [low, high, count]."""
+    """Quantiles and histogram: `[low, high, count]` of each bucket that is not empty."""
 
     count: int
     min: int | None
@@ -263,16 +226,15 @@ class Quantiles(Section):
     p90: float | None
     p99: float | None
     p999: float | None
-    buckets: Rows
+    buckets: Buckets
 
 
 class Report(Totals, kw_only=True):
-    """What a program said at the end: its totals of the whole run, and more.
+    """Final report of a traffic program.
 
-    too_short: shorter than 50 ms, or what the socket buffers hold
-    options: with which it ran; empty: it died before it could say so
-    histograms: `send_time_ns`, `completion_time_ns`, `round_trip_ns`
-    claim: what the strategy says of its copies
+    options: options of the program; empty if it died before its report
+    histograms: `send_time_ns`, `completion_time_ns` and `round_trip_ns`
+    sending_ns: elapsed time during which the program sent or received
     """
 
     role: str
@@ -293,7 +255,7 @@ class Report(Totals, kw_only=True):
 
 
 class SenderReport(Report, kw_only=True):
-    """What the sender said: as SenderTotals."""
+    """Final report of the sender."""
 
     messages: int
     short_sends: int
@@ -306,12 +268,12 @@ class SenderReport(Report, kw_only=True):
     spliced: Spliced | None = None
     io_uring: Requests | None = None
     tls_records: int | None = None
-    taken: Taken | None = None
-    ring: Ring | None = None
+    taken: RelayInput | None = None
+    ring: MessageRing | None = None
 
 
 class ReceiverReport(Report, kw_only=True):
-    """What the receiver said: as ReceiverTotals."""
+    """Final report of the receiver."""
 
     messages: int | None
     verify: Verified | None
@@ -323,7 +285,7 @@ class ReceiverReport(Report, kw_only=True):
 
 
 class Traffic(Section):
-    """What both programs said at the end."""
+    """Final reports of sender and receiver."""
 
     sender: SenderReport
     receiver: ReceiverReport

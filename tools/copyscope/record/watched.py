@@ -1,35 +1,35 @@
-"""The sections that only a watched program has. Pure."""
+"""Structs that only the record of a watched process has. Pure."""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, NamedTuple, TypeVar
 
-from copyscope.record.sections import Histogram, Reasoned, Rows, Section
+from copyscope.record.sections import Histogram, Reasoned, Section, SizeCounts
+
+Row = TypeVar("Row")
 
 
 class Process(Section):
-    """A process that was watched.
-
-    pid: seen when copyscope looked; others are in `forks` only
-    """
+    """Watched process."""
 
     pid: int
     comm: str
 
 
 class Target(Section):
-    """The program that was watched.
+    """The watched process and its children.
 
-    how: `pid`, `comm`, `cgroup` (a unit and a container, too), `command`
-    command: what was started to be watched
-    duration_s: null: to its end
-    netns: null: all namespaces
-    status: 128 + number: killed by a signal
-    sent_bytes: from the first moment to the last reading
-    uncounted: kinds of sockets that it had and that are not counted: `vsock`, `AF_XDP`, `AF_PACKET`,
-        `raw IP`, `ICMP`, `SCTP`, `SMC`, `TIPC`, `RDS`
-    memlock_limit_bytes: RLIMIT_MEMLOCK, of several processes the least, when the watch began; null: the
-        machine's reasons say why (`limits.memlock_bytes`)
-    optmem_limit_bytes: net.core.optmem_max, of its network namespace; null: not readable there
+    how: selected by `pid`, `comm`, `cgroup` (also systemd units and containers) or `command`
+    netns: network namespace whose sockets are counted; null: all
+    follow: true if children are watched, too
+    status: exit status of a command; 128 + N if signal N killed it
+    sent_bytes, received_bytes: bytes of the whole watch, including the time between segments
+    span_s: time in which these bytes were counted
+    command: the command; its arguments only with `--with-arguments`
+    arguments: number of arguments of the command
+    uncounted: kinds of its sockets that copyscope does not count, such as `vsock` or `AF_XDP`
+    duration_s: requested duration; null: until the process exits
+    memlock_limit_bytes: lowest RLIMIT_MEMLOCK of its processes; null: see `machine.reasons`
+    optmem_limit_bytes: net.core.optmem_max in its network namespace
     """
 
     how: str
@@ -50,18 +50,37 @@ class Target(Section):
     page_bytes: int | None
     uncounted: list[str] | None = None
     command: list[str] | None = None
+    arguments: int | None = None
     duration_s: float | None = None
+    span_s: float | None = None
     memlock_limit_bytes: int | None = None
     optmem_limit_bytes: int | None = None
 
+    @property
+    def program(self) -> str:
+        """Name of the process if it is known, else the name that selected it."""
+        return self.comm or self.name
+
+    @property
+    def command_text(self) -> str | None:
+        """The command in one text, with the number of its arguments if the record leaves these out."""
+        if self.command is None:
+            return None
+        left_out = (self.arguments or 0) > len(self.command) - 1
+        count = f" ({self.arguments} argument{'s' if self.arguments != 1 else ''})" if left_out else ""
+        return " ".join(self.command) + count
+
+    @property
+    def title(self) -> str:
+        """Name of the watched program, with the number of processes if it was watched by name."""
+        if self.how != "comm" or not self.comm:
+            return self.name
+        count = len(self.pids)
+        return f"{self.comm} ({count} processes)" if count > 1 else self.comm
+
 
 class Peer(Section):
-    """The other end of a connection.
-
-    address: of a connection that it used
-    device: null: no route
-    local: packets reach it inside this kernel; null: not known
-    """
+    """Address at the other end of connections; `local`: packets to it stay in this kernel."""
 
     address: str
     device: str | None
@@ -69,19 +88,20 @@ class Peer(Section):
 
 
 class Volume(Section):
-    """What went through sockets, by phase, protocol, direction and system call.
+    """Data that a watched process moved through sockets or read from files.
 
-    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram` (datagrams and packets), `sockmap` (of any
-        of these: BPF programs may redirect it, so its own counts say nothing)
-    direction: `file_read` (from the page cache; protocol `file`), `direct_read` (with O_DIRECT),
-        `unseen_read` (calls that may have read files and do not tell how much: 0 bytes), `send`,
-        `receive`, `peek` (in no total), `copy_out` (to its memory), `mapped`,
-        `truncated` (MSG_TRUNC; in `receive` or `peek`, too)
-    syscall: also `io_submit`, `splice from a socket`, `receive by mapping`, `splice after vmsplice`,
-        `splice after write` (into the pipe), `splice between sockets`, `io_uring`, `other`
-    zerocopy_calls: with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC
-    cork_calls: with TCP_CORK, or MSG_MORE pending
-    largest_bytes: since the run began
+    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram`, `file`, or `sockmap` (BPF programs may
+        redirect it)
+    direction: `send`, `receive`, `peek` (no total includes it), `copy_out` (copied into its memory),
+        `mapped`, `truncated` (MSG_TRUNC, also in `receive` or `peek`), `file_read` (from the page cache),
+        `direct_read` (O_DIRECT) or `unseen_read` (file reads of unknown size)
+    syscall: name of the system call, or `splice from a socket`, `receive by mapping`, `splice after
+        vmsplice`, `splice after write`, `splice between sockets`, `io_uring` or `other`
+    zerocopy_calls: calls with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC requests
+    cork_calls: calls with TCP_CORK, or after MSG_MORE
+    sizes: histogram: `[low, count]` counts calls of `low` to 2 * `low` - 1 bytes
+    copied_calls: calls that sent by reference, but whose data the socket copied
+    ring_calls: splice requests of io_uring
     """
 
     phase: str
@@ -95,16 +115,21 @@ class Volume(Section):
     nodelay_calls: int
     cork_calls: int
     largest_bytes: int
-    sizes: Rows
+    sizes: SizeCounts
+    copied_calls: int | None = None
+    copied_bytes: int | None = None
+    ring_calls: int = 0
+    ring_bytes: int = 0
+
+    @property
+    def referenced_bytes(self) -> int:
+        """Bytes that the socket took by reference: as pages, or with zero-copy."""
+        passed_bytes = self.bytes if self.syscall in BY_REFERENCE else self.zerocopy_bytes
+        return passed_bytes - (self.copied_bytes or 0)
 
 
 class SendError(Section):
-    """Send calls that the socket refused, from the first moment to the last reading.
-
-    syscall: `write`, `writev`, `sendto` or `sendmsg`; of others one call is many at the socket
-    error: the name of the errno
-    calls: without those that a signal ended
-    """
+    """Failed send calls of the whole watch (without EINTR); `error`: name of the errno."""
 
     syscall: str
     error: str
@@ -112,24 +137,21 @@ class SendError(Section):
 
 
 class Buffers(Reasoned):
-    """The life of what one side sent with MSG_ZEROCOPY over one protocol, over the whole run.
+    """MSG_ZEROCOPY sends of one process over one protocol, and the release of their memory.
 
-    sends: with SO_ZEROCOPY; io_uring's are none of these
-    given_back_sends: of these, whose memory the kernel needs no more; null: nobody sees notices
-    before_return: of these, before the send returned: 0 ns
-    read_sends: of those given back, whose notice the program has read
-    closed_sends: were with the kernel when their socket was closed
-    enobufs: calls with the flag that failed with ENOBUFS
-    eagain: calls with the flag that failed with EAGAIN
-    flag_only_calls: calls with the flag on sockets without SO_ZEROCOPY, where it means nothing
-    most_in_flight: sends whose memory was with the kernel at once
-    latency: from the return of the send to the notice; of one notice 32 sends at most
-    reading: from the notice to its reading by recvmsg(MSG_ERRQUEUE)
-    readings: recvmsg calls that took a notice; like `waits` 0 where nobody sees notices
-    waits: how often a thread slept after such a send, or after a SEND_ZC in io_uring_enter(), until a notice
-        came, read it, and sent on. One that received anything in between was idle, one whose send failed with
-        EAGAIN waited for room: not counted
-    waited_ns: of these, until the notice came; all threads together
+    sends: sends on sockets with SO_ZEROCOPY, without io_uring
+    given_back_sends: sends whose memory the kernel has released; null: the hook is missing
+    before_return: sends whose memory was released before they returned; they count as 0 ns
+    read_sends: sends with a notification that the process has read
+    closed_sends: sends that were not complete when their socket was closed
+    enobufs, eagain: calls that failed with this error
+    flag_only_calls: calls with MSG_ZEROCOPY on sockets without SO_ZEROCOPY, where the flag has no effect
+    most_in_flight: largest number of sends whose memory the kernel held at once
+    latency: time from the return of a send to its notification, for at most 32 sends of each notification
+    reading: time from a notification to the recvmsg(MSG_ERRQUEUE) that read it
+    readings: recvmsg calls that returned a notification
+    waits: number of times that a thread slept until a notification, and then sent again
+    waited_ns: time that all threads slept in these waits
     """
 
     MAIN: ClassVar[str] = "given_back_sends"
@@ -153,11 +175,7 @@ class Buffers(Reasoned):
 
 
 class Relays(Section):
-    """Threads that received and sent like amounts, but for a tenth, in `calls` segments.
-
-    received_bytes: of streams, by calls that copy
-    sent_bytes: of streams, by calls that copy
-    """
+    """Threads that received and sent equally many bytes (within 10 %), and copied them."""
 
     threads: int
     received_bytes: int
@@ -165,27 +183,32 @@ class Relays(Section):
 
 
 class Packets(Section):
-    """Packets that the program handed to a device in its own time."""
+    """Packets passed to a network device using CPU time of the process, except pure ACKs.
+
+    segments: packets on the wire, after the device has split them
+    sizes: histogram of packet sizes, as in `volume[]`
+    """
 
     packets: int
     bytes: int
     segments: int
-    sizes: Rows
+    sizes: SizeCounts
 
 
 class MessageShape(Section):
-    """How messages were handed over to the kernel.
+    """Layout of the messages that one kind of system call sent in `calls` segments.
 
-    messages: whose arguments were read: `sendto`, `sendmsg`, `sendmmsg`, `write`, `writev`
-    unreadable: not in memory any more
-    repeated: at the address of the message before, of the same thread
-    buffers: elements of the iovecs
-    looked: of these, whose address was looked at: 16 of a message
-    page_aligned: of these, begin at a page
-    line_aligned: at a cache line and not at a page
-    mixed: messages with MSG_ZEROCOPY that have a buffer below 4 KiB and one of 10 KiB or more
-    sends: passes through the socket layer
-    rounds: of the loop of tcp_sendmsg_locked() in them
+    messages: messages whose arguments were read (`sendto`, `sendmsg`, `sendmmsg`, `write`, `writev`)
+    unreadable: messages or buffers whose arguments were not in memory
+    repeated: messages that begin at the same address as the previous message
+    buffers: number of buffers: elements of the iovecs
+    looked: buffers whose address was examined, at most 16 per message
+    page_aligned: examined buffers that begin at a page
+    line_aligned: examined buffers that begin at a cache line, but not at a page
+    sends: calls to the socket's send function
+    rounds: iterations of the loop in tcp_sendmsg_locked()
+    buffers_per_message, rounds_per_send: histograms of `[low, count]`
+    mixed: MSG_ZEROCOPY messages with a buffer below 4 KiB and one of at least 10 KiB
     """
 
     protocol: str
@@ -199,24 +222,27 @@ class MessageShape(Section):
     line_aligned: int
     sends: int
     rounds: int
-    buffers_per_message: Rows
-    rounds_per_send: Rows
+    buffers_per_message: SizeCounts
+    rounds_per_send: SizeCounts
     mixed: int = 0
 
 
-class Connection(Section):
-    """A TCP connection, by our count and by TCP's own.
+class ConnectionBytes(NamedTuple):
+    """Bytes in one direction of a connection: the hooks' count, and lower and upper bound of TCP's count."""
 
-    local: of a TCP connection that was open at two looks
-    sent_bytes: between the first and the last look, by the hooks
-    sent_inner_bytes: by TCP's own, at least
-    sent_outer_bytes: by TCP's own, at most
-    received_bytes: between the first and the last look, by the hooks
-    received_inner_bytes: by TCP's own, at least
-    received_outer_bytes: by TCP's own, at most
-    busy_ms: there was something to send
-    rwnd_limited_ms: of it, waited for the peer's window
-    sndbuf_limited_ms: of it, waited for room in the send buffer
+    bytes: int
+    inner_bytes: int
+    outer_bytes: int
+
+
+class Connection(Section):
+    """Counts of a TCP connection between the first and the last time that its TCP_INFO was read.
+
+    snapshots: number of times that TCP_INFO was read
+    sent_bytes, received_bytes: bytes that the hooks counted
+    sent_inner_bytes, received_inner_bytes: lower bound of the bytes that TCP counted meanwhile
+    sent_outer_bytes, received_outer_bytes: upper bound of the bytes that TCP counted meanwhile
+    busy_ms, rwnd_limited_ms, sndbuf_limited_ms: times of TCP_INFO (`tcpi_busy_time` and others)
     """
 
     local: str
@@ -234,15 +260,20 @@ class Connection(Section):
     rwnd_limited_ms: int
     sndbuf_limited_ms: int
 
+    def moved(self, direction: str) -> ConnectionBytes:
+        """Return the bytes of a direction, `sent` or `received`."""
+        if direction == "sent":
+            return ConnectionBytes(self.sent_bytes, self.sent_inner_bytes, self.sent_outer_bytes)
+        return ConnectionBytes(self.received_bytes, self.received_inner_bytes, self.received_outer_bytes)
+
 
 class UserCode(Section):
-    """Code that the program ran in user mode, by file; `reason`: why nobody knows whether it copies.
+    """Samples in user mode, by file.
 
-    file: whose code ran; `[vdso]` and the like without a file
-    reason: why nobody knows whether it copies
-    copy_samples: in functions that copy, or in `rep movs`
-    made_with: `Go`, of a program in that language
-    cipher_samples: in functions that encrypt or decrypt; null: nobody looked
+    reason: reason why the names of the file's functions are unknown
+    copy_samples: samples in functions that copy, or in `rep movs`
+    cipher_samples: samples in functions that encrypt or decrypt; null: not examined
+    made_with: `Go` if the file is a Go program
     """
 
     event: str
@@ -256,11 +287,7 @@ class UserCode(Section):
 
 
 class ThreadName(Section):
-    """What the threads of one name did in the program's own time.
-
-    thread: its name (`/proc/PID/task/TID/comm`); empty: all others, of more names than are kept
-    weights: by account or stage, in the event's unit
-    """
+    """Samples of all threads with the same name; empty: all other names. `weights`: by account or stage."""
 
     event: str
     thread: str
@@ -269,13 +296,12 @@ class ThreadName(Section):
 
 
 class UserCaller(Section):
-    """Who called a function that copies in the program's own memory.
+    """Caller of a function that copies within the process's memory.
 
-    copy: that function, or `rep movs`
-    caller: by its symbol, else `FILE+0xADDRESS`; null: not known, and `reason`
-    file: whose code the caller is; `memory`: JIT-compiled
-    source: `FILE:LINE` of the call, of JIT-compiled code of the function; null: not known there, or not among
-        the 16 places that call most
+    copy: function that copies, such as memcpy, or `rep movs`
+    caller: function that called it, or `FILE+0xADDRESS`
+    file: file of the caller; `memory` for JIT-compiled code
+    source: `FILE:LINE` of the call, or of a JIT-compiled function, for the 16 most frequent callers
     """
 
     event: str
@@ -287,56 +313,65 @@ class UserCaller(Section):
     source: str | None = None
 
 
-# Calls that hand the kernel pages of files, of pipes or of the program's own memory: it refers to them
-# (MSG_SPLICE_PAGES, formerly sendpage).
+class UserFunction(Section):
+    """A function of the program that neither copies nor encrypts: one of the 16 of an event."""
+
+    event: str
+    function: str
+    file: str
+    samples: int
+
+
+# Names of `volume[].syscall` for splice(2) calls that send. The kernel refers to the pages of a file, a pipe
+# or the process instead of copying them (MSG_SPLICE_PAGES, formerly sendpage).
+#
+# Name for pages that vmsplice(2) gave to the pipe.
 SPLICED_MEMORY = "splice after vmsplice"
-
-# Bytes that it had written into the pipe: copied there, and by reference from then on.
+# Name for data that the process had written into the pipe: copied once, and then passed on by reference.
 SPLICED_WRITTEN = "splice after write"
-
-# Pages of packets that splice(2) had taken out of a socket: from one to the other without a copy.
+# Name for pages of packets that splice(2) had received from another socket.
 SPLICED_ON = "splice between sockets"
-
+# Names of all calls that send pages by reference.
 BY_REFERENCE = ("sendfile", "splice", SPLICED_MEMORY, SPLICED_WRITTEN, SPLICED_ON)
 
-# One call of these is one at the socket.
-ONE_EACH = ("write", "writev", "sendto", "sendmsg")
+# System calls that make exactly one call of the socket's send function.
+CALLS_WITH_ONE_SEND = ("write", "writev", "sendto", "sendmsg")
 
-# What was read out of files, which is no socket's.
-FILE = "file"
+# `volume[].protocol` of data that was read from files.
+FILE_PROTOCOL = "file"
 
-# Sockets whose bytes BPF programs may redirect to another one: copied in and out by functions of their own,
-# which no hook sees, and past TCP's own count.
+# `volume[].protocol` of sockets with data that BPF programs may redirect to another socket. Functions without
+# hooks copy such data, and TCP does not count it.
 SOCKMAP = "sockmap"
 
-# Received without a receive call: by splice(2), and by getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps
-# what it can and copies the rest. Counted in ledger segments, and in all that follow the first that saw any.
+# `volume[].syscall` of data received without a receive call: by splice(2), or by getsockopt(2) with
+# TCP_ZEROCOPY_RECEIVE, which maps whole pages and copies the other bytes. Such data is counted in `ledger`
+# segments, and in all segments after the first such data.
 SPLICED_IN = "splice from a socket"
-
 MAPPED_IN = "receive by mapping"
+WITHOUT_RECEIVE_CALL = (SPLICED_IN, MAPPED_IN)
 
-TAKEN = (SPLICED_IN, MAPPED_IN)
-
-# With MSG_TRUNC these drop what they receive or look at (tcp(7), mptcp_recvmsg()); others tell the length of
-# a datagram, of which they copy what there is room for.
-DROPPING = ("tcp", "mptcp")
+# Protocols that discard data which is received or peeked at with MSG_TRUNC (tcp(7), mptcp_recvmsg()). Other
+# protocols return the length of a datagram and copy as much of it as fits.
+DISCARDING_PROTOCOLS = ("tcp", "mptcp")
 
 
 def volume(rows: Iterable[Volume], direction: str, phase: str | None = None) -> list[Volume]:
-    """The rows of one direction, of one phase or of all."""
+    """Return the rows of one direction, in segments of `phase` or in all segments."""
     return [r for r in rows if r.direction == direction and (phase is None or phase in r.phase.split("+"))]
 
 
-def dropped(rows: Iterable[Volume], phase: str | None = None) -> list[Volume]:
-    """Of what was received or looked at, what was never copied to the program."""
-    return [row for row in volume(rows, "truncated", phase) if row.protocol in DROPPING]
+def discarded_rows(rows: Iterable[Volume], phase: str | None = None) -> list[Volume]:
+    """Return the rows of data that a receive or peek call discarded without a copy (MSG_TRUNC)."""
+    return [row for row in volume(rows, "truncated", phase) if row.protocol in DISCARDING_PROTOCOLS]
 
 
-def urgent(rows: Iterable[Volume], phase: str) -> list[Volume]:
-    """The urgent bytes of TCP: of a copy that is counted at its packet no system call is known."""
-    found = volume(rows, "copy_out", phase)
-    return [row for row in found if row.protocol == "tcp" and row.syscall != "other"]
+def urgent_rows(rows: Iterable[Volume], phase: str) -> list[Volume]:
+    """Return the rows of copied urgent data: the only TCP `copy_out` rows that name a system call."""
+    copied_out = volume(rows, "copy_out", phase)
+    return [row for row in copied_out if row.protocol == "tcp" and row.syscall != "other"]
 
 
-def added(rows: Iterable[Section], key: str) -> int:
-    return sum(getattr(row, key) for row in rows)
+def added(rows: Iterable[Row], count: Callable[[Row], int]) -> int:
+    """Return the sum of one count over rows."""
+    return sum(map(count, rows))

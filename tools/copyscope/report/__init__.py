@@ -1,1 +1,1 @@
-"""The report of a sweep: sections of plain blocks, written as HTML. No new numbers."""
+"""Files made from records: the page of a sweep, plots, tables, drawings, exports and metrics."""

@@ -9,7 +9,7 @@ for (const box of all('.choice')) {
   const none = make('p', 'Not measured in this setting.');
   const menus = names.map((name, at) => {
     const label = make('label', name + ' '), menu = make('select');
-    const values = [...new Set(settings.map(one => one[at]))];
+    const values = [...new Set(settings.map(setting => setting[at]))];
     menu.append(...values.map(value => new Option(value, value, value === first[at], value === first[at])));
     menu.addEventListener('change', show);
     label.append(menu);
@@ -33,8 +33,8 @@ for (const box of all('.choice')) {
 const UNITS = {KiB: 1024, MiB: 1048576, GiB: 1073741824};
 function key(row, at) {
   const text = row.cells[at].textContent.trim();
-  const found = /^([-+]?[\d,]*\.?\d+)(?:\s*(KiB|MiB|GiB))?/.exec(text);
-  return found ? [0, found[1].replaceAll(',', '') * (UNITS[found[2]] || 1), text] : [1, 0, text];
+  const match = /^([-+]?[\d,]*\.?\d+)(?:\s*(KiB|MiB|GiB))?/.exec(text);
+  return match ? [0, match[1].replaceAll(',', '') * (UNITS[match[2]] || 1), text] : [1, 0, text];
 }
 for (const table of all('table')) {
   const body = table.tBodies[0], rows = [...body.rows];
@@ -48,7 +48,7 @@ for (const table of all('table')) {
       all('th', table).forEach(other => other.removeAttribute('aria-sort'));
       head.setAttribute('aria-sort', down > 0 ? 'ascending' : 'descending');
       const keyed = rows.map(row => [key(row, at), row]);
-      // what is no number stands last, whichever way
+      // Cells without a number come last in both directions.
       keyed.sort(([a], [b]) => a[0] - b[0] || down * (a[1] - b[1] || a[2].localeCompare(b[2])));
       body.append(...keyed.map(([, row]) => row));
     });
@@ -69,7 +69,9 @@ for (const table of all('table')) {
 
 function reveal() {
   const at = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  for (let one = at; one; one = one.parentElement) if (one.tagName === 'DETAILS') one.open = true;
+  for (let parent = at; parent; parent = parent.parentElement) {
+    if (parent.tagName === 'DETAILS') parent.open = true;
+  }
   if (at) at.scrollIntoView({block: 'start'});
 }
 addEventListener('hashchange', reveal);

@@ -1,1 +1,1 @@
-"""One run in order: build, start, pause, attach, measure, collect; what was measured is always kept."""
+"""Carry out a planned run: with copyscope's own traffic, on a watched process or in a simulated machine."""

@@ -1,7 +1,7 @@
-"""A program of ours that is driven by lines on its stdin and answers with JSON lines on its stdout.
+"""Drive child programs that read commands from stdin, one per line, and answer on stdout in JSON lines.
 
-It lives as long as we hold its stdin: when we die, by whatever signal, it reads the end of file and ends. The
-collectors of two hosts are spoken to as one (Collectors).
+A child runs as long as copyscope holds the child's stdin open. When copyscope dies, even by SIGKILL, the
+child reads end of file and exits. Collectors drives the collectors on two hosts like a single program.
 """
 
 import contextlib
@@ -14,31 +14,31 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
-from copyscope.complaints import Complaints
-from copyscope.errors import RunError, UsageError, why_not_executed, why_not_started, with_memory
-from copyscope.record import two_hosts
-from copyscope.record.two_hosts import Message
-from copyscope.topology import Side
+from copyscope.base.errors import RunError, UsageError, add_memory_advice, why_not_executed, why_not_started
+from copyscope.base.spelling import StderrReader
+from copyscope.machine.topology import Side
+from copyscope.record.messages import CollectorReport, join_answers, join_reports
 
-ANSWER_S = 10.0
-END_S = 1.0
-# A report on 262,144 sockets and as many stacks as there is room for has a tenth of that.
+ANSWER_TIMEOUT_S = 10.0
+# Seconds that a child gets to exit after its stdin was closed, before it is killed.
+EXIT_TIMEOUT_S = 1.0
+# Maximum number of bytes of an answer. A report with 262,144 sockets and all stacks of full BPF maps has a
+# tenth of this size.
 ANSWER_MAX_BYTES = 256 << 20
-# As much as a pipe holds (pipe(7)). The allocator maps a larger buffer anew each time.
-PIPE_BYTES = 1 << 16
-# A stopped program does not answer: that is seen sooner than the time for an answer is over.
-LOOK_S = 1.0
-# ssh(1): also of a program that a signal ended.
+# Bytes of a read: the capacity of a pipe (pipe(7)). A larger buffer would be allocated anew for each read.
+READ_BYTES = 1 << 16
+# Interval in seconds between checks whether a child is stopped (SIGSTOP) and cannot answer, and number of
+# consecutive checks after which copyscope gives up.
+CHECK_STOPPED_S = 1.0
+STOPPED_CHECKS = 2
+# Exit status of ssh(1) if ssh fails, and also if a signal killed the remote program.
 SSH_FAILED = 255
-STOPPED_LOOKS = 2
-# In a report of several: what became of those that gave none.
-UNHEARD = "unheard"
 
 
 class Program(Protocol):
-    """One that is spoken to in lines, or several as one (Collectors)."""
+    """A child program, or several child programs that are driven like a single program (Collectors)."""
 
     @property
     def pid(self) -> int: ...
@@ -47,15 +47,15 @@ class Program(Protocol):
 
     def send(self, line: str, event: str | None = None) -> None: ...
 
-    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message: ...
+    def expect(self, event: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Mapping[str, Any]: ...
 
-    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message: ...
+    def ask(self, line: str, event: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Mapping[str, Any]: ...
 
     def end(self) -> None: ...
 
 
-class Elsewhere(Protocol):
-    """The machine that it runs on, where that is another one: what is started here is then ssh."""
+class RemoteMachine(Protocol):
+    """Another machine that runs a child. The local process is then an ssh client."""
 
     name: str
     environment: dict[str, str] | None
@@ -64,19 +64,25 @@ class Elsewhere(Protocol):
 
 
 class Child:
-    """One such program; a context is not needed: end() is safe at any time."""
+    """A running child program. end() may be called at any time, so this is no context manager."""
 
-    def __init__(self, name: str, argv: Sequence[str], at: Elsewhere | None = None) -> None:
+    def __init__(self, name: str, argv: Sequence[str], at: RemoteMachine | None = None) -> None:
+        """Start a child. Raises RunError.
+
+        `name`: name of the child in results. `argv`: local command. `at`: remote machine on which
+        `argv` runs the child, or None for this machine.
+        """
         self.name = name
         self._at = at
-        # What it is called in errors.
-        self._called = name if at is None else f"{name} on {at.name}"
+        # Name of the child in error messages.
+        self._label = name if at is None else f"{name} on {at.name}"
         self._pending = bytearray()
-        # Events that were asked for and not read yet: an interrupt leaves one in the pipe.
+        # Names of requested answers that were not read: an interrupted caller leaves its answer in the pipe.
         self._unread: list[str] = []
         self._gave_up = False
         try:
-            # A session of its own: Ctrl-C is for us, and we then end it in order.
+            # The child gets a session of its own, so that Ctrl-C reaches only us, and we end the child in
+            # order.
             self.process = subprocess.Popen(
                 argv,
                 stdin=subprocess.PIPE,
@@ -91,7 +97,7 @@ class Child:
         assert self.process.stdin and self.process.stdout and self.process.stderr
         self._stdin = self.process.stdin
         self._stdout = self.process.stdout
-        self._complaints = Complaints(self.process.stderr)
+        self._stderr = StderrReader(self.process.stderr)
 
     @property
     def pid(self) -> int:
@@ -99,14 +105,14 @@ class Child:
 
     @property
     def has_message(self) -> bool:
-        """A whole message was read already: select() will not tell of it."""
+        """True if our buffer already holds a complete message. select() does not report such a message."""
         return b"\n" in self._pending
 
     def fileno(self) -> int:
         return self._stdout.fileno()
 
     def send(self, line: str, event: str | None = None) -> None:
-        """Send a command; `event` is what it will be answered with, to be expected later."""
+        """Send a command. `event`: name of the answer, which the caller reads later with expect()."""
         if event is not None:
             self._unread.append(event)
         try:
@@ -115,104 +121,112 @@ class Child:
             self._fail(time.monotonic() + 1.0)
 
     def ask(
-        self, line: str, event: str, timeout_s: float = ANSWER_S, *, needs: Sequence["Child"] = ()
-    ) -> Message:
-        """Send a command and wait for its answer."""
+        self, line: str, event: str, timeout_s: float = ANSWER_TIMEOUT_S, *, needs: Sequence["Child"] = ()
+    ) -> Mapping[str, Any]:
+        """Send a command and return its answer, named `event`. The parameters are those of expect()."""
         self.send(line, event)
         return self.expect(event, timeout_s, needs=needs)
 
-    def expect(self, event: str, timeout_s: float = ANSWER_S, *, needs: Sequence["Child"] = ()) -> Message:
-        """The next message, which must be this event; an error event raises RunError with its text.
+    def expect(
+        self, event: str, timeout_s: float = ANSWER_TIMEOUT_S, *, needs: Sequence["Child"] = ()
+    ) -> Mapping[str, Any]:
+        """Return the next message, which must have the name `event`. Raises RunError for an error message.
 
-        Answers to questions whose asker was interrupted come first, and are passed over. `needs`: without
-        whom it cannot answer either.
+        Late answers to interrupted requests are skipped. `needs`: other children that must not be stopped,
+        because this child could not answer without them.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             message = self._read(deadline, (self, *needs))
-            said = message["event"]
-            late = said in self._unread
+            name = message["event"]
+            late = name in self._unread
             if late:
-                self._unread.remove(said)
-            if said == event:
+                self._unread.remove(name)
+            if name == event:
                 return message
-            if said == "error":
-                raise RunError(with_memory(f"{self._called}: {message['message']}"))
-            if said != "finished" and not late:  # a fixed count may be reached at any moment
-                raise RunError(f"{self._called}: unexpected answer {said!r} instead of {event!r}")
+            if name == "error":
+                raise RunError(add_memory_advice(f"{self._label}: {message['message']}"))
+            if name != "finished" and not late:  # a program with a fixed count may finish at any moment
+                raise RunError(f"{self._label}: unexpected answer {name!r} instead of {event!r}")
 
-    def _read(self, deadline: float, needed: Sequence["Child"]) -> Message:
-        # Who has not answered for that long, stopped, is not waited for again.
-        looks = STOPPED_LOOKS - 1 if self._gave_up and self.is_stopped() else 0
-        whole = self.has_message
-        while not whole:
+    def _read(self, deadline: float, needed: Sequence["Child"]) -> Mapping[str, Any]:
+        """Return the next message of the child. Raises RunError after the deadline, or for invalid JSON.
+
+        `needed`: children that must not be stopped meanwhile, including this child.
+        """
+        # A child that was given up and is still stopped gets no second wait.
+        stopped_checks = STOPPED_CHECKS - 1 if self._gave_up and self.is_stopped() else 0
+        complete = self.has_message
+        while not complete:
             left_s = deadline - time.monotonic()
-            look_s = LOOK_S if looks < STOPPED_LOOKS - 1 or not self._gave_up else 0.0
-            ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, look_s)))
+            wait_s = CHECK_STOPPED_S if stopped_checks < STOPPED_CHECKS - 1 or not self._gave_up else 0.0
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, min(left_s, wait_s)))
             if not ready:
                 stopped = [child for child in needed if child.is_stopped()]
-                looks = looks + 1 if stopped else 0
-                if looks >= STOPPED_LOOKS:
+                stopped_checks = stopped_checks + 1 if stopped else 0
+                if stopped_checks >= STOPPED_CHECKS:
                     stopped[0].give_up()
                 if left_s <= 0:
-                    said = self._complaints.lines() or ["it is still running"]
-                    raise RunError(f"{self._called}: no answer in time: {said[-1]}")
+                    lines = self._stderr.lines() or ["the program is still running"]
+                    raise RunError(f"{self._label}: no answer in time: {lines[-1]}")
                 continue
-            chunk = os.read(self._stdout.fileno(), PIPE_BYTES)
+            chunk = os.read(self._stdout.fileno(), READ_BYTES)
             if not chunk:
                 self._fail(deadline)
             self._pending += chunk
-            whole = b"\n" in chunk
+            complete = b"\n" in chunk
             if len(self._pending) > ANSWER_MAX_BYTES:
-                raise RunError(f"{self._called}: an answer of more than {ANSWER_MAX_BYTES >> 20} MiB")
+                raise RunError(f"{self._label}: the answer is longer than {ANSWER_MAX_BYTES >> 20} MiB")
         line, _, self._pending = self._pending.partition(b"\n")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or not isinstance(message.get("event"), str):
-            raise RunError(f"{self._called}: an answer that cannot be read: {bytes(line[:60])!r}")
+            raise RunError(f"{self._label}: unreadable answer (expected JSON): {bytes(line[:60])!r}")
         return message
 
     def give_up(self) -> NoReturn:
-        """It has been stopped for long enough."""
+        """Raise RunError because the child is stopped. Later calls do not wait for this child again."""
         self._gave_up = True
-        raise RunError(f"{self._called}: no answer: process {self.pid} is stopped (SIGSTOP)")
+        raise RunError(f"{self._label}: no answer: process {self.pid} is stopped (SIGSTOP)")
 
     def is_stopped(self) -> bool:
         try:
-            # proc_pid_stat(5): the state follows the name, which may hold anything.
+            # proc_pid_stat(5): the state follows the name, which may contain any character.
             return Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b") ")[2][:1] == b"T"
         except OSError:
             return False
 
     def _fail(self, deadline: float) -> None:
-        """It is gone: say how, in its own words where there are any."""
+        """Raise RunError or UsageError that says how the child ended, with a line of its stderr."""
         try:
             status = self.process.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             status = None
-        gone = None if self._at is None else self._at.why_gone()
-        if gone is not None:
-            raise RunError(gone)
-        said = self._complaints.lines()
-        if status == 2 and said:
-            raise UsageError(said[0] if self._at is None else f"{self._called}: {said[0]}")
-        if said and (absent := why_not_executed(said[-1])) is not None:
-            raise RunError(f"{self._called}: {absent}")
-        how = "closed its output" if status is None else f"ended with status {status}"
+        machine_error = None if self._at is None else self._at.why_gone()
+        if machine_error is not None:
+            raise RunError(machine_error)
+        stderr_lines = self._stderr.lines()
+        if status == 2 and stderr_lines:
+            raise UsageError(stderr_lines[0] if self._at is None else f"{self._label}: {stderr_lines[0]}")
+        if stderr_lines and (exec_error := why_not_executed(stderr_lines[-1])) is not None:
+            raise RunError(f"{self._label}: {exec_error}")
+        ending = "closed its output" if status is None else f"ended with status {status}"
         if status is not None and status < 0:
-            how = f"was killed by {signal.Signals(-status).name}"
+            ending = f"was killed by {signal.Signals(-status).name}"
         if status == SSH_FAILED and self._at is not None:
-            how = "was killed there: look at its system log, and run again"
-        raise RunError(with_memory(f"{self._called}: {how}" + (f": {said[-1]}" if said else "")))
+            ending = "was killed on that machine: read the system log there, and repeat the run"
+        raise RunError(
+            add_memory_advice(f"{self._label}: {ending}" + (f": {stderr_lines[-1]}" if stderr_lines else ""))
+        )
 
     def end(self) -> None:
-        """Close its stdin, wait, and kill it (by its pid) if it does not go."""
+        """Close the child's stdin and wait for its exit. After EXIT_TIMEOUT_S, kill the child."""
         with contextlib.suppress(OSError):
             self._stdin.close()
         try:
-            self.process.wait(0.0 if self._gave_up and self.is_stopped() else END_S)
+            self.process.wait(0.0 if self._gave_up and self.is_stopped() else EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -220,32 +234,37 @@ class Child:
 
 
 def dies_with_us() -> tuple[str, ...]:
-    """The argv prefix of a program that reads nothing from us: the kernel ends it when we end, however we do.
+    """Return a command prefix that makes the kernel kill the program when copyscope dies.
 
-    setpriv asks for the signal (PR_SET_PDEATHSIG of prctl(2)); without its parent it does not begin.
-    To be started by the main thread: it is a thread whose death counts.
+    Only needed for programs that do not read stdin. setpriv requests the signal (PR_SET_PDEATHSIG of
+    prctl(2)). The shell does not start the program if copyscope is already dead. The main thread must start
+    the program, because the signal is sent when the starting thread dies.
     """
     check = '[ "$PPID" = "$0" ] && exec "$@"'
     return ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", check, str(os.getpid()))
 
 
-def watch(children: Iterable[Child], seconds: float | None, *, needs: Sequence[Child] = ()) -> None:
-    """Let time pass, or with None wait until each says `finished`; raise when one fails, dies or is stopped.
+def wait_until_finished(
+    children: Iterable[Child], seconds: float | None, *, needs: Sequence[Child] = ()
+) -> None:
+    """Wait for `seconds`, or, if `seconds` is None, until all children report `finished`.
 
-    `needs`: without whom they do not get on.
+    Raises RunError if a child fails, dies or is stopped. `needs`: other children that must not be stopped.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     waiting = list(children)
-    looks = 0
+    stopped_checks = 0
     while waiting:
-        left = math.inf if deadline is None else deadline - time.monotonic()
-        if left <= 0:
+        left_s = math.inf if deadline is None else deadline - time.monotonic()
+        if left_s <= 0:
             return
         ready = [child for child in waiting if child.has_message]
-        ready = ready or select.select(waiting, [], [], min(left, LOOK_S))[0]
-        stopped = [child for child in (*waiting, *needs) if child.is_stopped()] if left > LOOK_S else []
-        looks = looks + 1 if stopped and not ready else 0
-        if looks >= STOPPED_LOOKS:
+        ready = ready or select.select(waiting, [], [], min(left_s, CHECK_STOPPED_S))[0]
+        stopped = (
+            [child for child in (*waiting, *needs) if child.is_stopped()] if left_s > CHECK_STOPPED_S else []
+        )
+        stopped_checks = stopped_checks + 1 if stopped and not ready else 0
+        if stopped_checks >= STOPPED_CHECKS:
             stopped[0].give_up()
         for child in ready:
             child.expect("finished")
@@ -253,46 +272,55 @@ def watch(children: Iterable[Child], seconds: float | None, *, needs: Sequence[C
 
 
 class Collectors:
-    """As one program. A report is that of those which still answer."""
+    """The collectors on two hosts, driven like a single program. A report joins both answers.
 
-    def __init__(self, of: Mapping[Side, Child]) -> None:
-        self.of = of
-        # Theirs, where they run: known when they are ready.
+    `by_side`: maps each side to its collector.
+    """
+
+    def __init__(self, by_side: Mapping[Side, Child]) -> None:
+        self.by_side = by_side
+        # Pids of the collectors on their hosts; complete once both collectors are ready.
         self.pids: dict[Side, int] = {}
 
     @property
     def pid(self) -> int:
-        """Of one of them, here: it may be an ssh."""
-        return self.of["sender"].pid
+        """Pid of the local process for the sender's collector, which may be an ssh client."""
+        return self.by_side["sender"].pid
 
     def fileno(self) -> int:
-        """Of one of them, too."""
-        return self.of["sender"].fileno()
+        """Return the file descriptor of the sender's collector's output."""
+        return self.by_side["sender"].fileno()
 
     def send(self, line: str, event: str | None = None) -> None:
-        for child in self.of.values():
+        for child in self.by_side.values():
             child.send(line, event)
 
-    def expect(self, event: str, timeout_s: float = ANSWER_S) -> Message:
-        answers = {side: child.expect(event, timeout_s) for side, child in self.of.items()}
+    def expect(self, event: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Mapping[str, Any]:
+        answers = {side: child.expect(event, timeout_s) for side, child in self.by_side.items()}
         if event == "ready":
-            self.pids = {side: said["pid"] for side, said in answers.items()}
-        return two_hosts.join(answers)
+            self.pids = {side: answer["pid"] for side, answer in answers.items()}
+        return join_answers(answers)
 
-    def ask(self, line: str, event: str, timeout_s: float = ANSWER_S) -> Message:
+    def ask(self, line: str, event: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Mapping[str, Any]:
+        """Send a command to both collectors and return their joined answers.
+
+        If one collector fails to report, the key `unheard` lists its error. Raises RunError if both fail.
+        """
         if event != "report":
             self.send(line, event)
             return self.expect(event, timeout_s)
-        answers, errors = {}, []
-        for side, child in self.of.items():
+        answers: dict[Side, Mapping[str, Any]] = {}
+        errors = []
+        for side, child in self.by_side.items():
             try:
                 answers[side] = child.ask(line, event, timeout_s)
             except (RunError, UsageError) as error:
                 errors.append(str(error))
         if not answers:
             raise RunError(errors[0])
-        return {**two_hosts.join(answers), UNHEARD: errors}
+        report = join_reports({side: cast("CollectorReport", answer) for side, answer in answers.items()})
+        return {**report, "unheard": errors}
 
     def end(self) -> None:
-        for child in self.of.values():
+        for child in self.by_side.values():
             child.end()

@@ -1,8 +1,8 @@
-"""What a watched command is before it begins: it waits for the word, becomes the user, and then the command.
+"""Starter of a watched command: wait until released, become the invoking user, and execute the command.
 
-A program of its own that command.py starts, and no fork of it: a fork goes on in Python, which may stand
-still for ever where there are threads. It imports nothing of ours. Its arguments: the descriptor on which it
-waits, the one on which it says that it does and why it failed, the command.
+command.py starts this file as a program. A mere fork of copyscope would go on running Python, and could hang
+forever because of other threads. This program imports nothing from copyscope. Arguments: the descriptor from
+which the release is read, the descriptor for readiness or an errno, and the words of the command.
 """
 
 import json
@@ -11,43 +11,48 @@ import signal
 import sys
 from typing import NoReturn
 
-RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-# Python ignores these for itself, and exec(2) would pass that on.
+RESET_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Signals that Python ignores. Without a reset, the command would ignore these signals, too.
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-WAITING = b"."
+# Byte that reports that the starter runs.
+READY = b"."
 
 
-def become(argv: list[str], word: int, answer: int) -> NoReturn:
-    """Wait, drop privileges, exec. Never returns."""
+def execute_when_released(argv: list[str], release_fd: int, answer_fd: int) -> NoReturn:
+    """Wait for the release, drop privileges and execute the command `argv`. Never returns.
+
+    `release_fd`: pipe from which the user and environment are read, as the release. `answer_fd`: pipe for
+    READY, and for the errno of a failure.
+    """
     try:
-        for number in RESET:
-            # A signal that was ignored when we were started (nohup(1)) is ignored by the command, too.
+        for number in RESET_SIGNALS:
+            # A signal that was ignored when copyscope started (nohup(1)) stays ignored in the command.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         for number in IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
-        for pipe in (word, answer):
-            os.set_inheritable(pipe, False)
-        # The name that exec will give it: it may have ended before anybody can ask for that.
+        for fd in (release_fd, answer_fd):
+            os.set_inheritable(fd, False)
+        # Set the name that exec will give the process, because the command may exit before anybody reads it.
         with open("/proc/self/comm", "wb") as comm:  # noqa: PTH123 (pathlib takes as long as Python itself)
             comm.write(os.fsencode(argv[0].rpartition("/")[2]))
-        os.write(answer, WAITING)
-        with open(word, "rb") as told:
-            said = told.read()
-        if not said.endswith(b"\n"):  # it is not wanted, or our parent has gone
+        os.write(answer_fd, READY)
+        with open(release_fd, "rb") as pipe:
+            options_line = pipe.read()
+        if not options_line.endswith(b"\n"):  # the command is not released, or copyscope has died
             os._exit(127)
-        how = json.loads(said)
-        if how["uid"] is not None:
+        options = json.loads(options_line)
+        if options["uid"] is not None:
             os.setgroups([])
-            os.setgid(how["gid"])
-            if how["name"] is not None:
-                os.initgroups(how["name"], how["gid"])
-            os.setuid(how["uid"])
-        os.execvpe(argv[0], argv, how["environment"])
+            os.setgid(options["gid"])
+            if options["name"] is not None:
+                os.initgroups(options["name"], options["gid"])
+            os.setuid(options["uid"])
+        os.execvpe(argv[0], argv, options["environment"])
     except OSError as error:
-        os.write(answer, str(error.errno).encode())
+        os.write(answer_fd, str(error.errno).encode())
     os._exit(127)
 
 
 if __name__ == "__main__":
-    become(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2]))
+    execute_when_released(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2]))

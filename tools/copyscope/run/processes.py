@@ -1,11 +1,10 @@
-"""What /proc says about processes: who there is, who made whom, what CPU time and which sockets they used.
+"""Read processes from /proc: their parents, their CPU time and their sockets.
 
-Everything here may race with the end of a process: one that is gone has no row, and is no error. To look
-takes CPU time from whoever is watched (Seldom).
+A process may exit while it is being read: such a process is left out, without an error. Reading /proc takes
+CPU time from the watched process; CpuBudget limits this time.
 """
 
 import contextlib
-import difflib
 import os
 import re
 import signal
@@ -14,21 +13,20 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from copyscope.grouping import gathered
-from copyscope.record.session_result import Record
+from copyscope.base.spelling import closest_name
+from copyscope.base.stats import gathered
+from copyscope.record.measured import Machine
 
 PROC = Path("/proc")
-ENDED = (b"Z", b"X")  # the states of one that is gone but for its number
-COMM_MAX = 15  # TASK_COMM_LEN - 1
+EXITED_STATES = (b"Z", b"X")  # states of a zombie and of a dead process: only its pid is still in use
+COMM_MAX = 15  # most bytes of the name of a process: TASK_COMM_LEN - 1
 PF_KTHREAD = 0x00200000
 CAP_IPC_LOCK = 14
 INITIAL_USER_NAMESPACE = 0xEFFFFFFD  # PROC_USER_INIT_INO, include/linux/proc_ns.h
-FILE_BYTES = 1 << 16
-CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is made of its pid
-# Of two names that may be meant to be one (difflib).
-ALIKE_LEAST = 0.7
-# What sockfs calls the protocol (sockfs_xattr_get(), net/socket.c) -> what a user calls it.
-UNCOUNTED = {
+READ_BYTES = 1 << 16
+CPUCLOCK_SCHED = 2  # include/linux/posix-timers.h: the clock id of a process is computed from its pid
+# Our names of protocols that the hooks do not count, by name in sockfs (sockfs_xattr_get(), net/socket.c).
+UNCOUNTED_PROTOCOLS = {
     "AF_VSOCK": "vsock",
     "XDP": "AF_XDP",
     "PACKET": "AF_PACKET",
@@ -43,51 +41,51 @@ UNCOUNTED = {
     "TIPC": "TIPC",
     "RDS": "RDS",
 }
-SOCKET_KIND = "system.sockprotoname"
-# Of all processes together: to look at a file takes 5 us.
-FILES_MAX = 1024
-# Of all processes of the machine, before anything is measured.
-EVERY_FILE_MAX = 16_384
+SOCKET_PROTOCOL_XATTR = "system.sockprotoname"
+# Maximum number of file descriptors to read, over all watched processes. Reading a descriptor takes 5 us.
+FD_READS_MAX = 1024
+# Maximum number of file descriptors to read, over all processes of the machine, before the measurement.
+MACHINE_FD_READS_MAX = 16_384
 
 
 @dataclass(frozen=True)
-class Process:
-    """One line of /proc/PID/stat (proc_pid_stat(5)), as far as it is needed."""
+class ProcessStat:
+    """Fields of /proc/PID/stat (proc_pid_stat(5)) that copyscope uses. `kernel`: True for a kernel thread."""
 
     pid: int
     comm: str
     state: str
     parent: int
     kernel: bool
-    start: int  # ticks since boot: what tells it from one that had its number before
+    start: int  # ticks from boot to its start: an earlier process with the same pid has another value
 
     @property
     def alive(self) -> bool:
-        return self.state.encode() not in ENDED
+        return self.state.encode() not in EXITED_STATES
 
 
 def read_file(path: str) -> bytes:
-    """A file of /proc, whole. Raises OSError. Reading through io and pathlib takes several times as long."""
+    """Return the content of a file in /proc, several times faster than io and pathlib. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        chunks = [os.read(file, FILE_BYTES)]
+        chunks = [os.read(file, READ_BYTES)]
         while chunks[-1]:
-            chunks.append(os.read(file, FILE_BYTES))
+            chunks.append(os.read(file, READ_BYTES))
     finally:
         os.close(file)
     return b"".join(chunks)
 
 
-def parse_stat(text: str) -> Process:
-    """The name stands in parentheses and may hold anything, parentheses and blanks too."""
+def parse_stat(text: str) -> ProcessStat:
+    """Parse /proc/PID/stat. The name is in parentheses, and may itself contain parentheses and spaces."""
     pid, _, rest = text.partition(" (")
     comm, _, rest = rest.rpartition(") ")
     fields = rest.split()
     kernel = bool(int(fields[6]) & PF_KTHREAD)
-    return Process(int(pid), comm, fields[0], int(fields[1]), kernel, int(fields[19]))
+    return ProcessStat(int(pid), comm, fields[0], int(fields[1]), kernel, int(fields[19]))
 
 
-def read_process(pid: int) -> Process | None:
+def read_process(pid: int) -> ProcessStat | None:
     try:
         return parse_stat(read_file(f"{PROC}/{pid}/stat").decode(errors="replace"))
     except OSError:
@@ -99,70 +97,74 @@ def is_alive(pid: int) -> bool:
         _, _, rest = read_file(f"{PROC}/{pid}/stat").rpartition(b") ")
     except OSError:
         return False
-    return rest[:1] not in ENDED
+    return rest[:1] not in EXITED_STATES
 
 
-def all_processes() -> list[Process]:
-    """Every process of this pid namespace, threads left out."""
-    found = (read_process(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdecimal())
-    return [process for process in found if process is not None]
+def all_processes() -> list[ProcessStat]:
+    """Return every process in this pid namespace, but not its threads."""
+    stats = (read_process(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdecimal())
+    return [process for process in stats if process is not None]
 
 
 def with_descendants(roots: Iterable[int]) -> set[int]:
-    """The processes and everything that they, or their children, have started and that still lives.
+    """Return the processes `roots` and all their living descendants.
 
-    But never this one, nor through it its helpers: copyscope does not watch itself.
+    copyscope and its children are left out, because copyscope must not watch itself.
     """
     children = gathered((process.parent, process.pid) for process in all_processes())
-    found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        pid = waiting.pop()
-        if pid not in found and pid != os.getpid():
-            found.add(pid)
-            waiting += children.get(pid, [])
-    return {pid for pid in found if is_alive(pid)}
+    pids: set[int] = set()
+    unvisited = list(roots)
+    while unvisited:
+        pid = unvisited.pop()
+        if pid not in pids and pid != os.getpid():
+            pids.add(pid)
+            unvisited += children.get(pid, [])
+    return {pid for pid in pids if is_alive(pid)}
 
 
-def named(comm: str) -> set[int]:
-    """The processes with this name, which the kernel cuts to 15 bytes; not we, nor our helpers.
+def processes_named(comm: str) -> set[int]:
+    """Return the running processes with this name. The kernel truncates names to 15 bytes.
 
-    Nor who has started us: a shell, sudo, or the Python of a fleet only waits for the report.
+    Kernel threads, copyscope, its children and its ancestors (a shell, sudo) are left out.
     """
-    wanted = os.fsencode(comm)[:COMM_MAX].decode(errors="replace")  # as read_process() has it
-    every = {process.pid: process for process in all_processes()}
-    ours, here = set[int](), every.get(os.getpid())
-    while here is not None:
-        ours.add(here.pid)
-        here = every.get(here.parent)
+    name = os.fsencode(comm)[:COMM_MAX].decode(errors="replace")  # truncated as in read_process()
+    by_pid = {process.pid: process for process in all_processes()}
+    ours, ancestor = set[int](), by_pid.get(os.getpid())
+    while ancestor is not None:
+        ours.add(ancestor.pid)
+        ancestor = by_pid.get(ancestor.parent)
     return {
         p.pid
-        for p in every.values()
-        if p.comm == wanted and p.alive and not p.kernel and p.pid not in ours and p.parent != os.getpid()
+        for p in by_pid.values()
+        if p.comm == name and p.alive and not p.kernel and p.pid not in ours and p.parent != os.getpid()
     }
 
 
-def alike(comm: str) -> str | None:
-    """The name of a process that runs and that may be meant: one that begins so, else the most alike."""
-    names = sorted({one.comm for one in all_processes() if not one.kernel and one.alive} - {comm})
-    beginning = [name for name in names if name.lower().startswith(comm.lower())]
-    found = min(beginning, key=len, default=None)
-    return found or next(iter(difflib.get_close_matches(comm, names, 1, ALIKE_LEAST)), None)
+def find_similar_name(comm: str) -> str | None:
+    """Return the name of a running process that starts with `comm`, or the most similar one."""
+    names = sorted(
+        {process.comm for process in all_processes() if not process.kernel and process.alive} - {comm}
+    )
+    with_prefix = [name for name in names if name.lower().startswith(comm.lower())]
+    shortest = min(with_prefix, key=len, default=None)
+    return shortest or closest_name(comm, names)
 
 
-def in_cgroup(path: Path) -> set[int]:
-    """The processes of a cgroup and of those below it; not we, nor our helpers."""
-    found: set[int] = set()
+def processes_in_cgroup(path: Path) -> set[int]:
+    """Return the processes in a cgroup and its descendants, except copyscope and its children."""
+    pids: set[int] = set()
     for listing in [path / "cgroup.procs", *path.glob("**/cgroup.procs")]:
-        with contextlib.suppress(OSError):  # it was removed meanwhile
-            found |= {int(line) for line in listing.read_text().split()}
-    known = {pid: read_process(pid) for pid in found if pid > 0}
-    ours = {pid for pid, one in known.items() if one and os.getpid() in (one.pid, one.parent)}
-    return known.keys() - ours
+        with contextlib.suppress(OSError):  # the cgroup was removed meanwhile
+            pids |= {int(line) for line in listing.read_text().split()}
+    by_pid = {pid: read_process(pid) for pid in pids if pid > 0}
+    ours = {
+        pid for pid, process in by_pid.items() if process and os.getpid() in (process.pid, process.parent)
+    }
+    return by_pid.keys() - ours
 
 
 def cpu_ns(pid: int) -> int | None:
-    """CPU time of all threads, also of those that have ended; None when the process is gone."""
+    """Return the CPU time of a process, including its exited threads, or None if the process is gone."""
     try:
         return time.clock_gettime_ns(((~pid) << 3) | CPUCLOCK_SCHED)
     except OSError:
@@ -170,7 +172,7 @@ def cpu_ns(pid: int) -> int | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Its memory; 0 of one that is gone (proc_pid_statm(5))."""
+    """Return the resident memory of a process (proc_pid_statm(5)), or 0 if the process is gone."""
     try:
         return int(read_file(f"{PROC}/{pid}/statm").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -178,73 +180,74 @@ def resident_bytes(pid: int) -> int:
 
 
 def signal_all(number: int, find: Callable[[], Iterable[int]]) -> None:
-    """Send it to those that are found, and to nobody who has got the number of one that ended meanwhile.
+    """Send signal `number` to the processes that `find` returns, but never to one that reuses a pid.
 
-    Who is held (pidfd_open(2)) when he is found a second time is the one who was meant, or gone.
+    A pidfd always refers to the same process (pidfd_open(2)). `find` is called again once the pidfds are
+    open: a pid in both results belongs to the process that the pidfd refers to.
     """
-    held: dict[int, int] = {}
+    pidfds: dict[int, int] = {}
     try:
         for pid in find():
             with contextlib.suppress(OSError):
-                held[pid] = os.pidfd_open(pid)
-        for pid in held.keys() & set(find()):
+                pidfds[pid] = os.pidfd_open(pid)
+        for pid in pidfds.keys() & set(find()):
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(held[pid], number)
+                signal.pidfd_send_signal(pidfds[pid], number)
     finally:
-        for life in held.values():
-            os.close(life)
+        for pidfd in pidfds.values():
+            os.close(pidfd)
 
 
-def switches(pid: int) -> tuple[int, int]:
-    """How often its living threads slept, and how often others took their CPU (proc_pid_status(5))."""
+def count_switches(pid: int) -> tuple[int, int]:
+    """Return the voluntary and involuntary context switches of a process's living threads."""
     voluntary = involuntary = 0
     for thread in threads(pid):
         with contextlib.suppress(OSError):
-            _, found, rest = read_file(f"{thread}/status").rpartition(b"\nvoluntary_ctxt_switches:")
-            if found:
+            _, separator, rest = read_file(f"{thread}/status").rpartition(b"\nvoluntary_ctxt_switches:")
+            if separator:
                 slept, _, displaced = rest.split(None, 3)[:3]
                 voluntary, involuntary = voluntary + int(slept), involuntary + int(displaced)
     return voluntary, involuntary
 
 
-def memlock(pid: int) -> tuple[int | None, str]:
-    """(RLIMIT_MEMLOCK of a process, or None when it holds nothing back; then why)."""
+def read_memlock_limit(pid: int) -> tuple[int | None, str]:
+    """Return RLIMIT_MEMLOCK of a process in bytes, and ""; or None, and why there is no number."""
     try:
         limits = (PROC / str(pid) / "limits").read_text()
         status = (PROC / str(pid) / "status").read_text(errors="replace")
         namespace = (PROC / str(pid) / "ns" / "user").stat().st_ino
     except OSError:
         return None, "the process had ended before its limit was read"
-    # mm_account_pinned_pages() asks for the capability in the machine's own user namespace.
+    # mm_account_pinned_pages() checks for the capability in the initial user namespace.
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
     if namespace == INITIAL_USER_NAMESPACE and effective and int(effective[1], 16) >> CAP_IPC_LOCK & 1:
-        return None, "it has CAP_IPC_LOCK: the limit does not apply to it"
+        return None, "the process has CAP_IPC_LOCK, so the limit does not apply"
     match = re.search(r"^Max locked memory\s+(\d+)", limits, re.MULTILINE)
     return (int(match[1]), "") if match else (None, "unlimited")
 
 
-def put_memlock(machine: Record, pids: Collection[int]) -> None:
-    """The memlock limit of a machine section is the program's, not ours: of several processes the least."""
+def set_memlock_limit(machine: Machine, pids: Collection[int]) -> None:
+    """Replace our memlock limit in a `machine` section with the lowest limit of the watched processes."""
     if pids:
-        found = [memlock(pid) for pid in sorted(pids)]
-        memlock_bytes, why = min(found, key=lambda one: (one[0] is None, one[0] or 0))
-        machine["limits"]["memlock_bytes"] = memlock_bytes
+        limits = [read_memlock_limit(pid) for pid in sorted(pids)]
+        memlock_bytes, why = min(limits, key=lambda limit: (limit[0] is None, limit[0] or 0))
+        machine.limits["memlock_bytes"] = memlock_bytes
         if memlock_bytes is None:
-            machine["reasons"]["limits.memlock_bytes"] = why
+            machine.reasons = {**(machine.reasons or {}), "limits.memlock_bytes": why}
 
 
 def threads(pid: int) -> list[str]:
-    """The directory of each in /proc; none of a process that is gone."""
+    """Return the /proc directory of each thread of a process. The list is empty if the process is gone."""
     listing = f"{PROC}/{pid}/task"
     try:
-        return [f"{listing}/{thread}" for thread in os.listdir(listing)]  # noqa: PTH208 (it is several times as fast)
+        return [f"{listing}/{thread}" for thread in os.listdir(listing)]  # noqa: PTH208 (several times as fast)
     except OSError:
         return []
 
 
 @dataclass(frozen=True)
 class Use:
-    """CPU time, and how often threads left the CPU: by themselves, or for another task."""
+    """CPU time in ns, and numbers of voluntary (the task waits) and involuntary context switches."""
 
     cpu_ns: int = 0
     voluntary: int = 0
@@ -263,80 +266,95 @@ class Use:
         return self.voluntary + self.involuntary
 
 
-class CpuTimes:
-    """What a changing set of processes has used, as one total that only grows.
+class ProcessCpuTimes:
+    """Total CPU time and context switches of a changing set of processes. The total never decreases.
 
-    Of a process that ends its last reading counts until the kernel has told what it had used at its end.
+    After a process exits, its last reading counts until the kernel reports the exact CPU time.
     """
 
     def __init__(self) -> None:
+        """Start with no processes."""
+        # First and last reading of each process, by pid.
         self._began: dict[int, Use] = {}
         self._last: dict[int, Use] = {}
-        # Of processes whose end nobody told, and the switches of all others that are gone.
+        # Use of exited processes, as read. The CPU time of exits that the kernel reports is not included.
         self._ended = Use()
-        # Whose end the kernel tells; what those that are gone have used, and had before they were watched.
-        self._listed: set[int] = set()
-        self._told_ns = self._before_ns = 0
+        # Processes for which the kernel reports the exit, CPU time of all reported exits, and the part of
+        # this time before the watch.
+        self._reported_pids: set[int] = set()
+        self._reported_ended_ns = self._before_watch_ns = 0
 
     def read(self, pids: Iterable[int], fresh: bool) -> Use:
-        """Since the first call. `fresh`: a new process counts from its birth."""
-        self.glance(pids, fresh=fresh, counted=True)
+        """Read the processes; return the total use since the first call.
+
+        `fresh`: count the use of new processes from their start, not from now.
+        """
+        self.update(pids, fresh=fresh, counted=True)
         return self.used()
 
     def used(self) -> Use:
-        """By the last looks."""
-        told = Use(self._told_ns - self._before_ns)
-        return sum(map(self._used, self._last), self._ended + told)
+        """Return the total as of the latest readings."""
+        ended = Use(self._reported_ended_ns - self._before_watch_ns)
+        return sum(map(self._used, self._last), self._ended + ended)
 
-    def tell(self, alive: Collection[int], ended_ns: int) -> None:
-        """By the kernel: these are left, and all that were and are gone have used so much."""
-        for pid in self._listed.difference(alive):
+    def set_reported(self, alive: Collection[int], ended_ns: int) -> None:
+        """Store the kernel's report: which processes are alive, and the CPU time of all exited processes."""
+        for pid in self._reported_pids.difference(alive):
             self.forget(pid)
-        self._listed.update(alive)
-        self._told_ns = ended_ns
+        self._reported_pids.update(alive)
+        self._reported_ended_ns = ended_ns
 
-    def new_among(self, pids: Iterable[int]) -> set[int]:
-        """Those that nobody has looked at yet."""
+    def find_new(self, pids: Iterable[int]) -> set[int]:
+        """Return the processes that were never read."""
         return set(pids) - self._last.keys()
 
     def forget(self, pid: int) -> None:
-        """It has ended, or its number is another's now: what it used stays in the total."""
+        """Drop a process that has exited, and whose pid may have been reused. Its use stays in the total."""
         if pid in self._last:
             used = self._used(pid)
-            if pid in self._listed:
-                self._before_ns += self._began[pid].cpu_ns
+            if pid in self._reported_pids:
+                self._before_watch_ns += self._began[pid].cpu_ns
                 used = replace(used, cpu_ns=0)
             self._ended += used
             del self._last[pid], self._began[pid]
-        self._listed.discard(pid)
+        self._reported_pids.discard(pid)
 
     def _used(self, pid: int) -> Use:
+        """Return the use of a process since its first reading."""
         used = self._last[pid] - self._began[pid]
-        # Threads that ended have taken their counts with them.
+        # The switches of exited threads are no longer in /proc, so the difference may be negative.
         return Use(used.cpu_ns, max(0, used.voluntary), max(0, used.involuntary))
 
-    def glance(self, pids: Iterable[int], *, fresh: bool, counted: bool) -> None:
-        """The CPU times, by one cheap call each; `counted`: the switches too, for which /proc is read."""
+    def update(self, pids: Iterable[int], *, fresh: bool, counted: bool) -> None:
+        """Read the CPU time of each process with a system call.
+
+        `counted`: also read each process's context switches from /proc.
+        `fresh`: count the use of new processes from their start, not from now.
+        """
         for pid in pids:
-            spent = cpu_ns(pid)
-            if spent is None:
+            used_ns = cpu_ns(pid)
+            if used_ns is None:
                 continue
-            if spent < self._last.get(pid, Use()).cpu_ns:
+            if used_ns < self._last.get(pid, Use()).cpu_ns:
                 self.forget(pid)
             last = self._last.get(pid, Use())
-            now = Use(spent, *(switches(pid) if counted else (last.voluntary, last.involuntary)))
+            now = Use(used_ns, *(count_switches(pid) if counted else (last.voluntary, last.involuntary)))
             self._began.setdefault(pid, Use() if fresh else now)
             self._last[pid] = now
 
 
-class Seldom:
-    """Something that takes CPU time from the watched program, so seldom that it is this share of one CPU."""
+class CpuBudget:
+    """Limit on how much of one CPU a repeated activity of copyscope may use.
+
+    The activity takes CPU time from the watched process, and runs inside `with budget:`. Afterwards,
+    allows_use() is False until enough time has passed that the average cost is within the limit.
+    """
 
     def __init__(self, share: float) -> None:
         self._share = share
         self._next_s = self._began_s = self._began_cpu_s = 0.0
 
-    def are_cheap(self) -> bool:
+    def allows_use(self) -> bool:
         return time.monotonic() >= self._next_s
 
     def __enter__(self) -> None:
@@ -346,31 +364,34 @@ class Seldom:
         self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / self._share
 
 
-def sockets(pids: Iterable[int], left: int = FILES_MAX) -> dict[int, int]:
-    """Inode -> process of the sockets that these have open, as far as so many files show them."""
-    found: dict[int, int] = {}
+def find_sockets(pids: Iterable[int], reads_left: int = FD_READS_MAX) -> dict[int, int]:
+    """Map the inode of each open socket to the pid of its process.
+
+    `reads_left`: maximum number of file descriptors to read.
+    """
+    pid_by_inode: dict[int, int] = {}
     for pid in pids:
-        # One that ended meanwhile.
+        # The process may exit meanwhile.
         with contextlib.suppress(OSError):
-            for name in os.listdir(PROC / str(pid) / "fd")[: max(0, left)]:  # noqa: PTH208
-                left -= 1
+            for name in os.listdir(PROC / str(pid) / "fd")[: max(0, reads_left)]:  # noqa: PTH208
+                reads_left -= 1
                 with contextlib.suppress(OSError):
                     link = str((PROC / str(pid) / "fd" / name).readlink())
                     if link.startswith("socket:["):
-                        found[int(link[8:-1])] = pid
-    return found
+                        pid_by_inode[int(link[8:-1])] = pid
+    return pid_by_inode
 
 
-def uncounted(pids: Iterable[int]) -> set[str]:
-    """The kinds of sockets, beyond those that are counted, that these processes have open."""
-    found: set[str] = set()
-    left = FILES_MAX
+def find_uncounted_sockets(pids: Iterable[int]) -> set[str]:
+    """Return the protocols of the processes' open sockets whose traffic copyscope does not count."""
+    protocols: set[str] = set()
+    reads_left = FD_READS_MAX
     for pid in sorted(pids):
-        # One that ended meanwhile.
+        # The process may exit meanwhile.
         with contextlib.suppress(OSError):
-            for name in os.listdir(PROC / str(pid) / "fd")[:left]:  # noqa: PTH208
-                left -= 1
+            for name in os.listdir(PROC / str(pid) / "fd")[:reads_left]:  # noqa: PTH208
+                reads_left -= 1
                 with contextlib.suppress(OSError):
-                    protocol = os.getxattr(PROC / str(pid) / "fd" / name, SOCKET_KIND).rstrip(b"\0")
-                    found.add(UNCOUNTED.get(protocol.decode("ascii", "replace"), ""))
-    return found - {""}
+                    protocol = os.getxattr(PROC / str(pid) / "fd" / name, SOCKET_PROTOCOL_XATTR).rstrip(b"\0")
+                    protocols.add(UNCOUNTED_PROTOCOLS.get(protocol.decode("ascii", "replace"), ""))
+    return protocols - {""}

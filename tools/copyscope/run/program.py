@@ -1,10 +1,12 @@
-"""A program that copyscope did not write: segments are stretches of time, nothing is paused or altered.
+"""Measure a watched program without ever pausing it: a segment is just a period of time.
 
-The hooks that count its bytes (`watch` and `volume`) stay attached from the first to the last moment; the
-others come and go. A mark is a reading of these counters. One stands on either side of each change, so that
-it is known how much moved meanwhile.
+The hooks that count its bytes (`watch` and `volume`) are attached throughout; other hooks are
+attached for segments. A mark is a reading of the byte counters. Marks are made before and after hooks are
+attached or detached, so that the bytes that moved meanwhile are known.
 """
 
+import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,80 +14,110 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
+from msgspec import convert
+
 from copyscope.machine import fingerprint
-from copyscope.plan.schedule import Bound, Segment
+from copyscope.plan.schedule import Bound, PlannedSegment
+from copyscope.record.measured import Machine
+from copyscope.record.messages import Mark, PeerMessage, SwitchMessage, TotalsMessage
 from copyscope.record.moved import forget
-from copyscope.record.session_result import Mark, Totals
-from copyscope.record.two_hosts import Message
 from copyscope.run import path, processes
 from copyscope.run.command import Command, Output, Stop
-from copyscope.run.connections import Connection, Snapshots, other_ends
-from copyscope.run.counters import COUNTED_S, CPU_LEAST_NS, EVENTS, CountedPart, all_unsupported
-from copyscope.run.followed import ASK_S, Followed
+from copyscope.run.connections import Snapshots, TcpConnection, find_peer_inodes
+from copyscope.run.counters import (
+    CPU_TIME_MIN_NS,
+    EVENTS,
+    PERF_RUN_S,
+    CounterRow,
+    all_unsupported,
+    scale_to_ledger,
+)
 from copyscope.run.session import Setup, Subject
-from copyscope.run.target import Target
-from copyscope.run.user_code import UserCode
+from copyscope.run.target import ATTACH_TIMEOUT_S, Followed, WatchTarget
+from copyscope.run.user_code import UserCodeFinder
+from copyscope.run.wait_sampler import WaitSampler
 
-# Of a program that ends, at most so much of its CPU time is missed where perf does not count it to its end.
-# More often would cost more: each look interrupts the program, or whoever it talks to, and both wait. Twenty
-# a second took 3 % of the requests of an nginx that shares two CPUs with its client.
-LOOK_EVERY_S = 0.1
-LOOK_SELDOM_S = 1.0
-# Of one CPU, what looks at all connections take at most.
-LOOKS_SHARE = 0.005
-# The same of a program that is watched for ever; and what looks for its name take.
-FRUGAL_SHARE = 0.001
+# Interval in seconds between readings of the CPU time of a program that perf does not count to its end, and
+# most CPU time that is missed when a process exits. A shorter interval costs too much, because each reading
+# interrupts the program: 20 readings a second took 3 % of the requests of an nginx that shares two CPUs with
+# its client.
+READ_INTERVAL_S = 0.1
+# Number of samples that may be taken before the collector empties their map: a quarter of its size
+# (STACKS_MAX in bpf/abi.h). Otherwise a long segment fills the map, and further samples are lost.
+SAMPLES_IN_MAP = 4096
+# Interval in seconds between readings of the CPU time while perf counts.
+READ_INTERVAL_WITH_PERF_S = 1.0
+# Share of one CPU that reading all connections may use.
+CONNECTIONS_CPU_SHARE = 0.005
+# Share of one CPU for reading connections, and for searching processes by name, in an endless watch.
+ENDLESS_CPU_SHARE = 0.001
 
 
 class WatchedProgram(Subject):
-    """Its command may outlast the measurement: wait_for_command().
+    """A watched program as the subject of a session.
 
-    `begun` is called when the first segment has begun, with whether there is anybody yet.
+    A program that copyscope started may outlast the measurement: wait_for_command() waits for its exit.
     """
 
     def __init__(
         self,
-        target: Target,
+        target: WatchTarget,
         duration_s: float | None,
         *,
         output: Output = "own",
         begun: Callable[[bool], None] = lambda _: None,
-        frugal: bool = False,
+        endless: bool = False,
     ) -> None:
-        """`frugal`: for a watch without an end: it is looked at where a segment ends, its code not at all."""
+        """Prepare to watch the processes of `target`.
+
+        `duration_s`: duration, or None to measure until the program exits. `output`: where a command's output
+        goes. `begun` is called when the first segment has begun: True if the program has a process by then.
+        `endless`: watch without end; CPU times are read only at the end of each segment, and no code is read.
+        """
         self.command: Command | None = None
         self._target = target
         self._duration_s = duration_s
         self._output = output
         self._begun: Callable[[bool], None] | None = begun
-        # Why the measurement ends, once there is a reason.
+        # The reason why the measurement ends, once there is one.
         self.stop = Stop()
         self._exit = ExitStack()
         self._snapshots = Snapshots()
-        self._frugal = frugal
-        self._looks = processes.Seldom(FRUGAL_SHARE if frugal else LOOKS_SHARE)
-        self.code = UserCode()
-        self._counts = CountedPart()
-        # What had been used when perf began to count in this segment.
-        self._counting: processes.Use | None = None
-        self._settled = True
+        self._endless = endless
+        self._connections_budget = processes.CpuBudget(
+            ENDLESS_CPU_SHARE if endless else CONNECTIONS_CPU_SHARE
+        )
+        self.code = UserCodeFinder()
+        # Counts of perf after its end; use of the CPUs while perf counted, and in all ledger segments.
+        self._perf_counts: dict[str, CounterRow] | None = None
+        self._counted_use = self._ledger_use = processes.Use()
+        # Use of the CPUs when perf began to count in this segment; None if perf does not count in it.
+        self._use_before_counting: processes.Use | None = None
+        # False once a process started or exited while perf counted.
+        self._unchanged = True
+        # Pids of local processes that the program is connected to.
         self._peers: set[int] = set()
         self._bound: Bound
-        # When a segment began with its hooks; the last reading; that at the begin, with what was used.
-        self._began_s = 0.0
-        self._reading: Totals
-        self._at_begin: Totals
-        # Of one without a report: when all segments are over.
-        self.last: Totals | None = None
+        # Time before attaching for the segment, last reading, and reading at the start of the segment.
+        self._switch_began_s = 0.0
+        self._reading: TotalsMessage
+        self._at_begin: TotalsMessage
+        # Reading after the last segment of an endless watch.
+        self.last: TotalsMessage | None = None
         self._followed: Followed
+        # None in an endless watch.
+        self._waits: WaitSampler | None = None
 
     @property
     def is_command(self) -> bool:
-        """Whether the program is started to be watched."""
+        """True if copyscope starts the program itself."""
         return bool(self._target.command)
 
     def wait_for_command(self) -> int | None:
-        """Its exit status; None without one, or of one that never began. Signals are still passed on."""
+        """Wait for the command; return its exit status, or None if no command was started.
+
+        Meanwhile, signals are still passed on to the command.
+        """
         return None if self.command is None else self.command.wait(self.stop.sleep)
 
     def __enter__(self) -> Self:
@@ -99,196 +131,250 @@ class WatchedProgram(Subject):
     # -- set up ---------------------------------------------------------------------------------------
 
     def prepare(self, setup: Setup) -> None:
+        """Start the collector, create the process for a command, and find the target's processes."""
         self.setup, target = setup, self._target
         setup.collector = setup.spawn("collector", setup.plan.collector())
-        setup.until.callback(self._snapshots.close)
+        setup.cleanup.callback(self._snapshots.close)
         if target.command:
             self.command = self._exit.enter_context(Command(target.command, self._output))
             target.started.append(self.command.pid)
-        # Beyond the session: a signal while its record is made loses nothing.
+        # Registered outside the session, so that a signal loses nothing while the record is written.
         self._exit.callback(self.stop.listen(self.command, lambda: target.find_processes(set())))
-        setup.collector.send("symbols", "symbols")
+        setup.load_symbols()
         perfs = setup.perfs if setup.plan.counters and target.follow else None
-        self._followed = Followed(target, setup.raw.pids, setup.collector, setup.until, perfs)
-        if self._frugal:
-            self._followed.searches = processes.Seldom(FRUGAL_SHARE)
-        setup.raw.machine = fingerprint.describe(self._namespace())
+        self._followed = Followed(target, setup.raw.pids, setup.collector, setup.cleanup, perfs)
+        if self._endless:
+            self._followed.searches = processes.CpuBudget(ENDLESS_CPU_SHARE)
+        machine = fingerprint.describe_machine(self._namespace())
+        setup.raw.machine = convert(machine, Machine, from_attributes=True)
 
     def start(self) -> None:
+        """Attach the hooks that count throughout, find all processes, and describe the path and peers."""
         plan, collector, followed = self.setup.plan, self.setup.collector, self._followed
         self._bound = Bound(self._duration_s, plan.probes)
-        collector.expect("symbols", ASK_S)
-        collector.ask(f"open {','.join(plan.always)}", "opened", ASK_S)
-        # Twice: one that the collector is told of only now may have made children before.
+        collector.expect("symbols", ATTACH_TIMEOUT_S)
+        collector.ask(f"open {','.join(plan.always)}", "opened", ATTACH_TIMEOUT_S)
+        # Find processes twice, because a process that is announced only now may already have forked.
         followed.find(self._volume())
         followed.find(self._volume())
         followed.cpu.read(followed.pids, fresh=False)
-        assert self.setup.raw.machine is not None  # prepare() has described it
-        processes.put_memlock(self.setup.raw.machine, followed.pids)
+        assert self.setup.raw.machine is not None  # set by prepare()
+        processes.set_memlock_limit(self.setup.raw.machine, followed.pids)
+        if not self._endless and not self.is_command:
+            self.code.read_mappings(followed.pids)
         self._describe()
-        self._look_at_connections()
+        self._read_connections()
         self._find_peers()
 
     def _find_peers(self) -> None:
-        """Whom it talks to on this machine, and in its namespace, when the measurement begins."""
-        known = self._snapshots.take(self._namespace().path) or {}
-        ends = other_ends(known, processes.sockets(self._followed.pids))
-        if ends:
-            others = {one.pid for one in processes.all_processes()} - self._followed.pids
-            owners = processes.sockets(others, processes.EVERY_FILE_MAX)
-            self._peers = {owners[inode] for inode in ends if inode in owners}
+        """Find the local processes to which the program is connected when the measurement begins."""
+        connections = self._snapshots.take(self._namespace().path) or {}
+        peer_inodes = find_peer_inodes(connections, processes.find_sockets(self._followed.pids))
+        if peer_inodes:
+            others = {process.pid for process in processes.all_processes()} - self._followed.pids
+            owners = processes.find_sockets(others, processes.MACHINE_FD_READS_MAX)
+            self._peers = {owners[inode] for inode in peer_inodes if inode in owners}
 
     def peers(self) -> Iterable[int]:
         return self._peers
 
-    def _namespace(self) -> path.Namespace:
+    def _namespace(self) -> path.TargetNamespace:
+        """Return the network namespace of the program."""
         pid = min(self._followed.pids, default=None)
         if self._target.netns is not None:
-            return path.Namespace(self._target.netns, pid)
-        return path.Namespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
+            return path.TargetNamespace(self._target.netns, pid)
+        return path.TargetNamespace(Path(f"/proc/{'self' if pid is None else pid}/ns/net"), pid)
 
     # -- measure --------------------------------------------------------------------------------------
 
-    def segments(self, planned: Iterable[Segment]) -> Iterator[Segment]:
+    def wait_for_traffic(self) -> None:
+        """Wait until the program moves its first bytes, but no longer than the measurement's duration.
+
+        For a command, return at once, because it starts only when the first segment begins.
+        """
+        if self._endless or self.is_command or self._duration_s is None:
+            return
+        end_s = time.monotonic() + self._duration_s
+        calls_before = _count_calls(self._volume())
+        while self.stop.reason is None and time.monotonic() < end_s and not self.has_ended():
+            reading = self._volume()
+            if _count_calls(reading) != calls_before:
+                return
+            self._followed.find(reading)
+            self.stop.sleep(READ_INTERVAL_S, self._process_to_await())
+
+    def segments(self, planned: Iterable[PlannedSegment]) -> Iterator[PlannedSegment]:
+        """Yield the planned segments until the program ends, and read its connections between blocks."""
         block = 0
         for segment in planned:
             if segment.block != block:
-                # A command may end at any moment: of one look at its connections nothing follows.
-                self._look_at_connections(due=self.is_command and self.setup.raw.connections.looks < 2)
+                # A command may exit at any moment, and one reading of its connections gives no difference.
+                self._read_connections(due=self.is_command and self.setup.raw.connections.readings < 2)
                 block = segment.block
             yield segment
-            self._learn(segment)
+            self._note_segment(segment)
             if self.stop.reason is not None or self.has_ended():
                 break
-        self._look_at_connections()
-        if self._frugal:
-            # It may have ended after the last segment had.
+        self._read_connections()
+        if self._endless:
+            # The program may have exited after the last segment.
             self.last = _timed(self._volume(), self._followed.cpu.used())
 
-    def _learn(self, segment: Segment) -> None:
-        """What the program used in the segment that was measured last, and how long its hooks took."""
+    def _note_segment(self, segment: PlannedSegment) -> None:
+        """Note the program's CPU time in the last segment, and how long attaching its hooks took."""
         begin, end = self._at_begin, self._reading
         if "ledger" in segment.phase:
-            self._counts.add(_used_by(end) - _used_by(begin))
+            self._ledger_use += _used_by(end) - _used_by(begin)
         forget(self.setup.raw.segments, self.setup.raw.sums)
         measured_s = (end["t_ns"] - begin["t_ns"]) / 1e9
-        self._bound.add(segment.phase, measured_s, time.monotonic() - self._began_s)
-        if (late := self._bound.over()) is not None:
+        self._bound.add(segment.phase, measured_s, time.monotonic() - self._switch_began_s)
+        if (late := self._bound.why_over()) is not None:
             self.stop.because(late)
 
-    def mark(self, closed: Message | None = None) -> Mark:
+    def mark(self, closed: SwitchMessage | None = None) -> Mark:
         if closed is not None:
             return {"target": closed["volume"]}
-        self._began_s = time.monotonic()
+        self._switch_began_s = time.monotonic()
         self._reading = self._volume()
         if self._followed.find(self._reading):
             self._reading = self._volume()
         return {"target": self._reading}
 
-    def begin(self, segment: Segment, opened: Message | None) -> Mark:
+    def begin(self, segment: PlannedSegment, opened: SwitchMessage | None) -> Mark:
+        """Return the totals at the start of a segment. In the first segment, also start the command."""
         if opened is not None:
-            self._reading = self._told(opened["volume"])
+            self._reading = self._note_ended(opened["volume"])
         used = self._use()
-        if "ledger" in segment.phase and self.setup.perfs and not self.setup.plan.whole:
-            self._counting = used
+        if "ledger" in segment.phase and self.setup.perfs and not self.setup.plan.single_segment:
+            self._use_before_counting = used
         self._at_begin = _timed(self._reading, used)
         if self._begun is not None:
             begun, self._begun = self._begun, None
             if self.command is not None:
-                self._release(self.command)
+                self._start_command(self.command)
             begun(bool(self._followed.pids))
+            self._sample_waits()
         return {"target": self._at_begin}
 
-    def _release(self, command: Command) -> None:
-        """The command begins when the first segment has: however short it is, all of it is seen."""
+    def _sample_waits(self) -> None:
+        """Start sampling where the threads wait, until the end of the run."""
+        if not self._endless:
+            self._waits = WaitSampler(lambda: self._followed.pids, lambda: self._namespace().path)
+            self.setup.cleanup.callback(self._waits.stop)
+            self._waits.start()
+
+    def _start_command(self, command: Command) -> None:
+        """Start the command in the first segment, so that even a short command is measured completely."""
         if self.stop.reason is not None:
             raise KeyboardInterrupt
         command.release()
-        # It has its own name by now.
+        # The exec(2) is complete by now, so the process has its final name and maps its own code.
         self._followed.find(self._volume())
+        self.code.read_mappings(self._followed.pids)
 
-    def end(self, segment: Segment) -> Mark:
-        self._let_pass(max(segment.length_s, self._bound.least_s(segment.phase)))
+    def end(self, segment: PlannedSegment) -> Mark:
+        """Wait until the segment is over, and return the totals at its end."""
+        length_s = max(segment.length_s, self._bound.shortest_s(segment.phase))
+        self._wait_for_segment(length_s, sampled="sampler" in self.setup.plan.probes_of(segment))
         self._use()
         reading = self._volume()
-        self._followed.look_at_new(reading)
+        self._followed.read_new_processes(reading)
         self._reading = _timed(reading, self._followed.cpu.used())
-        self._reading["threads"] = self._followed.threads(reading)
-        if not self._frugal:
-            self.code.look(self._followed.pids)
+        self._reading["threads"] = self._followed.count_threads(reading)
+        if not self._endless:
+            self.code.read_mappings(self._followed.pids)
         return {"target": self._reading}
 
-    def _let_pass(self, length_s: float) -> None:
-        counting, self._counting = self._counting, None
-        if counting is not None:
-            self._wait(min(length_s, COUNTED_S))
-            self._end_counts(counting)
-            length_s -= COUNTED_S
-        self._wait(length_s)
-        if counting is not None and self._counts.counters is None:
-            self._is_settled()
+    def _wait_for_segment(self, length_s: float, *, sampled: bool) -> None:
+        """Wait until the segment is over. End perf early if it has counted for long enough.
+
+        `sampled`: True if the segment takes samples.
+        """
+        use_before, self._use_before_counting = self._use_before_counting, None
+        if use_before is not None:
+            self._wait(min(length_s, PERF_RUN_S), sampled=sampled)
+            self._stop_perf_early(use_before)
+            length_s -= PERF_RUN_S
+        self._wait(length_s, sampled=sampled)
+        if use_before is not None and self._perf_counts is None:
+            self._check_unchanged()
 
     def _use(self) -> processes.Use:
+        """Read and return the program's CPU time and context switches so far."""
         return self._followed.cpu.read(self._followed.pids, fresh=True)
 
-    def _is_settled(self) -> bool:
-        """Whether none of its processes has come or gone in any segment in which perf counted.
+    def _check_unchanged(self) -> bool:
+        """Return True if no process started or exited in any segment in which perf counted.
 
-        Else /proc does not say how much of their time perf had counted by now: it has to count to the end.
+        Otherwise /proc does not show for how much CPU time perf has counted, so perf must count to the end.
         """
-        self._settled = self._settled and self._followed.same_processes(self._volume())
-        return self._settled
+        self._unchanged = self._unchanged and self._followed.has_same_processes(self._volume())
+        return self._unchanged
 
-    def _end_counts(self, before: processes.Use) -> None:
-        """perf ends when it has counted for long enough."""
+    def _stop_perf_early(self, before: processes.Use) -> None:
+        """End perf if it has counted for enough CPU time. `before`: CPU use when perf began to count."""
         perf = self.setup.perfs["target"]
-        enough = (self._use() - before).cpu_ns >= CPU_LEAST_NS
-        enough = enough and self._is_settled()
-        # perf has ended, and has counted all, when the program has.
+        enough = (self._use() - before).cpu_ns >= CPU_TIME_MIN_NS
+        enough = enough and self._check_unchanged()
+        # If the program has exited, perf has ended, too, and its counts are complete.
         if enough and perf.failure is None and self.stop.reason is None and not self.has_ended():
-            self._followed.end_counts()
+            self._followed.stop_counting()
             perf.disable()
-            used = self._use() - before
-            self._counts.keep(perf.finish(), used)
+            self._counted_use = self._ledger_use + (self._use() - before)
+            self._perf_counts = perf.finish()
 
-    def _wait(self, seconds: float) -> None:
-        if self._frugal:
-            self.stop.sleep(seconds, self._awaited())
+    def _wait(self, seconds: float, *, sampled: bool = True) -> None:
+        """Wait `seconds`, or until the program ends. Meanwhile, read CPU times and mappings.
+
+        `sampled`: True to empty the map of samples before it is full.
+        """
+        if self._endless:
+            self.stop.sleep(seconds, self._process_to_await())
             return
-        until = time.monotonic() + seconds
-        awaited = self._awaited()
+        began_s = time.monotonic()
+        end_s, awaited = began_s + seconds, self._process_to_await()
         perf = self.setup.perfs.get("target")
-        counts = perf is not None and perf.failure is None and self._counts.counters is None
-        every_s = LOOK_SELDOM_S if counts else LOOK_EVERY_S
-        while self.stop.reason is None and (left := until - time.monotonic()) > 0:
-            ended = self.stop.sleep(min(left, every_s), awaited)
-            self._followed.cpu.glance(self._followed.pids, fresh=True, counted=ended)
+        counts = perf is not None and perf.failure is None and self._perf_counts is None
+        every_s = READ_INTERVAL_WITH_PERF_S if counts else READ_INTERVAL_S
+        samples_per_s = self.setup.plan.frequency_hz * (os.cpu_count() or 1)
+        emptying_s = max(READ_INTERVAL_S, SAMPLES_IN_MAP / samples_per_s) if sampled else math.inf
+        read_at_s, empty_at_s = began_s + every_s, began_s + emptying_s
+        while self.stop.reason is None and (now_s := time.monotonic()) < end_s:
+            wake_at_s = min(end_s, read_at_s, empty_at_s)
+            ended = self.stop.sleep(max(0.0, wake_at_s - now_s), awaited)
+            if ended or time.monotonic() >= min(end_s, read_at_s):
+                self._followed.cpu.update(self._followed.pids, fresh=True, counted=ended)
+                read_at_s = time.monotonic() + every_s
+                if not ended:
+                    # Read /proc/PID/maps before the process exits: it is gone afterwards.
+                    self.code.read_mappings(self._followed.pids)
             if ended:
                 if self.has_ended():
                     return
-                awaited = self._awaited()
-            else:
-                # Before it ends: afterwards nobody knows what it had mapped.
-                self.code.look(self._followed.pids)
+                awaited = self._process_to_await()
+            if time.monotonic() >= empty_at_s:
+                # The answer is unused: the next reading has the CPU times of processes that exit now.
+                self.setup.collector.ask("volume", "volume", ATTACH_TIMEOUT_S)
+                empty_at_s = time.monotonic() + emptying_s
 
-    def _awaited(self) -> int | None:
-        """A process whose end may be that of the program."""
+    def _process_to_await(self) -> int | None:
+        """Return the pid of a process whose exit may end the program, or None if there is none."""
         if self.command is not None and self.command.status is None:
             return self.command.pid
-        return self._followed.awaited()
+        return self._followed.process_to_await()
 
     def has_ended(self) -> bool:
-        """Whether the program is gone; one that was never there yet (--comm, --cgroup) may still come."""
+        """Return True if the program is gone. False with --comm or --cgroup: new processes may start."""
         if self.command is not None:
             if self.command.poll() is None:
                 return False
-            # It may have left its work to children, as daemons do.
+            # The command may have left its work to children, as daemons do.
             self._followed.find(self._volume(), search=True)
             if self._followed.pids and self._target.follow:
                 return False
             self.stop.because("the command ended")
             return True
-        if self._target.how in ("comm", "cgroup") or self._followed.alive():
+        if self._target.how in ("comm", "cgroup") or self._followed.is_alive():
             return False
         self._followed.find(self._volume(), search=True)
         if self._followed.pids:
@@ -302,38 +388,51 @@ class WatchedProgram(Subject):
     def pids(self) -> Iterable[int]:
         return self._followed.pids
 
+    def cpus(self) -> frozenset[int] | None:
+        """Return the CPUs that the threads may use; None before a command starts, as it may change them."""
+        if self.command is not None and self._begun is not None:
+            return None
+        folders = (folder for pid in self._followed.pids for folder in processes.threads(pid))
+        return fingerprint.usable_cpus(int(folder.rpartition("/")[2]) for folder in folders)
+
     def ended_ns(self) -> int:
         return 0 if self.command is None else self.command.used_ns
 
-    def _volume(self) -> Totals:
-        """What the hooks have counted so far, the CPU time of those that have ended, too."""
-        return self._told(self.setup.collector.ask("volume", "volume", ASK_S))
+    def _volume(self) -> TotalsMessage:
+        """Return the counts of the hooks so far, and note the CPU time of exited processes."""
+        answer = self.setup.collector.ask("volume", "volume", ATTACH_TIMEOUT_S)
+        return self._note_ended(cast("TotalsMessage", answer))
 
-    def _told(self, said: Message) -> Totals:
-        reading = cast("Totals", said)
-        self._followed.cpu.tell([pid for pid, _ in reading["processes"]], reading["totals"]["ended_ns"])
+    def _note_ended(self, reading: TotalsMessage) -> TotalsMessage:
+        """Note the CPU time of exited processes in a reading, and return the reading."""
+        self._followed.cpu.set_reported(
+            [pid for pid, _ in reading["processes"]], reading["totals"]["ended_ns"]
+        )
         return reading
 
-    def _look_at_connections(self, *, due: bool = True) -> None:
-        """What TCP says of each connection, our own counts in between. Unless `due`: if it is time for it."""
-        if not due and not self._looks.are_cheap():
+    def _read_connections(self, *, due: bool = True) -> None:
+        """Read TCP's counts for each connection before and after those of the hooks.
+
+        Unless `due`, read them only if the CPU time budget allows it.
+        """
+        if not due and not self._connections_budget.allows_use():
             return
         raw, collector, namespace = self.setup.raw, self.setup.collector, self._namespace().path
-        with self._looks:
+        with self._connections_budget:
             earlier = self._snapshots.take(namespace)
-            told = collector.ask("sockets", "sockets", ASK_S)
+            sockets = collector.ask("sockets", "sockets", ATTACH_TIMEOUT_S)
             later = self._snapshots.take(namespace)
-            raw.uncounted |= processes.uncounted(self._followed.pids)
-        ours = told["sockets"]
+            raw.uncounted |= processes.find_uncounted_sockets(self._followed.pids)
+        ours = sockets["sockets"]
         if earlier is not None and later is not None:
-            raw.connections.add(earlier, ours, later, counts_taken=told["counts_taken"])
-        if raw.topology is None or not raw.topology["devices"]:
+            raw.connections.add(earlier, ours, later, counts_taken=sockets["counts_taken"])
+        if raw.topology is None or not raw.topology.devices:
             used = [] if later is None else [later[int(inode)] for inode in ours if int(inode) in later]
-            # Those that the hooks noted while the sockets were there; a short program has none any more.
-            self._describe(used, collector.ask("peers", "peers", ASK_S)["peers"])
+            # The hooks have noted `peers`, because a short program has no open sockets any more.
+            self._describe(used, collector.ask("peers", "peers", ATTACH_TIMEOUT_S)["peers"])
 
-    def _describe(self, used: Sequence[Connection] = (), peers: Sequence[Message] = ()) -> None:
-        """The path of the connections that were used so far, or of `peers`; as soon as there is one."""
+    def _describe(self, used: Sequence[TcpConnection] = (), peers: Sequence[PeerMessage] = ()) -> None:
+        """Describe the network path of the connections in use or, if there are none, the path to `peers`."""
         namespace = path.namespace_of(self._namespace(), peers)
         if self.setup.raw.topology is None or used or peers:
             self.setup.raw.topology = path.describe(namespace, used, path.devices_of(namespace, peers))
@@ -341,33 +440,47 @@ class WatchedProgram(Subject):
     # -- end ------------------------------------------------------------------------------------------
 
     def finish(self, *, failed: bool) -> None:
+        """Name the code in the samples, and add why the run ended, the counters and the exit status."""
         raw, plan = self.setup.raw, self.setup.plan
-        samples = (raw.collector or {}).get("samples", [])
-        self.code.name(samples)
+        if self._waits is not None:
+            self._waits.stop()
+            raw.waits = self._waits.waits()
+        samples = [] if raw.collector is None else raw.collector.get("samples", [])
+        self.code.name_samples(samples)
         self.code.find_lines(samples)
         if failed:
             self.stop.because("the measurement failed")
         raw.ended = self.stop.reason or raw.ended
+        # Reason why the counts of perf are incomplete, or None.
         misses = self._followed.perf_misses
         if plan.counters and not self._target.follow:
-            misses = "--no-follow: perf follows children and threads, or neither"
-        counters = self._counts.whole() if self._counts.counters is not None else None
+            misses = "--no-follow: perf counts children and threads together, or neither"
+        counters = self._perf_counts and scale_to_ledger(
+            self._perf_counts, self._counted_use, self._ledger_use
+        )
         if misses is not None:
             counters = all_unsupported(misses, EVENTS)
         if counters is not None:
-            raw.counters["target"] = {name: one.as_record() for name, one in counters.items()}
+            raw.counters["target"] = {name: count.as_record() for name, count in counters.items()}
         self.stop.measured = True
         if self.command is not None:
             raw.status = self.command.poll()
 
 
-def _used_by(reading: Totals) -> processes.Use:
+def _count_calls(reading: TotalsMessage) -> int:
+    """Return the number of calls that sent or received data."""
+    return sum(row["calls"] for row in reading["volume"] if row["direction"] in ("send", "receive", "mapped"))
+
+
+def _used_by(reading: TotalsMessage) -> processes.Use:
+    """Return the CPU time and context switches in a reading."""
     return processes.Use(
         reading["process_cpu_ns"], reading["voluntary_switches"], reading["involuntary_switches"]
     )
 
 
-def _timed(reading: Totals, used: processes.Use) -> Totals:
+def _timed(reading: TotalsMessage, used: processes.Use) -> TotalsMessage:
+    """Return a reading with CPU time and context switches added."""
     return {
         **reading,
         "process_cpu_ns": used.cpu_ns,

@@ -1,1 +1,1 @@
-"""One run on the terminal: a record in, text out. No new numbers."""
+"""Text for the terminal, made from records. This package formats numbers and computes none."""

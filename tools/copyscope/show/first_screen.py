@@ -1,268 +1,411 @@
-"""What is said first of a run: goodput, the verdict, the path of a byte as bars, and how far to trust it.
+"""First screen of a run: goodput, a byte's path as bars, reliability of the numbers, and verdict.
 
-At most 24 lines of 80 columns on a terminal that was never made larger; a larger one is used.
+The screen has at most 24 lines of 80 columns, unless the terminal is larger.
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from copyscope import units
-from copyscope.escaping import one_line
-from copyscope.ledger import machine_state, overhead
-from copyscope.record.check import Whole
-from copyscope.record.derived import Identity, MachineState, PhaseEffect, Ratio, Watching
+from copyscope.base import spelling
+from copyscope.base.spelling import one_line
+from copyscope.ledger import machine_state
+from copyscope.ledger.hook_cost import hook_text
+from copyscope.ledger.machine_state import OPENINGS, disturbance_kind
+from copyscope.ledger.noise import beside_goodput, load_text
+from copyscope.ledger.own_functions import own_functions
+from copyscope.ledger.share import percent
+from copyscope.ledger.waiting import MENTIONED_MIN, waiting, why_unknown
+from copyscope.record.derived import Identity, PhaseEffect, Ratio, Watching
 from copyscope.record.instruments import Loss
 from copyscope.record.portrait import Direction
-from copyscope.show.advice import advice_lines
-from copyscope.show.console import has_screen, print_lines
+from copyscope.record.run import Run
+from copyscope.show.cpu_tables import processor_lines, thread_lines
 from copyscope.show.evidence import in_order
-from copyscope.show.layout import wrap
+from copyscope.show.findings import advice_lines, why_lines
+from copyscope.show.layout import TextTable, has_screen, heading, labelled, print_lines, report_width, wrap
+from copyscope.show.ledger_rows import flow_order, occurring, received_text
 from copyscope.show.path_table import SMALL_SHARE, path_lines
-from copyscope.show.processors import processor_lines
-from copyscope.show.threads import thread_lines
-from copyscope.show.why import why_lines
 
-# What a terminal that says nothing is thought to have.
+# Assumed size of a terminal that does not report one.
 WIDTH, HEIGHT = 80, 24
-# Of the CPU time of a side; below, it is said.
-SEEN_LEAST = 0.8
 WIDTH_MAX = 160
-ROWS_MIN = 4
-# On a terminal that was never made taller; others show as many as they have lines for.
-ROWS_MAX = 8
-NAME_MAX = 48  # of a command with its arguments
+# The screen names a side (sender or receiver) if samples cover less than this part of its CPU time.
+SAMPLED_SHARE_MIN = 0.8
+# Rows of the table "path of a byte": minimum, and maximum in a terminal of 24 lines.
+ROWS_MIN, ROWS_MAX = 4, 8
+# Maximum length of a watched command with its arguments on the screen, in characters.
+NAME_MAX = 48
 MORE = "more: -v (all), --explain, --json FILE"
 MORE_EXPLAINED = "more: -v --explain (all tables, what each line means, the path drawn)"
+# The reason for an invalid run can begin with the name of a consistency check, which only -v shows.
+CHECK_NAME = re.compile(r"^identity \w+: ")
 PID = re.compile(r"\[(\d+)\](?=, |$)")
-# What a strategy is compared with.
-PLAIN = "one_copy"
-INSTEAD_OF = {PLAIN: "zero_copy", "relay_copy": "relay_splice", "relay_splice": "relay_copy"}
-USUAL_BYTES = 1 << 16
-# Where there is room for them.
-WORDS_MEAN = (
+# Strategy of the run -> strategy that the screen suggests to compare it with. Default: DEFAULT_RIVAL.
+DEFAULT_RIVAL = "one_copy"
+RIVALS = {DEFAULT_RIVAL: "zero_copy", "relay_copy": "relay_splice", "relay_splice": "relay_copy"}
+# Default of `copyscope compare --size`.
+DEFAULT_SIZE_BYTES = 1 << 16
+# Explanations of words on the first screen, for --explain in a terminal that is tall enough.
+WORD_MEANINGS = (
     "valid: bytes that are counted in two places agree, and nothing failed",
-    "±: half of the 95 % interval; share: of all CPU time",
-    "overhead: goodput lost by watching, and its 95 % interval; -v shows more",
-    "cores: CPUs that 10 Gb/s would keep busy",
+    "±: half of the 95 % interval, of `all` over segments; share: of all CPU time",
+    "overhead: goodput lost by measuring, and its 95 % interval; -v shows more",
+    "cores: CPUs kept busy at 10 Gb/s",
 )
 
 
-def render(run: Whole, console: Console, *, explain: bool = False, by_thread: bool = False) -> None:
-    """Print it, or fewer rows, each with what it means; or a line for each name of its threads.
+def render(run: Run, console: Console, *, explain: bool = False, by_thread: bool = False) -> None:
+    """Print the first screen of a run. The verdict comes last, because a long screen may scroll away.
 
-    The last line is the verdict's: above it a long screen may have scrolled away.
+    explain: print fewer rows, each with its meaning
+    by_thread: print CPU time by thread name instead of the path of a byte
     """
-    says_its_size = has_screen(console)
-    width = min(console.width, WIDTH_MAX if says_its_size else WIDTH)
-    # One line is the prompt's.
-    height = (max(console.height, HEIGHT) if says_its_size else HEIGHT) - 1
+    has_size = has_screen(console)
+    width = min(console.width, WIDTH_MAX if has_size else WIDTH)
+    # One line of the terminal is left for the prompt of the shell.
+    height = (max(console.height, HEIGHT) if has_size else HEIGHT) - 1
     title = [*wrap(_title(run), width, indent=2, style="bold"), *processor_lines(run, width)]
-    facts = _facts(run, width)
+    waits = _waits_text(run)
+    if waits:
+        title += wrap(waits, width, indent=2)
+    facts = _program_facts(run, width, names_limit=bool(waits))
     end = [Text(), *wrap(_trust(run, width), width, indent=2)]
     if explain and height >= HEIGHT:
-        end += [line for text in WORDS_MEAN for line in wrap(f"  {text}", width, indent=2, style="dim")]
-    end += wrap(MORE_EXPLAINED if explain else f"{MORE}{_next(run)}", width, indent=2, style="dim")
+        end += [line for text in WORD_MEANINGS for line in wrap(f"  {text}", width, indent=2, style="dim")]
+    end += wrap(MORE_EXPLAINED if explain else f"{MORE}{_next_command(run)}", width, indent=2, style="dim")
     end += _verdict(run, width)
     room = height - len(title) - len(facts) - len(end)
     if by_thread:
-        between = thread_lines(run, width, room)
+        middle = thread_lines(run, width, room)
     elif run.derived.why and not run.derived.advice:
-        between = why_lines(run.derived.why, width, room, explain=explain)
+        middle = why_lines(run.derived.why, width, room, explain=explain)
     elif run.derived.advice:
-        # What was asked for is the answer: where the time goes is behind -v then.
-        between = advice_lines(run, width, room, explain=explain)
+        # `advise` and `watch --advise` show the advice here. With -v they also show the path of a byte.
+        middle = advice_lines(run, width, room, explain=explain)
     else:
-        between = next(
+        middle = next(
             lines
             for rows in range(ROWS_MAX if height < HEIGHT else height, ROWS_MIN - 1, -1)
             if len(lines := path_lines(run, width, rows, explain=explain)) <= room or rows == ROWS_MIN
         )
-    # Where there is no room for them, the rows of copies come first.
-    print_lines([*title, *(facts if len(between) <= room else []), *between, *end], console)
+    # The rows of copies matter more than the facts about the program.
+    print_lines([*title, *(facts if len(middle) <= room else []), *middle, *end], console)
 
 
-def _verdict(run: Whole, width: int) -> list[Text]:
+def _verdict(run: Run, width: int) -> list[Text]:
+    """Return a run's main result, or why the run is invalid and what to do next."""
     verdict = run.derived.verdict
     if verdict.valid or run.is_partial:
         return wrap(verdict.sentence, width, indent=2, style="bold")
     more = len(verdict.reasons) - 1
     also = f" (and {more} more: -v)" if more else ""
-    lines = wrap(f"INVALID RUN: {verdict.reasons[0]}{also}", width, indent=2, style="bold red")
+    reason = CHECK_NAME.sub("", verdict.reasons[0])
+    lines = wrap(f"INVALID RUN: {reason}{also}", width, indent=2, style="bold red")
     if verdict.next:
         lines += wrap(f"next: {verdict.next}", width, indent=2, style="red")
     return lines
 
 
-def _title(run: Whole) -> str:
+def _title(run: Run) -> str:
+    """Return the title: the measured program or strategy, its goodput, and the run's duration."""
     goodput = run.derived.throughput_gbps
     rate = goodput.unprobed if goodput.unprobed is not None else goodput.probed
-    speed = "goodput n/a" if rate is None else units.format_gbps(rate)
-    speed += " with instruments attached" if rate is not None and goodput.unprobed is None else ""
-    measured = units.format_seconds(run.raw.run.measured_s)
-    if run.raw.target:
-        command = run.raw.target.command
-        name = one_line(" ".join(" ".join(command).split()), NAME_MAX) if command else run.raw.target.name
-        # Also between segments: of a short command that may be most.
-        sent, received = run.raw.target.sent_bytes, run.raw.target.received_bytes
-        # Of a proxy each byte is in it twice.
+    speed = "goodput n/a" if rate is None else spelling.format_gbps(rate)
+    probed = " with instruments attached" if rate is not None and goodput.unprobed is None else ""
+    probed += beside_goodput(run.derived.machine_state)
+    seconds = spelling.format_seconds(run.raw.run.measured_s)
+    if (target := run.raw.target) is not None:
+        if target.span_s:
+            # The bytes, the seconds and the rate all refer to the same span of time.
+            rate = (target.sent_bytes + target.received_bytes) * 8 / target.span_s / 1e9
+            probed = beside_goodput(run.derived.machine_state)
+            speed, seconds = spelling.format_gbps(rate), spelling.format_seconds(target.span_s)
+        command = one_line(" ".join((target.command_text or "").split()), NAME_MAX)
+        # Include the bytes between segments, because a short command may move most of its bytes there.
+        sent, received = target.sent_bytes, target.received_bytes
+        # A proxy receives and sends each byte, so that its goodput counts each byte twice.
         speed += " in and out" if rate and min(sent, received) >= SMALL_SHARE * (sent + received) else ""
-        moved = f"{units.format_bytes(sent)} sent, {units.format_bytes(received)} received"
-        return f"{name}: {speed}, {moved}, {measured} measured"
+        moved = f"{spelling.format_bytes(sent)} sent, {received_text(run)}"
+        return f"{command or target.title}: {speed}{probed}, {moved} in {seconds}"
     work = run.raw.asked
-    threads = units.counted(work.threads, "thread")
-    size = units.format_bytes(work.size_bytes)
-    return f"{work.impl}, {size}, {threads}, {run.raw.topology.kind}: {speed}, {measured} measured"
+    threads = spelling.counted(work.threads, "thread")
+    size = spelling.format_bytes(work.size_bytes)
+    return f"{work.impl}, {size}, {threads}, {run.raw.topology.kind}: {speed}{probed}, {seconds} measured"
 
 
-def _facts(run: Whole, width: int) -> list[Text]:
-    """How a watched program sends and receives, and what kept goodput from being higher."""
+def _program_facts(run: Run, width: int, *, names_limit: bool) -> list[Text]:
+    """Return lines on how a watched program sends and receives, its own functions and its bottleneck.
+
+    names_limit: True if another line says what the program waits for; a bottleneck elsewhere is then left out
+    """
     lines: list[Text] = []
     portrait, limit = run.derived.portrait, run.derived.verdict.limit
     if portrait is not None:
-        ways = {"sends": portrait.send, "receives": portrait.receive}
-        known = {verb: one for verb, one in ways.items() if one is not None}
-        moved = sum(one.bytes for one in known.values())
-        # Requests of a few bytes are not what is asked about.
-        said = [
-            _way(verb, one, run.raw.run.measured_s)
-            for verb, one in known.items()
-            if one.bytes >= SMALL_SHARE * moved
+        directions = {"sends": portrait.send, "receives": portrait.receive}
+        moved = sum(direction.bytes for direction in directions.values() if direction)
+        # A direction with few bytes, such as that of requests, is left out.
+        texts = [
+            _direction_text(verb, direction, run.raw.run.measured_s)
+            for verb, direction in directions.items()
+            if direction and direction.bytes >= SMALL_SHARE * moved
         ]
-        lines += wrap("; ".join(said), width, indent=2) if said else []
-    if limit.who != "unknown":
+        lines += wrap("; ".join(texts), width, indent=2) if texts else []
+    if functions := own_functions(run.raw):
+        names = ", ".join(f"{one_line(name, NAME_MAX)} {percent(share)}" for name, share in functions)
+        lines += wrap(f"own code: {names} of its CPU time", width, indent=2)
+    if limit.who == "target" or (limit.who != "unknown" and not names_limit):
         lines += wrap(f"bottleneck: {limit.who} ({limit.decisive or limit.evidence})", width, indent=2)
     return lines
 
 
-def _way(verb: str, one: Direction, seconds: float) -> str:
-    """`sends: writev, 32 KiB, 40,000/s, MSG_ZEROCOPY 0 %`: the call that moved most, and the mean of all.
+def _waits_text(run: Run) -> str:
+    """Format the main reason why the program's threads wait.
 
-    By its own name: sendfile and splice are zero-copy, too.
+    The text is empty if they hardly wait, or if the answer of `advise` already gives this reason.
     """
-    most = max(one.by_call, key=lambda call: call.bytes)
-    rate = f", {units.format_count(round(one.calls / seconds))}/s" if seconds > 0 else ""
-    text = f"{verb}: {most.syscall}, {units.format_bytes(round(one.mean_bytes))}{rate}"
+    if run.raw.waits is None:
+        return ""
+    waits = waiting(run.raw)
+    if waits is None:
+        return f"waits: n/a: {why_unknown(run.raw.waits)}"
+    text, advice = waits.sentence() if waits.share >= MENTIONED_MIN else "", run.derived.advice
+    is_answer = advice is not None and advice.answer is not None and text in advice.answer
+    return f"waits: {text}" if text and not is_answer else ""
+
+
+def _direction_text(verb: str, direction: Direction, seconds: float) -> str:
+    """Format the calls of one direction, such as `sends: writev, 32 KiB, 40,000/s, MSG_ZEROCOPY 0 %`.
+
+    The text names the system call that moved the most bytes, then gives means over all calls.
+
+    verb: `sends` or `receives`
+    seconds: time in which the calls were counted
+    """
+    main_call = max(direction.by_call, key=lambda call: call.bytes)
+    rate = f", {spelling.format_count(round(direction.calls / seconds))}/s" if seconds > 0 else ""
+    text = f"{verb}: {main_call.syscall}, {spelling.format_bytes(round(direction.mean_bytes))}{rate}"
     if verb != "sends":
         return text
-    asked = "SEND_ZC" if most.syscall == "io_uring" else "MSG_ZEROCOPY"
-    return f"{text}, {asked} {units.format_percent(one.zerocopy_share)}"
+    option = "SEND_ZC" if main_call.syscall == "io_uring" else "MSG_ZEROCOPY"
+    return f"{text}, {option} {spelling.format_percent(direction.zerocopy_share)}"
 
 
-def _next(run: Whole) -> str:
-    """The command that says whether another way would be cheaper."""
+def _next_command(run: Run) -> str:
+    """Return the command that shows whether another send method would be cheaper, or "" if there is none."""
     if (target := run.raw.target) is not None:
         if target.command or run.derived.advice:
             return ""
-        # A cgroup is called by its option: `unit nginx.service`.
-        name = f"--{target.name}" if target.how == "cgroup" else target.comm or target.name
-        # Others of that name were not watched: `nginx[12], nginx[34]` is 12,34.
+        # The name of a cgroup is its option: `unit nginx.service`.
+        name = f"--{target.name}" if target.how == "cgroup" else target.program
+        # Name the watched processes by PID, because others of that name were not watched:
+        # `nginx[12], nginx[34]` becomes 12,34.
         name = ",".join(PID.findall(name)) if target.how == "pid" else name
         return f"; advice: copyscope advise {one_line(name, NAME_MAX)}"
     work, path = run.raw.asked, run.raw.topology.kind
     if path not in ("veth", "loopback", "veth-xdp") or run.raw.places is not None:
         return ""
     options = f" --topology {path}" if path != "veth" else ""
-    if work.size_bytes != USUAL_BYTES:
-        options += f" --size {units.option_size(work.size_bytes)}"
-    return f"; copyscope compare {work.impl} {INSTEAD_OF.get(work.impl, PLAIN)}{options}"
+    if work.size_bytes != DEFAULT_SIZE_BYTES:
+        options += f" --size {spelling.option_size(work.size_bytes)}"
+    return f"; copyscope compare {work.impl} {RIVALS.get(work.impl, DEFAULT_RIVAL)}{options}"
 
 
-def _trust(run: Whole, width: int) -> str:
-    """Whether it counts, what measuring cost, how quiet the machine was, what was lost: all in one line."""
-    valid = run.derived.verdict.valid
-    checks = [one.holds for one in run.derived.identities if one.holds is not None]
+def _trust(run: Run, width: int) -> str:
+    """Return a line on validity, cost of measuring, machine load and lost events that fits `width`."""
+    checks = [check.holds for check in run.derived.identities if check.holds is not None]
     broken = "" if all(checks) else f", {sum(checks)} of {len(checks)} checks hold"
-    said = "valid" if valid else "interrupted" if run.is_partial else f"INVALID{broken}"
-    state, end = run.derived.machine_state, _losses(run)
-    section = run.derived.overhead
-    watching = section.watching
-    whole = [said, _overheads(section.phases) if watching is None else watching_text(watching)]
-    whole += [state.sentence or "machine quiet", end]
-    unseen = _unseen(run)
-    whole += unseen
-    if len(line := "; ".join(whole)) <= width:
+    is_valid = run.derived.verdict.valid
+    validity = "valid" if is_valid else "interrupted" if run.is_partial else f"INVALID{broken}"
+    state, overhead = run.derived.machine_state, run.derived.overhead
+    watching = overhead.watching
+    hooks = [text] if (text := hook_text(run.raw)) else []
+    end = [_losses(run), *_sampling_gaps(run)]
+    cost = _overheads(overhead.phases) if watching is None else watching_text(watching)
+    # The title already states the disturbance, so this line only adds the advice.
+    is_in_title = bool(beside_goodput(state))
+    load = "machine quiet" if state.sentence is None else state.sentence
+    load = load.rpartition(": ")[2] if is_in_title else load
+    line = "; ".join([validity, cost, *hooks, load, *end])
+    if len(line) <= width:
         return line
-    # What a line of 80 columns can hold.
-    cost = _in_short("overhead", section) if watching is None else _in_short("watching cost", watching)
-    return "; ".join([said, cost, quiet(state), end, *unseen])
+    if watching is None:
+        cost = _short_cost("overhead", overhead)
+    elif _is_unclear(watching):
+        cost = "what watching cost could not be measured"
+    else:
+        cost = _short_cost("watching cost", watching)
+    return "; ".join([validity, cost, *hooks, load if is_in_title else load_text(state), *end])
 
 
-def _unseen(run: Whole) -> list[str]:
-    """Sides of which samples are missing: late timers of virtual machines miss what ran until then."""
-    times = [row for row in run.derived.identities if row.name.endswith("_time")]
-    parts = {row.name.removesuffix("_time"): _part_seen(row) for row in times}
-    few = {side: part for side, part in parts.items() if part < SEEN_LEAST}
-    return [f"the sampler saw {100 * part:.0f} % of the {side}" for side, part in few.items()]
+def _sampling_gaps(run: Run) -> list[str]:
+    """Return a text for each side that has too few samples for its CPU time.
+
+    Samples are missing if a virtual machine's timers fire late and therefore miss short time slices.
+    """
+    checks = [check for check in run.derived.identities if check.name.endswith("_time")]
+    shares = {check.name.removesuffix("_time"): _sampled_share(check) for check in checks}
+    gaps = {side: share for side, share in shares.items() if share < SAMPLED_SHARE_MIN}
+    return [f"the sampler saw {100 * share:.0f} % of the {side}" for side, share in gaps.items()]
 
 
-def _part_seen(row: Identity) -> float:
-    """Samples x period, of the clock's time; 1 where one is not known."""
-    return row.left / row.right if row.left and row.right else 1.0
+def _sampled_share(time_check: Identity) -> float:
+    """Return the share of a side's CPU time that its samples cover; 1 if unknown."""
+    return time_check.left / time_check.right if time_check.left and time_check.right else 1.0
 
 
 def _overheads(phases: Mapping[str, PhaseEffect]) -> str:
-    texts = [f"{name} {'n/a' if one.ratio is None else _lost(one, 1)}" for name, one in in_order(phases)]
+    texts = [f"{name} {'n/a' if cost.ratio is None else _lost(cost, 1)}" for name, cost in in_order(phases)]
     return f"overhead, goodput lost: {', '.join(texts)}"
 
 
 def watching_text(watching: Watching) -> str:
-    """What watching cost a program, as one number."""
+    """Format the goodput that watching cost the program."""
     if watching.ratio is None:
         return "what watching cost: n/a"
     lost = _lost(watching, 1, " of goodput")
     if _is_unclear(watching):
-        return f"what watching cost is unclear: {lost}: watch longer"
+        return f"what watching cost could not be measured: {lost}: watch longer"
     return f"watching cost {lost}"
 
 
-def _in_short(name: str, cost: Ratio) -> str:
-    """In whole percent; nothing where no effect and a large one are as likely."""
+def _short_cost(name: str, cost: Ratio) -> str:
+    """Format a cost in whole percent, or as unclear. `name`: name of the cost in the text."""
     if cost.ratio is None:
         return f"{name} n/a"
-    return f"{name} {'unclear' if _is_unclear(cost) else _lost(cost, 0)}"
+    return f"{name} unclear" if _is_unclear(cost) else f"{name} {_lost(cost, 0)}"
 
 
 def _is_unclear(cost: Ratio) -> bool:
+    """Return True if the interval includes both no effect and a large one."""
     if cost.low is None or cost.high is None:
         return False
-    return overhead.found(cost.low, cost.high) == overhead.NOISY
+    return machine_state.describe_effect(cost.low, cost.high) == machine_state.NOISY
 
 
-def _lost(cost: Ratio, decimals: int, of: str = "") -> str:
-    """The loss of goodput in percent, and its interval where there is one."""
-    low, ratio, high = (
-        # A loss of -0.0 is none.
-        None
-        if getattr(cost, key) is None
-        else f"{round((1 - getattr(cost, key)) * 100, decimals) + 0.0:.{decimals}f}"
-        for key in ("high", "ratio", "low")
-    )
-    return f"{ratio} %{of}" if low is None else f"{ratio} %{of} ({low} to {high})"
+def _lost(cost: Ratio, decimals: int, of_what: str = "") -> str:
+    """Format a loss of goodput in percent, with its interval if known.
+
+    cost: goodput with instruments divided by goodput without instruments
+    of_what: text after the number
+    """
+    # A high ratio means a low loss, so the ends of the interval change places.
+    low, loss, high = (_loss_percent(ratio, decimals) for ratio in (cost.high, cost.ratio, cost.low))
+    return f"{loss} %{of_what}" if low is None else f"{loss} %{of_what} ({low} to {high})"
 
 
-def quiet(state: MachineState) -> str:
-    kind = machine_state.disturbance_of(state)
-    if kind is None:
-        return "machine quiet"
-    if kind == machine_state.PEER:
-        return f"its peer took {machine_state.peers_share(state) * 100:.0f} %"
-    taken = sum(share or 0.0 for share in (state.others_share, state.steal_share))
-    if kind == machine_state.UNSTEADY:
-        return f"goodput varied {(state.spread_share or 0.0) * 100:.0f} %"
-    return f"busy: others took {taken * 100:.0f} %"
+def _loss_percent(ratio: float | None, decimals: int) -> str | None:
+    # Adding 0.0 turns -0.0 into 0.0.
+    return None if ratio is None else f"{round((1 - ratio) * 100, decimals) + 0.0:.{decimals}f}"
 
 
-def _losses(run: Whole) -> str:
-    counts = run.derived.loss
-    lost = [_lost_at(name, one) for name, one in counts.items() if one.count]
-    unknown = sum(one.count is None for one in counts.values())
-    said = f"lost: {', '.join(lost)}" if lost else "nothing lost" if counts else "losses not known"
-    return f"{said} ({units.counted(unknown, 'counter')} n/a)" if unknown else said
+def _losses(run: Run) -> str:
+    """Format how many events the instruments lost, and how many loss counters are unknown."""
+    counters = run.derived.loss
+    lost = [_loss_text(name, loss) for name, loss in counters.items() if loss.count]
+    unknown = sum(loss.count is None for loss in counters.values())
+    text = f"lost: {', '.join(lost)}" if lost else "nothing lost" if counters else "losses not known"
+    return f"{text} ({spelling.counted(unknown, 'counter')} n/a)" if unknown else text
 
 
-def _lost_at(name: str, one: Loss) -> str:
-    whole = f" of {one.of:,}" if one.of else ""
-    return f"{one.count:,}{whole} {name.removeprefix('recursion_')}"
+def _loss_text(name: str, loss: Loss) -> str:
+    total = f" of {loss.of:,}" if loss.of else ""
+    return f"{loss.count:,}{total} {name.removeprefix('recursion_')}"
+
+
+# Summary of several runs of the same workload: a row for each run, and medians over the valid runs.
+
+
+class CopyKey(NamedTuple):
+    """Key of a copy's row in the summary of several runs."""
+
+    account: str
+    side: str
+    context: str
+
+
+def render_summary(runs: Sequence[Run], console: Console) -> None:
+    """Print a summary of several runs: each run's goodput, then each copy's median cost.
+
+    A copy's cost is the median, with the range, over the valid runs.
+    """
+    width = report_width(console)
+    valid = [run for run in runs if run.derived.verdict.valid]
+    end = _goodput_lines(valid, width) + _account_lines(valid, width)
+    lines = _run_lines(runs, len(runs), width)
+    # The summary is shortened to one screen, because the report of each run is printed above it.
+    height = max(console.height, HEIGHT) - 1 if console.is_terminal else len(lines + end)
+    shown = len(runs)
+    while shown and len(lines + end) > height:
+        shown -= 1
+        lines = _run_lines(runs, shown, width)
+    print_lines(lines + end, console)
+
+
+def _run_lines(runs: Sequence[Run], shown: int, width: int) -> list[Text]:
+    """Return a table with a row for each of `shown` runs.
+
+    shown: maximum number of rows; if some runs have no row, invalid runs come first
+    """
+    lines = heading("RUNS", "goodput of the segments without instruments", width)
+    more = len(runs) - shown
+    if more:
+        runs = sorted(runs, key=lambda run: run.derived.verdict.valid)
+    table = TextTable(("run",), "goodput", "messages", "verdict", words=("verdict",))
+    reasons: list[Text] = []
+    for run in runs[:shown]:
+        verdict = run.derived.verdict
+        goodput = run.derived.throughput_gbps.unprobed
+        disturbance = OPENINGS.get(disturbance_kind(run.derived.machine_state) or "")
+        validity = f"valid; {disturbance}" if disturbance else "valid"
+        if not verdict.valid:
+            validity = f"{'interrupted' if run.is_partial else 'INVALID'}, left out"
+        table.add(
+            run.raw.run.id,
+            None if goodput is None else spelling.format_gbps(goodput),
+            spelling.format_count(run.derived.messages),
+            validity,
+        )
+        if not verdict.valid:
+            other_reasons = len(verdict.reasons) - 1
+            also = f" (and {other_reasons} more)" if other_reasons else ""
+            reason = f"{run.raw.run.id}: {verdict.reasons[0]}{also}"
+            reasons += wrap(reason, width, indent=2, style="red")
+        if verdict.next:
+            reasons += wrap(f"{run.raw.run.id}: next: {verdict.next}", width, indent=2, style="red")
+    lines += table.lines(width) + reasons
+    return [*lines, Text(f"and {more} more: see the reports above")] if more else lines
+
+
+def _goodput_lines(valid: Sequence[Run], width: int) -> list[Text]:
+    gbps = [g for run in valid if (g := run.derived.throughput_gbps.unprobed) is not None]
+    text = "n/a: no valid run has a segment without instruments"
+    if gbps:
+        middle, low, high = map(spelling.format_gbps, (median(gbps), min(gbps), max(gbps)))
+        text = f"median {middle}, {low} .. {high} ({spelling.counted(len(gbps), 'run')})"
+    return [Text(), *labelled("goodput", text, width)]
+
+
+def _account_lines(valid: Sequence[Run], width: int) -> list[Text]:
+    """Return a table with the median and range of each copy's cost. `valid`: the valid runs."""
+    lines = heading("COPIES", "ns/KiB: median and range (not an interval) over the valid runs", width)
+    values: dict[CopyKey, list[float]] = defaultdict(list)
+    for run in valid:
+        for row in occurring(run.derived.ledger):
+            if row.ns_per_kib is not None:
+                values[CopyKey(row.account, row.side, row.context)].append(row.ns_per_kib)
+    table = TextTable(("account", "side", "where"), "median", "min..max", "runs")
+    for key in sorted(values, key=lambda key: flow_order(*key)):
+        numbers = values[key]
+        table.add(
+            *key,
+            spelling.format_tenths(median(numbers)),
+            spelling.format_interval(min(numbers), max(numbers)),
+            f"{len(numbers)} of {len(valid)}",
+        )
+    return lines + (table.lines(width) or wrap("n/a: no valid run attributes a copy", width, indent=2))

@@ -1,255 +1,301 @@
-"""The copy ledger as a table: one row per account, side and context."""
+"""Tables of the copy ledger (one row per account, side and context) and of hooked functions."""
 
-from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 
-from msgspec.structs import replace
 from rich.text import Text
 
-from copyscope import units
-from copyscope.grouping import gathered
-from copyscope.ledger.attribution import SIDES, tied
-from copyscope.ledger.rows import CONTEXTS, COUNTED_ON
-from copyscope.ledger.share import FEWEST_SAMPLES
-from copyscope.record.check import Whole
-from copyscope.record.derived import AccountRow, StageRow
-from copyscope.record.instruments import Sample
-from copyscope.record.sections import Interval
-from copyscope.record.segments import relays
-from copyscope.show.account_words import COPIES, called
-from copyscope.show.layout import Table, heading, wrap
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, time_names
-from copyscope.taxonomy.misses import MISSES, in_full
-from copyscope.taxonomy.taxonomy import ACCOUNTS
+from copyscope.base import spelling
+from copyscope.base.stats import gathered
+from copyscope.ledger.exact import OVERSTATED_MAX, why_nothing_exact
+from copyscope.ledger.losses import stopped_readings
+from copyscope.ledger.rows import COUNTED_ON
+from copyscope.ledger.share import supported
+from copyscope.record.derived import AccountRow, CopyRun, ExactRow
+from copyscope.record.instruments import Functions
+from copyscope.record.run import Run
+from copyscope.show.columns import InTable, LedgerColumn, table_columns
+from copyscope.show.layout import TextTable, heading, labelled, wrap
+from copyscope.show.ledger_cells import EVENT_COUNTS, LedgerPart, interval_per_kib, rate
+from copyscope.show.ledger_rows import (
+    counters_explain_missing_pmu,
+    covered,
+    flow_order,
+    kib_factor,
+    occurring,
+    plain_reason,
+)
+from copyscope.taxonomy.accounts import ACCOUNTS, called
+from copyscope.taxonomy.events import EVENT_COLUMNS, MISSES, describe_misses
 
-Row = AccountRow | StageRow
-
+# Content of a cell that shares its value with another row: the value is counted there for both rows.
 DITTO = '"'
-EVENT_NAMES = frozenset(name for names in EVENT_COLUMNS.values() for name in names)
 
-# keys of a row that may be unknown -> the column that shows them
-COLUMN_OF_KEY = {
-    "ns_per_kib": "ns/KiB",
-    "ci": "95 % interval",
-    "share": "share",
-    "bytes": "bytes",
-    "calls": "calls",
-    "cycles": "cycles/B",
-    "instructions": "instr/B",
-    "l1d_misses": "L1D miss/KiB",
-    "llc_misses": "LLC miss/KiB",
-}
-VERBOSE_COLUMN_OF_KEY = {"cpu_ns": "CPU time", "samples": "samples", "bytes_method": "bytes by"}
+Columns = Sequence[tuple[LedgerColumn, InTable]]
 
 
-def account_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
-    """One row per account, side and context, in the order in which a byte meets them."""
+def account_lines(run: Run, width: int, *, verbose: bool) -> list[Text]:
+    """Return the table of the copy ledger, in the order in which a byte passes the copies.
+
+    verbose: return more columns, as for -vv
+    """
     rows = sorted(
         occurring(run.derived.ledger), key=lambda row: flow_order(row.account, row.side, row.context)
     )
-    kib = "sent or received by it" if run.raw.target else "delivered"
-    lines = heading("COPY LEDGER", f"ledger segments; share = of all CPU time; KiB = 1024 B {kib}", width)
+    payload = "sent or received" if run.raw.target else "delivered"
+    lines = heading(
+        "COPY LEDGER", f"{covered(run, 'ledger')}; shares of all CPU time; per KiB {payload}", width
+    )
     if not rows:
-        lines += wrap("no copy was seen: nothing was sent, or nothing could be attributed", width)
+        lines += wrap("no copy: nothing was sent, or no sample could be attributed", width)
     elif all(row.cpu_ns is None and row.bytes is None for row in rows):
         reasons = dict.fromkeys(plain_reason(row.reasons[key]) for row in rows for key in ("cpu_ns", "bytes"))
         return lines + wrap(f"n/a: {'; '.join(reasons)}", width, indent=2, style="dim")
-    titles = ["ns/KiB", "95 % interval", "share", "bytes", "calls", "method", "cycles/B", "instr/B"]
-    behind = ["95 % interval", *(["samples"] if verbose else [])]
-    titles += ["L1D miss/KiB", *behind, "LLC miss/KiB", *behind, "CPU time"]
-    titles += ["samples", "bytes by"] if verbose else []
-    table = Table(("copy", "side", "where"), *titles, words=("method", "bytes by"))
-    per_kib = kib_factor(run)
-    counted = {COUNTED_ON + " ".join((row.account, row.side, row.context)) for row in rows}
-    if few := too_few(run):
-        rows = [_without_shares(row, f"{few}: too few for shares") for row in rows]
-    for row in rows:
-        table.add(*_account_cells(row, per_kib, counted, verbose=verbose))
-    lines += table.lines(width)
-    lines += _unknown_lines(rows, counted, width, verbose=verbose, events=not says_no_pmu(run))
-    for column in MISSES:
-        if any(getattr(row, column) is not None for row in rows):
-            lines += wrap(in_full(run.raw.machine, column), width, indent=2, style="dim")
-    seen = {"tun", "user_encrypt", *(row.account for row in rows)}
-    absent = [COPIES[name] for name in ACCOUNTS if name not in seen]
+    rows = supported(run, rows)
+    lines += _account_table(run, rows, width, verbosity=2 if verbose else 1)
+    for event in MISSES:
+        if any(EVENT_COUNTS[event](row) is not None for row in rows):
+            lines += wrap(describe_misses(run.raw.machine, event), width, indent=2, style="dim")
+    names = {row.account for row in rows}
+    absent = [
+        account.title for account in ACCOUNTS.values() if account.name not in names and not account.rare
+    ]
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
 
 
-def says_no_pmu(run: Whole) -> bool:
-    """Whether the counters say that this machine has no PMU: then nothing else need say it again."""
-    events = (event for side in run.raw.counters.values() for event in side.items())
-    return run.raw.machine.pmu == [] and any(
-        value.value is None and event_name(name) in EVENT_NAMES for name, value in events
-    )
+def _account_table(run: Run, rows: Sequence[AccountRow], width: int, *, verbosity: int) -> list[Text]:
+    """Return the table of the ledger, followed by the reasons for missing values.
 
-
-def occurring(rows: Iterable[AccountRow]) -> list[AccountRow]:
-    """Rows of accounts that happened, or of which nothing is known; a counted or sampled zero is left out."""
-    measures = ("bytes", "calls", "cpu_ns", "samples")
-    return [
-        row
-        for row in rows
-        if any(getattr(row, key) for key in measures) or (row.cpu_ns is None and row.bytes is None)
-    ]
-
-
-def of_relay(run: Whole, rows: Iterable[AccountRow]) -> list[AccountRow]:
-    """What is copied to a relay; none where the sender is none, or splices."""
-    if not relays(run.raw.run):
-        return []
-    return [row for row in rows if (row.account, row.side) == ("copy_out", "sender")]
-
-
-def every_row(run: Whole) -> list[Row]:
-    """Copies, then all other work."""
-    return [*run.derived.ledger, *run.derived.stages]
-
-
-def kib_factor(run: Whole) -> float | None:
-    """KiB of payload per nanosecond-per-KiB: turns a row's total into its value per KiB.
-
-    Taken from a row that carries both, so that totals and rates can never use different payloads.
+    verbosity: 1 for -v, 2 for -vv
     """
-    for row in every_row(run):
-        if row.cpu_ns and row.ns_per_kib:
-            return row.ns_per_kib / row.cpu_ns
-    return None
-
-
-def why_no_time(run: Whole, otherwise: str) -> str:
-    """Why no CPU time is known, as far as the stages say it."""
-    reasons = (row.reasons.get("share") for row in run.derived.stages)
-    return next(filter(None, reasons), otherwise)
-
-
-def too_few(run: Whole) -> str:
-    """`12 samples`, where they are too few for any share of CPU time; empty where there are more, or none."""
-    sides = run.derived.sides
-    counted = [*sides.processes().values()] if run.raw.target else [*sides.processes().values(), sides.other]
-    samples = sum(side.samples or 0 for side in counted)
-    return units.counted(samples, "sample") if 0 < samples < FEWEST_SAMPLES else ""
-
-
-def _without_shares(row: AccountRow, why: str) -> AccountRow:
-    """Its interval, and no number in the middle of it: that is no finding."""
-    reasons = dict.fromkeys(("ns_per_kib", "share"), why) | row.reasons
-    return replace(row, ns_per_kib=None, share=None, reasons=reasons)
-
-
-def time_samples(run: Whole) -> list[Sample]:
-    """The samples of the event that divides time in this record, so that none is counted twice."""
-    rows = run.raw.samples
-    statuses = {event.name: event.status for event in run.raw.sampler.events}
-    names = time_names({row.event for row in rows}, statuses) or ()
-    return [row for row in tied(rows) if event_name(row.event) in names]
-
-
-def deciding_symbols(
-    run: Whole, category: str, side: str | None = None, context: str | None = None
-) -> Counter[str]:
-    """Function -> samples of an account or stage; of one side and context only where they are given."""
-    symbols: Counter[str] = Counter()
-    for row in time_samples(run):
-        here = side in (None, row.side) and context in (None, row.context)
-        if row.category == category and here:
-            symbols[row.symbol] += row.samples
-    return symbols
-
-
-def flow_order(account: str, side: str, context: str = "") -> tuple[int, int, int]:
-    """The order in which a byte meets the rows of a ledger."""
-    # A relay copies out of one socket what it sends into the other.
-    first = -1 if (account, side) == ("copy_out", "sender") else position(ACCOUNTS, account)
-    return first, position(SIDES, side), position(CONTEXTS, context)
-
-
-def position(names: tuple[str, ...], name: str) -> int:
-    return names.index(name) if name in names else len(names)
-
-
-def _account_cells(
-    row: AccountRow, per_kib: float | None, counted: Container[str], *, verbose: bool
-) -> list[str | None]:
-    # the total is said where asked for, and where there is no payload to divide it by
-    total_ns = row.cpu_ns if verbose or per_kib is None else None
-    about = "~" if row.calls_method == "scaled" else ""
-    moved = None if row.bytes is None else units.format_bytes(row.bytes, exact=verbose)
-    if moved is not None and row.bytes_method == "scaled":
-        moved = f"~{moved}"
-    calls = None if row.calls is None else about + units.format_count(row.calls)
-    # What was counted for the account on another row that is shown is a ditto mark.
-    cells = [
-        *(called(row.account, watched=row.side == "target", side=row.side), row.side, row.context),
-        units.format_tenths(row.ns_per_kib),
-        interval_per_kib(row.ci, per_kib),
-        units.format_percent(row.share),
-        DITTO if moved is None and row.reasons.get("bytes") in counted else moved,
-        DITTO if calls is None and row.reasons.get("calls") in counted else calls,
-        row.method,
-        rate(row.cycles, per_kib, kib=1 / 1024),
-        rate(row.instructions, per_kib, kib=1 / 1024),
-        *_miss_cells(row, "l1d_misses", per_kib, verbose=verbose),
-        *_miss_cells(row, "llc_misses", per_kib, verbose=verbose),
-        None if total_ns is None else units.format_ns(total_ns),
+    per_kib = kib_factor(run)
+    parts = [LedgerPart(run, (row,), per_kib, verbosity=verbosity) for row in rows]
+    columns = table_columns(verbosity)
+    counted_on = {COUNTED_ON + " ".join((row.account, row.side, row.context)) for row in rows}
+    titles = (view.title for _, view in columns)
+    texts = {view.title for column, view in columns if column.is_text}
+    table = TextTable(("copy", "side", "where"), *titles, words=texts)
+    for row, part in zip(rows, parts, strict=True):
+        keys = called(row.account, watched=row.side == "target", side=row.side), row.side, row.context
+        cells = [(column.reason_key, column.cell(view, part)) for column, view in columns]
+        table.add(
+            *keys,
+            *(
+                DITTO if text is None and row.reasons.get(reason_key) in counted_on else text
+                for reason_key, text in cells
+            ),
+        )
+    unexplained = EVENT_COLUMNS if counters_explain_missing_pmu(run) else ()
+    explained = [
+        (column, view) for column, view in columns if column.reason_key and column.name not in unexplained
     ]
-    if verbose:
-        how = ", ".join(filter(None, (row.bytes_method, row.bytes_by))) or None
-        cells += [
-            None if row.samples is None else units.format_count(row.samples),
-            DITTO if how is None and row.reasons.get("bytes_method") in counted else how,
-        ]
-    return cells
+    return table.lines(width) + _missing_value_lines(parts, explained, counted_on, width)
 
 
-def _miss_cells(row: AccountRow, column: str, per_kib: float | None, *, verbose: bool) -> list[str | None]:
-    """Misses per KiB, their interval, and with -vv the samples that both rest on."""
-    known = row.events.get(column)
-    between = samples = None
-    if known is not None and per_kib is not None:
-        between = units.format_interval(known.low * per_kib, known.high * per_kib, digits=2)
-        samples = units.format_count(known.samples)
-    return [rate(getattr(row, column), per_kib), between, *([samples] if verbose else [])]
-
-
-def interval_per_kib(interval: Interval | None, per_kib: float | None) -> str | None:
-    if interval is None or per_kib is None:
-        return None
-    return units.format_interval(interval.low_ns * per_kib, interval.high_ns * per_kib)
-
-
-def rate(total: float | None, per_kib: float | None, kib: float = 1.0) -> str | None:
-    """What a count of a row is for so many KiB of payload."""
-    return None if total is None or per_kib is None else units.format_hundredths(total * per_kib * kib)
-
-
-def _unknown_lines(
-    rows: Sequence[AccountRow], counted: Container[str], width: int, *, verbose: bool, events: bool
+def _missing_value_lines(
+    parts: Sequence[LedgerPart], columns: Columns, counted_on: Container[str], width: int
 ) -> list[Text]:
-    """Why a cell or a whole column is n/a: one line per reason, never one per cell.
+    """Return a line for each reason why values are n/a.
 
-    A column without any value is not shown and has one line: the reason of most of its rows. Unless `events`
-    those of hardware events have none.
+    A column without any value is not shown: one line gives the most frequent reason among its rows.
+
+    columns: columns with a reason for their missing values
+    counted_on: reasons for values that are not really missing, because another row counts them
     """
-    titles = COLUMN_OF_KEY | (VERBOSE_COLUMN_OF_KEY if verbose else {})
-    titles = {key: title for key, title in titles.items() if events or key not in EVENT_COLUMNS}
-    where: dict[tuple[str, str], list[str]] = defaultdict(list)  # reason, accounts -> column titles
-    for key, title in titles.items():
-        unknown = [row for row in rows if getattr(row, key) is None and row.reasons.get(key) not in counted]
-        by_reason = gathered((plain_reason(row.reasons.get(key, "")), COPIES[row.account]) for row in unknown)
-        if sum(map(len, by_reason.values())) == len(rows) > 0:
-            where[max(by_reason, key=lambda reason: len(by_reason[reason])), ""].append(title)
+    titles_by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)  # key: (reason, accounts)
+    for column, view in columns:
+        unknown = [part.rows[0] for part in parts if column.value(part) is None]
+        key = column.reason_key
+        reasons = [(row.reasons.get(key, "no reason recorded"), row.category) for row in unknown]
+        by_reason = gathered(
+            (plain_reason(reason), ACCOUNTS[account].title)
+            for reason, account in reasons
+            if reason not in counted_on
+        )
+        if sum(map(len, by_reason.values())) == len(parts) > 0:
+            commonest = max(by_reason, key=lambda reason: len(by_reason[reason]))
+            titles_by_reason[commonest, ""].append(view.title)
         else:
             for reason, accounts in by_reason.items():
-                where[reason, f" of {', '.join(dict.fromkeys(accounts))}"].append(title)
+                of_accounts = f" of {', '.join(dict.fromkeys(accounts))}"
+                titles_by_reason[reason, of_accounts].append(view.title)
     lines: list[Text] = []
-    for (reason, of_accounts), columns in where.items():
-        lines += wrap(f"n/a: {', '.join(columns)}{of_accounts}: {reason}", width, indent=2, style="dim")
+    for (reason, of_accounts), titles in titles_by_reason.items():
+        lines += wrap(f"n/a: {', '.join(titles)}{of_accounts}: {reason}", width, indent=2, style="dim")
     return lines
 
 
-def plain_reason(reason: str) -> str:
-    """A reason without the name of the event in front: the same for each event, so that it is said once."""
-    event, _, rest = reason.partition(": ")
-    return rest if rest and event_name(event) in EVENT_NAMES else reason
+# Table of the counts of function hooks, with one row per copy, side and context.
+
+
+@dataclass(frozen=True)
+class HookCounter:
+    """An event that function hooks count.
+
+    name: key of the count in the record
+    title: title of its column
+    count: function that returns the count of a row; None if not counted
+    verified: True if a test compared the counts with known counts (docs/reference/pmu.md)
+    """
+
+    name: str
+    title: str
+    count: Callable[[ExactRow], float | None]
+    verified: bool = False
+
+
+COUNTED = (
+    HookCounter("llc_misses", "LLC miss/KiB", lambda row: row.llc_misses, verified=True),
+    HookCounter("cpu_clock_ns", "cpu-clock ns/KiB", lambda row: row.cpu_clock_ns),
+    HookCounter("page_faults", "faults/KiB", lambda row: row.page_faults),
+    HookCounter("dtlb_load_misses", "dTLB load miss/KiB", lambda row: row.dtlb_load_misses),
+    HookCounter("dtlb_store_misses", "dTLB store miss/KiB", lambda row: row.dtlb_store_misses),
+    HookCounter("itlb_load_misses", "iTLB miss/KiB", lambda row: row.itlb_load_misses),
+)
+
+
+def exact_lines(run: Run, width: int) -> list[Text]:
+    """Return the table of copies that function hooks measured, or [] if no hooks were requested."""
+    rows, functions = run.derived.exact, run.raw.functions
+    note = f"{covered(run, 'functions')}; own time; share = of that side's CPU time"
+    lines = heading("EXACT", note, width)
+    if (reason := why_nothing_exact(run.raw)) is not None:
+        return lines + wrap(f"n/a: {reason}", width, indent=2, style="dim")
+    if not rows or functions is None:
+        return []
+    titles = ("calls", "bytes", "own time", "ns/KiB", "95 % interval", "share")
+    raw_names = sorted({name for row in rows for name in (row.raw or {})})
+    event_titles = [*(event.title for event in COUNTED), *(f"{name}/KiB" for name in raw_names)]
+    table = TextTable(("in", "side", "where"), *titles, *event_titles)
+    for row in sorted(rows, key=lambda row: (row.side != "sender", row.side, -row.self_ns)):
+        # Factor that turns a total of this row into its value per KiB of payload.
+        per_kib = row.ns_per_kib / row.cpu_ns if row.cpu_ns and row.ns_per_kib else None
+        table.add(
+            *(
+                ACCOUNTS[row.category].title if row.category in ACCOUNTS else row.category,
+                row.side,
+                row.context,
+            ),
+            spelling.format_count(row.calls),
+            spelling.format_bytes(row.bytes) if row.bytes else "-",
+            None if row.cpu_ns is None else spelling.format_ns(row.cpu_ns),
+            None if row.ns_per_kib is None else f"{row.ns_per_kib:,.1f}",
+            interval_per_kib(row.ci, per_kib) if functions.gate > 1 else None,
+            spelling.format_percent(row.share),
+            *(rate(event.count(row), per_kib) for event in COUNTED),
+            *(rate((row.raw or {}).get(name), per_kib) for name in raw_names),
+        )
+    lines += table.lines(width)
+    for text in _exact_notes(run, functions):
+        lines += wrap(text, width, indent=2, style="dim")
+    return lines + life_lines(run, width)
+
+
+def _exact_notes(run: Run, functions: Functions) -> Iterator[str]:
+    """Yield notes below the table on copies of unknown time, the hooks' own work, and events that are n/a."""
+    if functions.gate != 1:
+        timed = sum(row.timed_calls for row in run.derived.exact)
+        calls = sum(row.calls for row in run.derived.exact)
+        yield (
+            f"exact 1/{functions.gate}: {spelling.format_count(timed)} of {spelling.format_count(calls)}"
+            " copies were timed, chosen at random; calls and bytes are those of all copies"
+        )
+    stopped = stopped_readings(run.raw)
+    if stopped is not None and stopped[0]:
+        interrupted, timed_copies = map(spelling.format_count, stopped)
+        yield (
+            f"left out: {interrupted} of {timed_copies} timed copies, interrupted while the clock was read"
+        )
+    yield from _own_work_notes(run.derived.exact, functions)
+    for event in functions.events:
+        if event.status == "scaled":
+            ran = f"ran {(event.running or 0.0) * 100:.0f} % of the time"
+            yield f"{event.name}: scaled, {ran}: {event.reason}"
+        elif event.status == "partial":
+            yield f"{event.name}: {event.reason}"
+        if event.counts:
+            yield f"{event.name}: {event.counts}"
+    unsupported = gathered(
+        (plain_reason(event.reason or "no reason recorded"), event.name)
+        for event in functions.events
+        if event.status == "unsupported"
+    )
+    for reason, names in unsupported.items():
+        yield f"n/a: {', '.join(names)} per function: {reason}"
+
+
+def _own_work_notes(rows: Sequence[ExactRow], functions: Functions) -> Iterator[str]:
+    """Yield notes on what the hooks add to their own results: time to read the clock, and counted events."""
+    cost = functions.read_cost
+    if cost is not None:
+        yield (
+            f"reading the clock at the start and end of a copy takes {cost.look_ns:.0f} ns "
+            f"({cost.low_ns:.0f} to {cost.high_ns:.0f}, {cost.reads:,} readings)"
+        )
+    unverified = [
+        event.name
+        for event in COUNTED
+        if not event.verified and any(event.count(row) is not None for row in rows)
+    ]
+    unverified += sorted(
+        {name for row in rows for name, count in (row.raw or {}).items() if count is not None}
+    )
+    if unverified:
+        yield f"the hooks' own work is part of {', '.join(unverified)}; its amount is unknown"
+    events = ", ".join(OVERSTATED_MAX)
+    yield f"n/a: {events} of a copy: they include the hooks' own work (docs/reference/pmu.md)"
+
+
+def life_lines(run: Run, width: int) -> list[Text]:
+    """Return lines on the late copies of zero-copy sends, and on the delay of notifications.
+
+    Each line on copies names the owner of the copied memory and the task that made the copies. The result is
+    empty without function hooks.
+    """
+    life = run.derived.zerocopy_life
+    if life is None:
+        return []
+    lines: list[Text] = []
+    for owner in life.owners:
+        side = owner.owner_side
+        memory = "memory of unknown owner" if side is None else f"{_possessive(side)} memory"
+        text = (
+            f"{spelling.format_count(owner.calls)} copies of {memory}, {spelling.format_bytes(owner.bytes)}"
+        )
+        runs = ", ".join(f"{spelling.format_count(run.calls)} {_runner_text(run)}" for run in owner.runs)
+        lines += labelled("late copies", f"{text}; run by: {runs}", width)
+    for notified in life.notified:
+        p50, p99 = _delay_text(notified.p50_ns), _delay_text(notified.p99_ns)
+        count = spelling.format_count(notified.count)
+        before = spelling.format_count(notified.before_return)
+        text = f"{_possessive(notified.side)} sends: notified p50 {p50}, p99 {p99} "
+        text += f"({count} notifications, {before} of them before the send returned)"
+        lines += labelled("completion", text, width)
+    return lines
+
+
+def _possessive(side: str) -> str:
+    return "other processes'" if side == "other" else f"the {side}'s"
+
+
+def _runner_text(run: CopyRun) -> str:
+    """Return the task that made the copies, such as `softirq on the receiver`."""
+    if run.context == "softirq":
+        return "softirq of others" if run.side == "other" else f"softirq on the {run.side}"
+    task = "others" if run.side == "other" else f"the {run.side}"
+    return task if run.context == "process" else f"{task} (context unknown)"
+
+
+def _delay_text(after_return_ns: int | None) -> str:
+    """Format a notification's delay after the send returned.
+
+    after_return_ns: upper bound of the delay in ns; 0 if the send had not returned yet; None if unknown
+    """
+    if after_return_ns is None:
+        return spelling.NOT_AVAILABLE
+    if after_return_ns == 0:
+        return "by its return"
+    return f"at most {spelling.format_ns(after_return_ns)} after its return"

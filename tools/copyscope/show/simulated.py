@@ -1,88 +1,154 @@
-"""The tables of a simulated machine: what each copy moves, and where the rest of the lines go."""
+"""Tables for a simulated machine: cache lines and cache misses of each copy and of all other work."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from rich.text import Text
 
-from copyscope import units
-from copyscope.escaping import visible
-from copyscope.grouping import grouped
-from copyscope.record.simulated import Measurement, Row, Simulated
-from copyscope.show.account_words import COPIES, WORDS, WORK
+from copyscope.base import spelling
+from copyscope.base.spelling import visible
+from copyscope.base.stats import grouped
+from copyscope.record.simulated import Measurement, Model, SideSum, Simulated, SimulatedRow
 from copyscope.show.explain import entry
-from copyscope.show.layout import Table, heading, labelled, wrap
-from copyscope.taxonomy.taxonomy import ACCOUNTS, STAGES
+from copyscope.show.layout import TextTable, heading, labelled, wrap
+from copyscope.taxonomy.accounts import ACCOUNTS, STAGES
 
-LEVELS = (("L1D", "l1d"), ("L2", "l2"), ("LLC", "llc"))
-MISSES = tuple(f"{title} misses" for title, _ in LEVELS)
-# An account below it, for each KiB, is shown as zeros only.
-LEAST_PER_KIB = 0.05
-# A stage below this share of its side's instructions and of its lines goes into one row with others.
+# Minimum of cache lines per KiB for an account to be shown: with fewer, all its numbers would round to 0.
+LINES_PER_KIB_MIN = 0.05
+# Stages with less than this share of both instructions and cache lines of a side are added up in one row.
 SMALL_SHARE = 0.02
+# Minimum of L1D misses per KiB for an account in the spread: small counts vary by large percentages.
+SPREAD_MISSES_MIN = 4.0
+
+
+@dataclass(frozen=True)
+class CacheLevel:
+    """A cache level of the simulated machine.
+
+    title: name of the level on the screen
+    size_bytes, ways: functions that return a model's size and associativity; size 0: no such level
+    load_misses, store_misses: functions that return the misses per KiB of a row
+    """
+
+    title: str
+    size_bytes: Callable[[Model], int]
+    ways: Callable[[Model], int]
+    load_misses: Callable[[SideSum], float]
+    store_misses: Callable[[SideSum], float]
+
+    def misses(self, rows: Iterable[SideSum]) -> float:
+        """Return the sum of load and store misses per KiB over some rows."""
+        return sum((self.load_misses(row) + self.store_misses(row) for row in rows), 0.0)
+
+
+L1D = CacheLevel(
+    "L1D",
+    lambda model: model.l1d_bytes,
+    lambda model: model.l1d_ways,
+    lambda row: float(row.l1d_load_misses_per_kib),
+    lambda row: float(row.l1d_store_misses_per_kib),
+)
+L2 = CacheLevel(
+    "L2",
+    lambda model: model.l2_bytes,
+    lambda model: model.l2_ways,
+    lambda row: float(row.l2_load_misses_per_kib),
+    lambda row: float(row.l2_store_misses_per_kib),
+)
+LLC = CacheLevel(
+    "LLC",
+    lambda model: model.llc_bytes,
+    lambda model: model.llc_ways,
+    lambda row: float(row.llc_load_misses_per_kib),
+    lambda row: float(row.llc_store_misses_per_kib),
+)
+LEVELS = (L1D, L2, LLC)
+MISSES = tuple(f"{level.title} misses" for level in LEVELS)
 
 
 def simulated_lines(section: Simulated, width: int, *, explain: bool = False) -> list[Text]:
-    """What each copy moves and misses, and at last what follows from it.
+    """Return the tables of all measurements, a description of the model, and the conclusion.
 
-    `explain`: also all other work, what the columns are, and what a model cannot say.
+    explain: also return all other work, the meaning of the columns, and the limits of a model
     """
     lines: list[Text] = []
-    for one in section.measurements:
-        lines += [*([Text()] if lines else []), *_measurement_lines(one, section, width, explain=explain)]
+    for measurement in section.measurements:
+        lines += [Text()] if lines else []
+        lines += _measurement_lines(measurement, section, width, explain=explain)
     if len(section.measurements) > 1:
         lines += _side_by_side(section.measurements, width)
     lines += [Text(), *_about_lines(section, width)]
-    lines += _explained(section, width) if explain else []
+    lines += _explanations(section, width) if explain else []
     return [*lines, *wrap(conclusion(section), width, indent=2, style="bold")]
 
 
 def conclusion(section: Simulated) -> str:
-    """Who misses least, or of one what its copies have of all misses; what is broken comes before that."""
-    broken = sum(not check.holds for one in section.measurements for check in one.checks)
-    opening = f"{units.counted(broken, 'check')} DOES NOT HOLD; " if broken == 1 else ""
-    opening = f"{broken} checks DO NOT HOLD; " if broken > 1 else opening
+    """Return a sentence that compares the cache misses of all measurements.
+
+    For a single measurement, the sentence gives its misses, and the share of them in copies.
+
+    A warning about failed checks comes first.
+    """
+    broken = sum(not check.holds for measurement in section.measurements for check in measurement.checks)
+    warning = f"{broken} checks DO NOT HOLD; " if broken > 1 else "1 check DOES NOT HOLD; " if broken else ""
     if len(section.measurements) == 1:
-        (one,) = section.measurements
-        missed = _missed(one.sides)
-        part = f", {_missed(_copies(one)) / missed * 100:.0f} % of them in its copies" if missed else ""
-        return f"{opening}{_named(one)}: {missed:,.1f} L1D misses per KiB{part}"
-    sizes = grouped(section.measurements, lambda one: one.size_bytes or 0)
-    ranked = []
-    for size_bytes, some in sizes.items():
-        # Those that are printed alike are told apart by their copies.
-        some.sort(key=lambda one: (round(_missed(one.sides), 1), _missed(_copies(one))))
-        named = ", ".join(
-            f"{_named(one)} {_missed(one.sides):,.1f} ({_missed(_copies(one)):,.1f} in copies)"
-            for one in some
-        )
-        ranked.append(f"{units.format_bytes(size_bytes)}: {named}")
-    return f"{opening}L1D misses per KiB, the fewest first: {'; '.join(ranked)}"
+        (measurement,) = section.measurements
+        misses = L1D.misses(measurement.sides)
+        copies = L1D.misses(_copies(measurement))
+        share = f", {copies / misses * 100:.0f} % of them in its copies" if misses else ""
+        return f"{warning}{_name(measurement)}: {misses:,.1f} L1D misses per KiB{share}"
+    by_size = grouped(section.measurements, lambda measurement: measurement.size_bytes or 0)
+    texts = [_comparison_text(measurements) for measurements in by_size.values()]
+    if len(by_size) > 1:
+        sizes = map(spelling.format_bytes, by_size)
+        texts = [f"{size}: {text}" for size, text in zip(sizes, texts, strict=True)]
+    return f"{warning}L1D misses per KiB (in copies): {'; '.join(texts)}"
 
 
-def _named(one: Measurement) -> str:
-    return str(visible(" ".join(one.command))) if one.command else str(one.impl)
+def _comparison_text(measurements: Sequence[Measurement]) -> str:
+    """Format the L1D misses of each measurement at one message size, the fewest first.
+
+    The L1D misses of copies follow in parentheses.
+    """
+    # If rounded totals are equal, the misses of the copies decide the order.
+    ranked = sorted(
+        measurements,
+        key=lambda measurement: (
+            round(L1D.misses(measurement.sides), 1),
+            L1D.misses(_copies(measurement)),
+        ),
+    )
+    return ", ".join(
+        f"{_name(measurement)} {L1D.misses(measurement.sides):,.1f} ({L1D.misses(_copies(measurement)):,.1f})"
+        for measurement in ranked
+    )
 
 
-def _missed(rows: Iterable[Row]) -> float:
-    return _total(rows, "l1d_load_misses", "l1d_store_misses")
+def _name(measurement: Measurement) -> str:
+    """Return a measurement's name: the strategy, or the command of the user's program."""
+    command = measurement.command
+    return visible(" ".join(command)) if command else str(measurement.impl)
 
 
-def _copies(one: Measurement) -> list[Row]:
-    return [row for row in one.rows if _is_copy(row)]
+def _copies(measurement: Measurement) -> list[SimulatedRow]:
+    return [row for row in measurement.rows if _is_copy(row)]
 
 
-def _measurement_lines(one: Measurement, section: Simulated, width: int, *, explain: bool) -> list[Text]:
-    path, command = section.path, one.command
+def _measurement_lines(
+    measurement: Measurement, section: Simulated, width: int, *, explain: bool
+) -> list[Text]:
+    """Return the title, the failed checks and the tables of one measurement. `explain`: also other work."""
+    path, size_bytes = section.path, measurement.size_bytes
     parts = [path.kind + ("" if path.mtu_bytes is None else f" (MTU {path.mtu_bytes})")]
-    if command:
-        parts.append(f"{units.format_bytes(one.delivered_bytes)} copied out of sockets")
+    if measurement.command:
+        parts.append(f"{spelling.format_bytes(measurement.delivered_bytes)} copied out of sockets")
     else:
-        parts = [f"{units.format_bytes(one.size_bytes)} in {one.fields} fields", *parts]
-        parts.append(f"{one.messages:,} messages counted")
+        parts = [f"{spelling.format_bytes(size_bytes)} in {measurement.fields} fields", *parts]
+        parts.append(f"{measurement.messages:,} messages counted")
     parts.append(f"Linux {section.kernel.release}")
-    name = visible(" ".join(command)) if command else one.impl
-    lines = wrap(f"{name}, SIMULATED: {', '.join(parts)}", width, indent=2, style="bold")
-    for check in one.checks:
+    title = f"{_name(measurement)}, SIMULATED: {', '.join(parts)}"
+    lines = wrap(title, width, indent=2, style="bold")
+    for check in measurement.checks:
         if not check.holds:
             values = f"{_number(check.left)}, expected {_number(check.right)}"
             lines += wrap(f"DOES NOT HOLD: {check.name}: {values}", width, indent=2, style="bold red")
@@ -91,99 +157,103 @@ def _measurement_lines(one: Measurement, section: Simulated, width: int, *, expl
         "modelled; per KiB delivered; read + written; a copy of 1 KiB must read 16 lines and write 16",
         width,
     )
-    accounts = [row for row in one.rows if row.kind == "account"]
-    accounts = [row for row in accounts if _total([row], "read_lines", "written_lines") >= LEAST_PER_KIB]
-    lines += _account_table(accounts).lines(width) if accounts else wrap("no copy was seen", width)
+    rows = [row for row in measurement.rows if row.kind == "account" and _lines([row]) >= LINES_PER_KIB_MIN]
+    lines += _account_table(rows).lines(width) if rows else wrap("no copy was made", width)
     if explain:
         lines += heading("ALL WORK", "modelled; per KiB delivered; reads and writes together", width)
-        lines += _stage_table(one).lines(width)
+        lines += _stage_table(measurement).lines(width)
     return lines
 
 
 def _side_by_side(measurements: Sequence[Measurement], width: int) -> list[Text]:
-    """Each measurement in one row: what all together missed, what the copies did, and what the sender did."""
+    """Return a table with a row for each measurement: misses in all work, in copies, and in the sender."""
     lines = heading("SIDE BY SIDE", "modelled; misses per KiB delivered, reads and writes together", width)
-    misses = [title for whom in ("all", "copies", "sender") for title in (f"{whom}: L1D", "L2", "LLC")]
-    table = Table(("strategy", "size"), "instr", *misses, numbers=("size",))
-    for one in measurements:
-        sides = {row.side: row for row in one.sides}
+    titles = [title for group in ("all", "copies", "sender") for title in (f"{group}: L1D", "L2", "LLC")]
+    table = TextTable(("strategy", "size"), "instr", *titles, numbers=("size",))
+    for measurement in measurements:
+        sides = {row.side: row for row in measurement.sides}
         table.add(
-            one.impl,
-            units.format_bytes(one.size_bytes),
-            f"{_total(one.sides, 'instructions'):,.0f}",
-            *_misses(one.sides),
-            *_misses(_copies(one)),
-            *_misses([sides["sender"]] if "sender" in sides else []),
+            measurement.impl,
+            spelling.format_bytes(measurement.size_bytes),
+            f"{_instructions(measurement.sides):,.0f}",
+            *_miss_cells(measurement.sides),
+            *_miss_cells(_copies(measurement)),
+            *_miss_cells([sides["sender"]] if "sender" in sides else []),
         )
     return lines + table.lines(width)
 
 
-def _misses(rows: Sequence[Row]) -> list[str | None]:
-    return [
-        units.format_tenths(_total(rows, f"{key}_load_misses", f"{key}_store_misses")) for _, key in LEVELS
-    ]
+def _miss_cells(rows: Sequence[SideSum]) -> list[str | None]:
+    return [spelling.format_tenths(level.misses(rows)) for level in LEVELS]
 
 
-def _account_table(rows: Iterable[Row]) -> Table:
+def _account_table(rows: Iterable[SimulatedRow]) -> TextTable:
+    """Return a table of copies: instructions, bytes, cache lines and misses per KiB (read + written)."""
     titles = ("instr", "bytes", "lines", *MISSES, "remote", "dTLB")
-    table = Table(("copy", "side", "where"), *titles, optional=("dTLB",))
+    table = TextTable(("copy", "side", "where"), *titles, optional=("dTLB",))
     for row in rows:
         table.add(
-            *(COPIES[row.category], row.side, row.context),
+            *(ACCOUNTS[row.category].title, row.side, row.context),
             f"{row.instructions_per_kib:,.0f}",
-            _pair(row, "read_bytes", "written_bytes", digits=0),
-            _pair(row, "read_lines", "written_lines"),
-            *(_pair(row, f"{key}_load_misses", f"{key}_store_misses") for _, key in LEVELS),
+            f"{row.read_bytes_per_kib:,.0f}+{row.written_bytes_per_kib:,.0f}",
+            f"{row.read_lines_per_kib:,.1f}+{row.written_lines_per_kib:,.1f}",
+            *(f"{level.load_misses(row):,.1f}+{level.store_misses(row):,.1f}" for level in LEVELS),
             f"{row.remote_lines_per_kib:.1f}",
             f"{row.tlb_l1_misses_per_kib:.1f}",
         )
     return table
 
 
-def _stage_table(one: Measurement) -> Table:
-    table = Table(("stage", "side"), "instr", "lines", *MISSES, "remote", "dTLB", optional=("dTLB",))
-    for whole in one.sides:
-        side, small = whole.side, list[Row]()
-        mine = [row for row in one.rows if row.side == side]
+def _stage_table(measurement: Measurement) -> TextTable:
+    """Return a table with a row per side and stage. Small stages and other tasks share a row."""
+    table = TextTable(("stage", "side"), "instr", "lines", *MISSES, "remote", "dTLB", optional=("dTLB",))
+    for total in measurement.sides:
+        side, small = total.side, list[SimulatedRow]()
+        rows_of_side = [row for row in measurement.rows if row.side == side]
         for name in ("copies", *STAGES):
-            found = [row for row in mine if name == ("copies" if _is_copy(row) else row.category)]
-            if side == "other" or _is_small(found, whole):
-                small += found
+            rows = [row for row in rows_of_side if name == ("copies" if _is_copy(row) else row.category)]
+            if side == "other" or _is_small(rows, total):
+                small += rows
             else:
-                table.add(WORK.get(name, name), side, *_cells(found))
+                table.add(STAGES.get(name, name), side, *_stage_cells(rows))
         if small and side != "other":
-            table.add("smaller ones", side, *_cells(small))
-        table.add("sum", side, *_cells([whole]), strong=True)
+            table.add("smaller stages", side, *_stage_cells(small))
+        table.add("sum", side, *_stage_cells([total]), strong=True)
     return table
 
 
-def _is_copy(row: Row) -> bool:
+def _is_copy(row: SimulatedRow) -> bool:
     return row.category in ACCOUNTS
 
 
-def _is_small(rows: Sequence[Row], whole: Row) -> bool:
-    return all(
-        _total(rows, *names) <= SMALL_SHARE * _total([whole], *names)
-        for names in (("instructions",), ("read_lines", "written_lines"))
+def _is_small(rows: Sequence[SimulatedRow], total: SideSum) -> bool:
+    """Return True if rows have a small share of a side's instructions and also of its cache lines.
+
+    total: sum over all rows of the side
+    """
+    return _instructions(rows) <= SMALL_SHARE * _instructions([total]) and (
+        _lines(rows) <= SMALL_SHARE * _lines([total])
     )
 
 
-def _cells(rows: Sequence[Row]) -> list[str | None]:
+def _stage_cells(rows: Sequence[SideSum]) -> list[str | None]:
+    """Return the cells of a stage per KiB: instructions, cache lines, misses, remote lines, TLB misses."""
     return [
-        f"{_total(rows, 'instructions'):,.0f}",
-        units.format_tenths(_total(rows, "read_lines", "written_lines")),
-        *_misses(rows),
-        units.format_tenths(_total(rows, "remote_lines")),
-        units.format_tenths(_total(rows, "tlb_l1_misses")),
+        f"{_instructions(rows):,.0f}",
+        spelling.format_tenths(_lines(rows)),
+        *_miss_cells(rows),
+        spelling.format_tenths(float(sum(row.remote_lines_per_kib for row in rows))),
+        spelling.format_tenths(float(sum(row.tlb_l1_misses_per_kib for row in rows))),
     ]
 
 
-def _total(rows: Iterable[Row], *names: str) -> float:
-    return float(sum(getattr(row, f"{name}_per_kib") for row in rows for name in names))
+def _instructions(rows: Iterable[SideSum]) -> float:
+    return float(sum(row.instructions_per_kib for row in rows))
 
 
-def _pair(row: Row, loads: str, stores: str, digits: int = 1) -> str:
-    return f"{getattr(row, f'{loads}_per_kib'):,.{digits}f}+{getattr(row, f'{stores}_per_kib'):,.{digits}f}"
+def _lines(rows: Iterable[SideSum]) -> float:
+    """Return the sum of the cache lines that were read and written per KiB."""
+    return float(sum(row.read_lines_per_kib + row.written_lines_per_kib for row in rows))
 
 
 def _number(value: float) -> str:
@@ -191,81 +261,86 @@ def _number(value: float) -> str:
 
 
 def _about_lines(section: Simulated, width: int) -> list[Text]:
-    """What the numbers are of, and what they are not."""
+    """Return the modelled caches, the spread between boots, and the limits of a model."""
     model = section.model
     levels = [
-        f"{title} {units.format_bytes(size)} in {getattr(model, f'{key}_ways')} ways"
-        for title, key in LEVELS
-        if (size := getattr(model, f"{key}_bytes"))
+        f"{level.title} {spelling.format_bytes(size)} in {level.ways(model)} ways"
+        for level in LEVELS
+        if (size := level.size_bytes(model))
     ]
-    modelled = [
+    parts = [
         *levels,
         f"LLC {model.inclusion}",
         f"lines of {model.line_bytes} B",
         f"prefetcher {model.prefetch}",
-        *([f"DDIO {ddio}"] if (ddio := model.ddio) != "unseen" else []),
+        *([f"DDIO {model.ddio}"] if model.ddio != "unseen" else []),
         f"{model.vcpus} CPUs",
     ]
-    lines = labelled("model", f"{model.name}: {', '.join(modelled)}; {model.source}", width)
+    lines = labelled("model", f"{model.name}: {', '.join(parts)}; {model.source}", width)
     lines += labelled("spread", _spread(section), width)
-    said = "a model, no measurement: it has no time, no cycles, no overlap of misses (--explain says more)"
-    return lines + labelled("it is", said, width)
+    limits = "a model, no measurement: without time, cycles or overlap of misses (more: --explain)"
+    return lines + labelled("it is", limits, width)
 
 
-# What is in a table, where it is not a word of the field.
+# Column of the tables -> its meaning.
 MEANING = {
-    "instr": "Instructions, of the kernel and of the program, in user mode and in softirqs.",
+    "instr": "Instructions of the kernel and of the program, in user mode and in softirqs.",
     "lines": "Cache lines that were read and written: a line that is touched twice is counted twice.",
-    "misses": "Lines that this level did not have, of loads and stores: L1D asks L2, L2 LLC, LLC memory.",
-    "remote": "Lines that the other CPU had written to last.",
+    "misses": "Loads and stores of lines that this level did not have: a miss in L1D goes to L2, a miss in "
+    "L2 to the LLC, a miss in the LLC to memory.",
+    "remote": "Lines last written by the other CPU.",
     "dTLB": "Addresses that the first level of the TLB did not have.",
 }
 
 
-def _explained(section: Simulated, width: int) -> list[Text]:
-    """The copies of this simulation, the columns, the guest, and what a model cannot say."""
-    shown = dict.fromkeys(row.category for one in section.measurements for row in _copies(one))
+def _explanations(section: Simulated, width: int) -> list[Text]:
+    """Return the meaning of the copies and columns, a description of the guest, and a model's limits."""
+    names = dict.fromkeys(
+        row.category for measurement in section.measurements for row in _copies(measurement)
+    )
     lines = heading("WHAT IT MEANS", "", width)
-    for name, text in (*((COPIES[account], WORDS[account].meaning) for account in shown), *MEANING.items()):
+    accounts = (ACCOUNTS[name] for name in names)
+    for name, text in (*((account.title, account.meaning) for account in accounts), *MEANING.items()):
         lines += entry(name, text, width)
     cpu, seeds = section.cpu, section.seeds
     guest = [
         f"QEMU {section.qemu.version} -cpu {cpu.model}",
         f"fast strings: {', '.join(cpu.flags) or 'none'}",
         f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}",
-        "the same seeds give the same bits" if section.exact else "--fast: no two runs are alike",
+        "the same seeds give identical results"
+        if section.exact
+        else "--fast: results differ from run to run",
         f"{section.wall_s:.0f} s",
     ]
     lines += labelled("guest", ", ".join(guest), width)
     lines += labelled(
         "what it is",
-        "every instruction of the guest's kernel and programs, and every line that they read or write,"
-        " counted in QEMU by a model of the caches: how many lines each copy moves, and from which level",
+        "every instruction of the guest's kernel and programs, and every cache line that they read or write,"
+        " counted in QEMU with a model of the caches: how many lines each copy moves, and from which level",
         width,
     )
     return lines + labelled(
         "it is not",
         "a measurement of this or another machine. The model has no time, no cycles, no overlap of misses,"
-        " no instruction cache, no prefetcher unless asked for, and does not see devices read memory. Its"
-        " CPUs take turns, so that more data waits in sockets than on real ones. With other caches the order"
-        " of the strategies may be another",
+        " no instruction cache, no prefetcher unless requested, and does not see devices read memory. Its"
+        " CPUs take turns, so that more data waits in sockets than on real ones. With other caches the"
+        " strategies may rank differently",
         width,
     )
 
 
 def _spread(section: Simulated) -> str:
-    """How much the seeds differ in what the copies miss; one seed cannot tell."""
+    """Format the largest difference in an account's L1D misses between boots with different seeds."""
     if len(section.seeds) < 2:
-        return "unknown from one seed: --seeds 3 says how much another boot differs"
-    widest = 0.0
-    for one in section.measurements:
-        for row in one.accounts:
-            for name in ("l1d_load_misses", "l1d_store_misses"):
-                mean, half = getattr(row, f"{name}_per_kib"), getattr(row, f"{name}_per_kib_half_width")
-                # Of few misses a large share is still few.
-                if mean >= 4:
-                    widest = max(widest, half / mean)
+        return "unknown from one seed: --seeds 3 shows how much another boot differs"
+    rows = [row for measurement in section.measurements for row in measurement.accounts]
+    means_and_halves = [
+        *((L1D.load_misses(row), row.l1d_load_misses_per_kib_half_width) for row in rows),
+        *((L1D.store_misses(row), row.l1d_store_misses_per_kib_half_width) for row in rows),
+    ]
+    spreads = ((half or 0.0) / mean for mean, half in means_and_halves if mean >= SPREAD_MISSES_MIN)
+    widest = max(spreads, default=0.0)
     return (
         f"means of {len(section.seeds)} boots; 95 % interval of each account's L1D misses: at most"
-        f" ± {units.format_percent(widest)}"
+        f" ± {spelling.format_percent(widest)}"
     )

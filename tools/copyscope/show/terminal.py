@@ -1,39 +1,38 @@
-"""The report of one run on a terminal, or in a log: formatting only, every number is the record's."""
+"""Report that `-v` prints for a run of copyscope's own traffic."""
 
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
-from copyscope import units
-from copyscope.record.check import Whole
+from copyscope.base import spelling
 from copyscope.record.derived import Throughput, Zerocopy
 from copyscope.record.measured import Workload
-from copyscope.show.console import print_lines, report_width
+from copyscope.record.run import Run
+from copyscope.show.cpu_tables import processor_lines, stage_lines
 from copyscope.show.evidence import call_lines, evidence_lines, tls_lines, worker_lines
-from copyscope.show.exact_table import exact_lines
-from copyscope.show.explain import explain_lines
-from copyscope.show.layout import labelled, wrap
-from copyscope.show.ledger_table import account_lines
-from copyscope.show.path_picture import path_lines
-from copyscope.show.processors import processor_lines
+from copyscope.show.explain import explain_lines, path_drawing_lines
+from copyscope.show.layout import labelled, print_lines, report_width, wrap
+from copyscope.show.ledger_table import account_lines, exact_lines
 from copyscope.show.simulated import simulated_lines
-from copyscope.show.stage_table import stage_lines
 
-# histogram of the sender -> what it is called here, and what it is; only a round trip is a latency
-TIMES = {
+# Histogram of the sender -> (label, meaning). Only the round-trip time is a latency.
+MESSAGE_TIMES = {
     "round_trip_ns": ("latency", "request sent to response received"),
     "send_time_ns": ("send time", "handing one message to the kernel"),
     "completion_time_ns": ("completion", "send return to notification read"),
 }
-QUANTILES = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"), ("max", "max"))
 
 
-def render(run: Whole, *, verbose: bool, explain: bool, console: Console) -> None:
-    """Print the report of one derived record. Nothing is computed here but the form of a number."""
+def render(run: Run, *, verbose: bool, explain: bool, console: Console) -> None:
+    """Print the report of a run of copyscope's own traffic. This module formats numbers and computes none.
+
+    verbose: print the details of -vv
+    explain: print the meaning of rows and lines
+    """
     width = report_width(console)
-    lines = headline_lines(run, width)
-    lines += table_lines(run, width, verbose=verbose)
+    lines = judged_lines(run, _workload_text(run), [("goodput", _goodput_text(run))], width)
+    lines += ledger_lines(run, width, verbose=verbose)
     lines.append(Text())
     lines += message_time_lines(run, width)
     lines += zerocopy_lines(run, width, verbose=verbose)
@@ -42,38 +41,41 @@ def render(run: Whole, *, verbose: bool, explain: bool, console: Console) -> Non
     if run.raw.modelled is not None:
         lines += [Text(), *simulated_lines(run.raw.modelled, width)]
     if explain:
-        lines += path_lines(run, width)
+        lines += path_drawing_lines(run, width)
         lines += explain_lines(run, width)
     print_lines(lines, console)
 
 
-def table_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
-    """The ledger: what is copied where, and where the CPU time goes."""
+def ledger_lines(run: Run, width: int, *, verbose: bool) -> list[Text]:
+    """Return the tables on copies, all CPU time, system calls, and hooked functions."""
     lines = account_lines(run, width, verbose=verbose) + stage_lines(run, width, verbose=verbose)
     return lines + call_lines(run, width) + exact_lines(run, width)
 
 
-def message_time_lines(run: Whole, width: int) -> list[Text]:
-    """How long one message took, over all segments and the warm-up: quantiles, never a mean alone."""
+def message_time_lines(run: Run, width: int) -> list[Text]:
+    """Return quantiles of the time per message, over all segments and the warm-up."""
     lines: list[Text] = []
-    histograms = run.raw.reports.sender.histograms
-    for key, (label, meaning) in TIMES.items():
-        histogram = histograms.get(key)
-        if histogram and histogram.count:
-            values = ", ".join(f"{name} {units.format_ns(getattr(histogram, q))}" for q, name in QUANTILES)
-            count = units.format_count(histogram.count)
+    for key, (label, meaning) in MESSAGE_TIMES.items():
+        times = run.raw.reports.sender.histograms.get(key)
+        if times and times.count:
+            quantiles = {
+                "p50": times.p50,
+                "p90": times.p90,
+                "p99": times.p99,
+                "p99.9": times.p999,
+                "max": times.max,
+            }
+            values = ", ".join(f"{name} {spelling.format_ns(ns)}" for name, ns in quantiles.items())
+            count = spelling.format_count(times.count)
             lines += labelled(label, f"{values} ({count} timed: {meaning})", width)
     return lines
 
 
-def headline_lines(run: Whole, width: int) -> list[Text]:
-    """What was run, how fast it was without instruments, and the verdict; INVALID stands above all."""
-    labels = [("goodput", _goodput_text(run))]
-    return judged_lines(run, _workload_text(run), labels, width)
+def judged_lines(run: Run, title: str, labels: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """Return the top of a report: warnings for an invalid run, title, labelled texts, and verdict.
 
-
-def judged_lines(run: Whole, title: str, labels: Sequence[tuple[str, str]], width: int) -> list[Text]:
-    """Why it is invalid, before all; what was run, and how busy the machine was; the verdict."""
+    labels: pairs of (label, text) that are printed above the verdict
+    """
     lines: list[Text] = []
     verdict, state = run.derived.verdict, run.derived.machine_state
     if not verdict.valid and not run.is_partial:
@@ -91,29 +93,29 @@ def judged_lines(run: Whole, title: str, labels: Sequence[tuple[str, str]], widt
     return lines
 
 
-def _workload_text(run: Whole) -> str:
+def _workload_text(run: Run) -> str:
+    """Return the title of the report: the strategy and its settings, the path, and the machines."""
     workload, topology = run.raw.asked, run.raw.topology
     parts = [
-        f"{units.format_bytes(workload.size_bytes)} in {_fields_text(workload)}",
-        # `threads` are connections: each with a thread of its own, or all in one.
-        f"{units.counted(workload.threads, 'connection')} in one sending thread"
+        f"{spelling.format_bytes(workload.size_bytes)} in {_fields_text(workload)}",
+        # `threads` is the number of connections: each has its own thread, or one thread serves all of them.
+        f"{spelling.counted(workload.threads, 'connection')} in one sending thread"
         if workload.sender == "loop"
-        else units.counted(workload.threads, "thread"),
+        else spelling.counted(workload.threads, "thread"),
         topology.kind + ("" if topology.mtu_bytes is None else f" (MTU {topology.mtu_bytes})"),
-        f"{units.format_seconds(run.raw.run.measured_s)} measured",
+        f"{spelling.format_seconds(run.raw.run.measured_s)} measured",
         _machines_text(run),
     ]
     if workload.mode != "stream":
         parts.insert(2, workload.mode)
     if workload.wait not in (None, "batch"):
-        waits = {"each": "waits for each notice", "never": "reads no notice while it sends"}
+        waits = {"each": "waits for each notification", "never": "reads no notification while it sends"}
         parts.insert(1, waits[workload.wait])
     if workload.receiver != "read":
-        coalesced = workload.coalesce_us
-        every = f" every {coalesced} us" if coalesced else ""
-        parts.insert(2, f"receiver {workload.receiver}{every}")
+        interval = f" every {workload.coalesce_us} us" if workload.coalesce_us else ""
+        parts.insert(2, f"receiver {workload.receiver}{interval}")
     if workload.touch_received:
-        parts.insert(2, "what is received is touched")
+        parts.insert(2, "receiver touches the data")
     if workload.file:
         parts.insert(2, f"file in {workload.file}")
     return f"{workload.impl}: {', '.join(parts)}"
@@ -121,77 +123,91 @@ def _workload_text(run: Whole) -> str:
 
 def _fields_text(workload: Workload) -> str:
     header_bytes = workload.header_bytes
-    header = f", the first of {units.format_bytes(header_bytes)}" if header_bytes else ""
+    header = f", of which the first has {spelling.format_bytes(header_bytes)}" if header_bytes else ""
     return f"{workload.fields} fields{header}"
 
 
-def _machines_text(run: Whole) -> str:
-    """The kernel; of two hosts who they are, too, and how far apart."""
+def _machines_text(run: Run) -> str:
+    """Format the kernel release, or for two hosts their names, kernels and round-trip time."""
     places = run.raw.places
     if places is None:
         return f"Linux {run.raw.machine.kernel}"
-    both = (places.sender, places.receiver)
-    sender, receiver = (f"{place.host} (Linux {place.machine.kernel})" for place in both)
+    hosts = (places.sender, places.receiver)
+    sender, receiver = (f"{host.host} (Linux {host.machine.kernel})" for host in hosts)
     rtt_us = run.raw.topology.rtt_us
-    return f"from {sender} to {receiver}" + ("" if rtt_us is None else f", {rtt_us} us there and back")
+    return f"from {sender} to {receiver}" + ("" if rtt_us is None else f", {rtt_us} us round trip")
 
 
-def _goodput_text(run: Whole) -> str:
+def _goodput_text(run: Run) -> str:
     goodput = run.derived.throughput_gbps
     text = unprobed_text(goodput, "with no instrument attached")
     if goodput.unprobed is None and goodput.probed is not None:
-        text += f"; {units.format_gbps(goodput.probed)} with them"
-    messages = units.format_count(run.derived.messages)
-    return f"{text}; {messages} messages, {units.format_bytes(run.derived.rx_bytes)} delivered"
+        text += f"; {spelling.format_gbps(goodput.probed)} with them"
+    messages = spelling.format_count(run.derived.messages)
+    return f"{text}; {messages} messages, {spelling.format_bytes(run.derived.rx_bytes)} delivered"
 
 
-def unprobed_text(goodput: Throughput, how: str) -> str:
-    """The goodput that no instrument slows down, and how that was measured; or why it is not known."""
+def unprobed_text(goodput: Throughput, measured_how: str) -> str:
+    """Format the goodput without instruments, or the reason why it is unknown.
+
+    measured_how: text after the goodput that states how it was measured
+    """
     if goodput.unprobed is None:
         return f"n/a without instruments ({goodput.reasons.get('unprobed', 'reason not recorded')})"
-    return f"{units.format_gbps(goodput.unprobed)} {how}"
+    return f"{spelling.format_gbps(goodput.unprobed)} {measured_how}"
 
 
-def zerocopy_lines(run: Whole, width: int, *, verbose: bool) -> list[Text]:
-    """Copied or not, why, and what the notifications say; nothing for a strategy without zero-copy."""
+def zerocopy_lines(run: Run, width: int, *, verbose: bool) -> list[Text]:
+    """Return lines on zero-copy sends: how many were copied and why, and counts of notifications.
+
+    The result is empty if the strategy does not use zero-copy.
+
+    verbose: also return the bytes in these sends
+    """
     zerocopy = run.derived.zerocopy
     if zerocopy is None:
         return []
-    text = _finding(zerocopy)
+    text = _copied_text(zerocopy)
     cause = zerocopy.cause
     if cause is not None:
         text += f": {cause.sentence}"
     lines = labelled("zero-copy", text, width, style="yellow" if cause is not None else "")
-    facts = [
-        f"all segments: {units.format_count(zerocopy.sends)} sends",
-        f"{units.format_count(zerocopy.notifications)} notifications",
-        f"at most {units.format_count(zerocopy.max_in_flight)} in flight",
-        f"ENOBUFS {units.format_count(zerocopy.enobufs)}",
+    counts = [
+        f"all segments: {spelling.format_count(zerocopy.sends)} sends",
+        f"{spelling.format_count(zerocopy.notifications)} notifications",
+        f"at most {spelling.format_count(zerocopy.max_in_flight)} in flight",
+        f"ENOBUFS {spelling.format_count(zerocopy.enobufs)}",
     ]
     if zerocopy.waits:
-        share = units.format_percent(zerocopy.waiting_share)
-        facts.append(f"waited for one {units.format_count(zerocopy.waits)} times, {share} of the time")
+        share = spelling.format_percent(zerocopy.waiting_share)
+        waits = spelling.format_count(zerocopy.waits)
+        counts.append(f"waited {waits} times for a notification, {share} of the time")
     if zerocopy.sends != zerocopy.completions:
-        facts.append(f"only {units.format_count(zerocopy.completions)} completed")
-    lines += labelled("", ", ".join(facts), width)
+        counts.append(f"only {spelling.format_count(zerocopy.completions)} completed")
+    lines += labelled("", ", ".join(counts), width)
     if verbose and zerocopy.bytes_silent is not None:
         sent, flagged, silent, uncopied = (
-            units.format_bytes(getattr(zerocopy, key), exact=True)
-            for key in ("bytes_sent", "bytes_copied", "bytes_silent", "bytes_zero_copy")
+            spelling.format_bytes(count, exact=True)
+            for count in (
+                zerocopy.bytes_sent,
+                zerocopy.bytes_copied,
+                zerocopy.bytes_silent,
+                zerocopy.bytes_zero_copy,
+            )
         )
-        text = f"all segments: {sent} sent, {flagged} copied by the flag; "
-        text += f"ledger segments: {silent} copied without it, {uncopied} not copied"
+        text = f"all segments: {sent} sent, {flagged} reported as copied; "
+        text += f"ledger segments: {silent} copied without a report, {uncopied} not copied"
         lines += labelled("", text, width)
     return lines
 
 
-def _finding(zerocopy: Zerocopy) -> str:
-    """The three states apart: copied and said so, copied in silence, not copied as far as can be seen."""
-    completed = units.format_count(zerocopy.completions)
+def _copied_text(zerocopy: Zerocopy) -> str:
+    """Format how many zero-copy sends the kernel copied, and whether the kernel reported these copies."""
+    completed = spelling.format_count(zerocopy.completions)
     if zerocopy.copied:
-        return f"{units.format_count(zerocopy.copied)} of {completed} sends were copied"
+        return f"{spelling.format_count(zerocopy.copied)} of {completed} sends were copied"
     if zerocopy.bytes_silent is None:
-        return f"no completion of {completed} sends says copied; hidden copies were not counted"
+        return f"the kernel reports none of {completed} sends as copied; hidden copies were not counted"
     if zerocopy.bytes_silent:
-        return f"the flag says that none of {completed} sends was copied, and it is wrong"
+        return f"the kernel reports none of {completed} sends as copied, and this report is wrong"
     return f"none of {completed} sends was copied"

@@ -1,1 +1,1 @@
-"""Experiments: what is varied, every run once, kept and resumed; a sweep's directory."""
+"""Sweeps: a TOML file describes an experiment, whose runs are each measured once and kept as records."""

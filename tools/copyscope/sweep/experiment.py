@@ -1,8 +1,8 @@
-"""An experiment: a TOML file in, the runs of a sweep in their order out. Pure but for reading the file.
+"""Experiments: turn a TOML file into the runs of a sweep, in the order in which they are measured.
 
-The order is a seeded shuffle in blocks: a block holds every point once, so that whatever drifts on the
-machine (heat, neighbours) hits all strategies alike and comparisons can be paired by block. A run's identity
-depends on its experiment, its factors and its block only: more repeats add blocks and change none.
+A point is one combination of factors. A block contains every point once, in an order shuffled by a seed.
+Therefore drift of the machine (heat, other programs) affects all strategies equally, and comparisons can be
+paired by block. A run's id depends on its experiment, factors and block, so adding repeats changes no id.
 """
 
 import argparse
@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from copyscope.places import HERE
-from copyscope.plan.arguments import of_run
+from copyscope.base.programs import HERE
+from copyscope.base.spelling import option_size
+from copyscope.plan.arguments import run_parser
+from copyscope.plan.traffic_options import type_of
 from copyscope.record import store
 from copyscope.sweep.experiment_file import (
-    BYTES,
     Scalar,
     Source,
     as_options,
@@ -28,23 +29,33 @@ from copyscope.sweep.experiment_file import (
     read_fixed,
     read_source,
 )
-from copyscope.units import option_size
 
-Factors = dict[str, Scalar]
+Factors = dict[str, Scalar]  # name of a factor -> its value
 
-# What a run takes beyond its warm-up and its measuring time: namespaces, BPF programs, pauses, reports.
+# Seconds of a run beyond its warm-up and its measuring time: namespaces, BPF programs, pauses, reports.
 OVERHEAD_S = 0.5
-# A run of a fixed number of messages: mostly set-up.
+# Seconds of a run with a fixed number of messages, mostly for its set-up.
 COUNT_RUN_S = 1.0
-# A boot of a simulated machine, and each strategy at each size in it.
-BOOT_S, IN_BOOT_S = 10.0, 2.0
-# What shares a boot of a simulated machine; whatever else is varied is another boot.
-IN_ONE_BOOT = ("impl", "size")
+# Seconds to boot a simulated machine, and seconds to measure one strategy at one size in that machine.
+BOOT_S, POINT_IN_BOOT_S = 10.0, 2.0
+# Factors that vary within a boot of a simulated machine. Every other factor needs another boot.
+FACTORS_IN_BOOT = ("impl", "size")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is asked, what is varied, and how often it is measured."""
+    """An experiment: settings to compare, and the number of repeats.
+
+    name: name of the experiment and of its file
+    expected: approximate duration of the sweep, such as `2m`
+    factors: settings that vary, with their values; every combination is a point
+    fixed: settings that all runs share
+    repeats: number of blocks, each of which contains every point once
+    duration_s: duration of the measurement in a run; None if a run ends after fixed.messages, or is simulated
+    seed: seed that shuffles the order
+    path: TOML file of the experiment
+    exclude: rules (factor -> values); a point is left out if all factors of a rule match
+    """
 
     name: str
     question: str
@@ -52,25 +63,29 @@ class Experiment:
     factors: dict[str, tuple[Scalar, ...]]
     fixed: dict[str, Scalar]
     repeats: int
-    duration_s: float | None  # None: a run ends after fixed.messages, or counts instructions
+    duration_s: float | None
     seed: int
     path: Path
     exclude: tuple[dict[str, tuple[Scalar, ...]], ...] = ()
 
     @property
     def simulated(self) -> bool:
-        """Whether its runs are boots of a simulated machine."""
+        """True if the runs are boots of a simulated machine."""
         return self.fixed.get("simulate") is True
 
     @property
     def elsewhere(self) -> bool:
-        """Whether both sides of all its runs are on other machines: nothing here needs root then."""
+        """True if sender and receiver run on other machines, so root is not needed on this machine."""
         return all(self.fixed.get(side, HERE) != HERE for side in ("sender_at", "receiver_at"))
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run: a combination of factors in one block."""
+class ExperimentPoint:
+    """A planned run: a point (combination of factors) in a block.
+
+    repeat: number of the block, from 0
+    order: position of the run in the sweep, from 0
+    """
 
     factors: Factors
     repeat: int
@@ -79,12 +94,12 @@ class Point:
 
 
 def load(path: Path) -> Experiment:
-    """The experiment in a file. Raises UsageError `file: key: reason`."""
+    """Read an experiment from a file. Raises UsageError with `file: key: reason`."""
     source, tables = read_source(path)
     factors = read_factors(source, tables.factors)
     fixed = read_fixed(source, tables.fixed, factors)
     check_duration(source, tables.duration_s, {**factors, **fixed})
-    made = Experiment(
+    experiment = Experiment(
         name=tables.name,
         question=" ".join(tables.question.split()),
         expected=tables.expected,
@@ -96,81 +111,88 @@ def load(path: Path) -> Experiment:
         path=path,
         exclude=read_exclude(source, tables.exclude, factors),
     )
-    _check_exclude(source, made)
-    check_points(source, combinations(made), fixed)
-    return made
+    _check_exclude(source, experiment)
+    check_points(source, combinations(experiment), fixed)
+    return experiment
 
 
 def _check_exclude(source: Source, experiment: Experiment) -> None:
-    """Each rule leaves something out that no earlier one did, and together they leave something in."""
+    """Raise UsageError if an `exclude` rule excludes no additional point, or leaves no point."""
     before = len(combinations(replace(experiment, exclude=())))
     for index in range(len(experiment.exclude)):
         after = len(combinations(replace(experiment, exclude=experiment.exclude[: index + 1])))
         if after == before:
-            raise source.error(("exclude", index), "excludes nothing that is still there: remove it")
+            raise source.error(("exclude", index), "excludes no further point; remove it")
         if after == 0:
-            raise source.error(("exclude", index), "nothing is left to be measured")
+            raise source.error(("exclude", index), "excludes the last points; remove it")
         before = after
 
 
 def combinations(experiment: Experiment) -> list[Factors]:
-    """Every point once, in the order of the file, without what is excluded."""
+    """Return every point that is not excluded, once, in the order of the file."""
     names = list(experiment.factors)
-    every = (
-        dict(zip(names, chosen, strict=True)) for chosen in itertools.product(*experiment.factors.values())
+    points = (
+        dict(zip(names, values, strict=True)) for values in itertools.product(*experiment.factors.values())
     )
-    return [point for point in every if not any(_matches(rule, point) for rule in experiment.exclude)]
+    return [point for point in points if not any(_matches(rule, point) for rule in experiment.exclude)]
 
 
 def runs_of(experiment: Experiment) -> list[Factors]:
-    """What one run each is of: a point, or a boot of a simulated machine, in which several are counted."""
+    """Return the factors of each run in a block: points or, if simulated, boots (several points each)."""
     if not experiment.simulated:
         return combinations(experiment)
     boots = (
-        {name: value for name, value in point.items() if name not in IN_ONE_BOOT}
+        {name: value for name, value in point.items() if name not in FACTORS_IN_BOOT}
         for point in combinations(experiment)
     )
     return list({identify(boot): boot for boot in boots}.values())
 
 
 def points_in(experiment: Experiment, boot: Factors) -> list[Factors]:
-    """The points that are counted in one boot."""
+    """Return the points that one boot of a simulated machine measures."""
     return [point for point in combinations(experiment) if boot.items() <= point.items()]
 
 
 def _matches(rule: Mapping[str, tuple[Scalar, ...]], point: Factors) -> bool:
+    """Return True if an `exclude` rule excludes a point."""
     return all(point[key] in values for key, values in rule.items())
 
 
-def expand(experiment: Experiment) -> list[Point]:
-    """All planned runs in their order: block after block."""
+def expand(experiment: Experiment) -> list[ExperimentPoint]:
+    """Return all planned runs in order, block by block."""
     points = runs_of(experiment)
-    runs: list[Point] = []
+    runs: list[ExperimentPoint] = []
     for repeat in range(experiment.repeats):
         runs += block(experiment, points, repeat, len(runs))
     return runs
 
 
-def block(experiment: Experiment, points: Iterable[Factors], repeat: int, first_order: int) -> list[Point]:
-    """One block of the given points, shuffled."""
+def block(
+    experiment: Experiment, points: Iterable[Factors], repeat: int, first_order: int
+) -> list[ExperimentPoint]:
+    """Return the runs of a block: the given points, shuffled.
+
+    repeat: number of the block; it also seeds the shuffle
+    first_order: position of the first of these runs in the sweep
+    """
     shuffled = list(points)
     random.Random(f"{experiment.seed}/{repeat}").shuffle(shuffled)
     return [
-        Point(factors, repeat, first_order + at, store.run_id(experiment.name, factors, repeat))
-        for at, factors in enumerate(shuffled)
+        ExperimentPoint(factors, repeat, order, store.run_id(experiment.name, factors, repeat))
+        for order, factors in enumerate(shuffled, first_order)
     ]
 
 
 def arguments(experiment: Experiment, factors: Factors) -> argparse.Namespace:
-    """The options of copyscope run for a point: its defaults, what is fixed, what is varied."""
+    """Return the options of `copyscope run` for a point: defaults, then fixed settings, then factors."""
     duration = {} if experiment.duration_s is None else {"duration": experiment.duration_s}
-    return of_run().parse_args(as_options({**duration, **experiment.fixed, **factors}))
+    return run_parser().parse_args(as_options({**duration, **experiment.fixed, **factors}))
 
 
 def run_s(experiment: Experiment) -> float:
-    """About how long one run takes."""
+    """Return the expected duration of a run in seconds."""
     if experiment.simulated:
-        return BOOT_S + IN_BOOT_S * len(combinations(experiment)) / len(runs_of(experiment))
+        return BOOT_S + POINT_IN_BOOT_S * len(combinations(experiment)) / len(runs_of(experiment))
     if experiment.duration_s is None:
         return COUNT_RUN_S
     warmup_s: float = arguments(experiment, {}).warmup
@@ -178,29 +200,39 @@ def run_s(experiment: Experiment) -> float:
 
 
 def identify(factors: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
-    """The same for the same point, in whatever order a record names its factors."""
+    """Return a key for a point that does not depend on the order of the factors."""
     return tuple(sorted(factors.items()))
 
 
 def describe(factors: Mapping[str, Scalar]) -> str:
-    """A point for people: `impl=zero_copy size=64K threads=4`."""
-    return " ".join(f"{key}={_shown(key, value)}" for key, value in factors.items())
+    """Return a point as text: `impl=zero_copy size=64K threads=4`."""
+    return " ".join(f"{key}={_value_text(key, value)}" for key, value in factors.items())
 
 
-def _shown(key: str, value: Any) -> str:
+def _value_text(key: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return option_size(value) if key in BYTES and value is not None else str(value)
+    return option_size(value) if type_of(key) == "size" and value is not None else str(value)
 
 
-def difference(kept: Experiment, asked: Experiment) -> str | None:
-    """The first setting in which two experiments measure something else; more repeats are no difference."""
-    for key in ("name", "factors", "fixed", "exclude", "duration_s", "seed"):
-        old, new = getattr(kept, key), getattr(asked, key)
-        if old == new and (key != "factors" or list(old) == list(new)):
-            continue
-        if key in ("factors", "fixed"):
-            names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-            return f"{key}.{names[0]}" if names else f"{key} (their order)"
-        return key
-    return None
+def differing_setting(kept: Experiment, wanted: Experiment) -> str | None:
+    """Return the first setting in which two experiments differ, ignoring the repeats, or None.
+
+    kept: experiment in an existing directory
+    wanted: experiment to run
+    """
+    if kept.name != wanted.name:
+        return "name"
+    for key, old, new in (("factors", kept.factors, wanted.factors), ("fixed", kept.fixed, wanted.fixed)):
+        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if names:
+            return f"{key}.{names[0]}"
+        # The order of the factors decides the order of the points, and so the shuffle.
+        if key == "factors" and list(old) != list(new):
+            return f"{key} (their order)"
+    pairs = {
+        "exclude": (kept.exclude, wanted.exclude),
+        "duration_s": (kept.duration_s, wanted.duration_s),
+        "seed": (kept.seed, wanted.seed),
+    }
+    return next((key for key, (old, new) in pairs.items() if old != new), None)

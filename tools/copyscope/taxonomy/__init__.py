@@ -1,1 +1,1 @@
-"""From a kernel stack to a copy or a stage. Pure."""
+"""Classify kernel functions as copies or stages of work, and user functions as copies or ciphers. Pure."""

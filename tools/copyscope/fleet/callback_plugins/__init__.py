@@ -1,1 +1,1 @@
-"""What ansible-core loads by its path, and what says to us how each host fares."""
+"""Callback plugins for ansible: ansible-core loads them by path and informs them about each host."""

@@ -1,1 +1,1 @@
-"""What ansible-core loads by its path and sends to a host: our module."""
+"""Modules for ansible: ansible-core loads them by path and runs them on the hosts."""

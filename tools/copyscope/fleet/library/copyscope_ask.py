@@ -1,7 +1,8 @@
 #!/usr/bin/python
-"""What runs on a host: one command of copyscope, for as long as its time and somebody listens.
+"""Module for ansible: run one copyscope command on a host, with a time limit.
 
-The standard library and ansible.module_utils only, as of Python 3.8; nothing of ours.
+The command is also ended when the connection closes. The module needs only Python 3.8 and
+ansible.module_utils, because the Python package `copyscope` may be missing on the host.
 """
 
 from __future__ import annotations
@@ -17,34 +18,35 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-LOOK_MS = 200
-# So long it has to end by itself, as after Ctrl-C.
-END_S = 3.0
+# Interval in ms of checks of the time limit and the connection.
+POLL_MS = 200
+# Time in seconds from SIGTERM to SIGKILL.
+TERMINATION_S = 3.0
 OUTPUT_MAX_BYTES = 64 << 20
 ERRORS_MAX_BYTES = 16 << 10
 
 
 def facts() -> dict[str, object]:
-    """What a table of hosts says of each."""
+    """Return this host's kernel, architecture and network card drivers."""
     drivers = {driver.resolve().name for driver in Path("/sys/class/net").glob("*/device/driver")}
     return {"kernel": os.uname().release, "arch": os.uname().machine, "nics": sorted(drivers)}
 
 
-def listened_to(parent: int) -> bool:
-    """Whether what we would say is still read: sshd closes its end when the connection is gone."""
+def is_connected(parent: int) -> bool:
+    """Return True if the parent process still lives and sshd has not closed our standard output."""
     poll = select.poll()
     poll.register(1, 0)
     return os.getppid() == parent and not poll.poll(0)
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """In order, and with all of its group; what does not go is killed."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    """End a child's process group with SIGTERM, then with SIGKILL if the child does not exit."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         if child.poll() is not None:
             return
         try:
-            os.killpg(child.pid, number)
-            child.wait(END_S)
+            os.killpg(child.pid, signal_number)
+            child.wait(TERMINATION_S)
         except (ProcessLookupError, subprocess.TimeoutExpired):
             continue
 
@@ -52,6 +54,7 @@ def end(child: subprocess.Popen[bytes]) -> None:
 def answer(
     status: int | None, output: bytes | bytearray, errors: bytes | bytearray, seconds: float
 ) -> dict[str, object]:
+    """Return the result of the module. The outputs are base64, because they may not be valid Unicode."""
     return {
         "status": status,
         "output": base64.b64encode(output).decode(),
@@ -61,11 +64,11 @@ def answer(
     }
 
 
-def ask(argv: list[str], timeout_s: float) -> dict[str, object]:
-    """What the command said, and its status: None when its time was over."""
-    began, parent = time.monotonic(), os.getppid()
+def run_command(argv: list[str], timeout_s: float) -> dict[str, object]:
+    """Run a command and return its output and exit status; the status is None if it hit the time limit."""
+    began_s, parent = time.monotonic(), os.getppid()
     child = subprocess.Popen(
-        # When we are killed it ends, too.
+        # The kernel ends the command with SIGTERM when this process dies.
         ["setpriv", "--pdeathsig", "TERM", "--", *argv],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -79,24 +82,26 @@ def ask(argv: list[str], timeout_s: float) -> dict[str, object]:
     for handle in streams:
         poll.register(handle, select.POLLIN)
     try:
-        while streams and time.monotonic() - began < timeout_s and listened_to(parent):
-            for handle, _ in poll.poll(LOOK_MS):
-                said = os.read(handle, 1 << 16)
-                streams[handle] += said
-                if not said:
+        while streams and time.monotonic() - began_s < timeout_s and is_connected(parent):
+            for handle, _ in poll.poll(POLL_MS):
+                chunk = os.read(handle, 1 << 16)
+                streams[handle] += chunk
+                if not chunk:
                     poll.unregister(handle)
                     del streams[handle]
             del errors[:-ERRORS_MAX_BYTES]
             if len(output) > OUTPUT_MAX_BYTES:
-                return answer(1, b"", b"more was said than any record has", time.monotonic() - began)
+                message = b"the command printed more than 64 MiB"
+                return answer(1, b"", message, time.monotonic() - began_s)
         if not streams:
-            status = child.wait(END_S)
-        return answer(status, output, errors, time.monotonic() - began)
+            status = child.wait(TERMINATION_S)
+        return answer(status, output, errors, time.monotonic() - began_s)
     finally:
         end(child)
 
 
 def main() -> None:
+    """Run the command in the module's parameters, and print the result for ansible."""
     module = AnsibleModule(
         argument_spec={
             "argv": {"type": "str", "required": True},
@@ -104,7 +109,7 @@ def main() -> None:
         }
     )
     argv = json.loads(base64.b64decode(module.params["argv"]))
-    module.exit_json(changed=False, **ask(argv, module.params["timeout_s"]))
+    module.exit_json(changed=False, **run_command(argv, module.params["timeout_s"]))
 
 
 if __name__ == "__main__":

@@ -1,200 +1,215 @@
-"""Checks of time: samples against the CPU clock, rows against their side, copies against their bytes. Pure.
+"""Checks of CPU time against clocks, against the capacity of the CPUs, and against bytes. Pure.
 
-Bytes of a copy are counted and its time is sampled, so each is a check on the other. Bytes contradict it
-where the samples leave their account less time than the fastest core takes for so many; time does where much
-of it lies in functions of an account that moved nothing, while the program did move bytes.
+All checks of time share one tolerance, time_tolerance() in ledger/tolerance.py.
+
+The bytes of a copy are counted and its time is sampled, so bytes and time check each other. Bytes contradict
+time if even the fastest core would need more time to copy them than was sampled. Time contradicts bytes if an
+account has samples but no bytes, although the program did move bytes.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from copyscope import stats
+from copyscope.base import stats
 from copyscope.ledger.attribution import (
-    Key,
+    COPY_SAMPLES_MIN,
+    RowKey,
     SideTime,
     Weights,
-    clocked,
+    clocked_weight,
     counters_of,
     cpu_time,
     excludes_softirq,
-    share_of,
-    time_event,
-    weights_of,
-    why_no_time,
+    side_weights,
+    time_event_names,
+    why_no_cpu_time,
 )
-from copyscope.ledger.checks.balance import VALIDITY_LEVEL, compare, unchecked
-from copyscope.ledger.checks.target import edges, largest
-from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, encrypts
+from copyscope.ledger.checks import (
+    MISSING_IN_GUESTS,
+    TICK_NS,
+    bounds_ns,
+    compare,
+    keys_where,
+    overstated_ns,
+    sampled_ns,
+    unchecked,
+    understated_ns,
+)
+from copyscope.ledger.checks.target import bytes_in_transit, largest_call
+from copyscope.ledger.flows import FASTEST_COPY_BYTES_PER_NS, uses_ktls
+from copyscope.ledger.tolerance import SWITCH_NS, VALIDITY_LEVEL, chance_of_samples, time_tolerance
 from copyscope.record.derived import AccountRow, Identity, Sides, Spent, StageRow
-from copyscope.record.instruments import Counter
 from copyscope.record.measured import Measured
 from copyscope.record.segments import machine_of, machines, select, wall_ns
 from copyscope.record.watched import volume
-from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, in_time
-
-# beyond chance: start and end of a segment, clock ticks that virtual machines lose
-SAMPLING_TOLERANCE = 0.03
-ROUNDING_TOLERANCE = 0.001
-MOST_UNATTRIBUTED = 0.05
-# A timer that expires while a task is switched out is charged to the next task, or to idle.
-SWITCH_NS = 2_000
-# In a virtual machine a timer is the hypervisor's. Some come late on a CPU that has slept, and what ran until
-# then has no sample: senders and receivers were seen for 0.6 to 1.0 of their time (decision 009).
-UNSEEN_IN_GUESTS = 0.5
-# The CPU clock begins when a wake-up is queued (cpu_time()): so much too early in some virtual machines.
-LATE_WAKE_NS = 10_000
-# Of a process that ends less than a tick is missed where perf does not count (process_ns(), bpf/watch.bpf.c).
-MISSED_AT_END_NS = 10_000_000
-# The clocks of a segment are read one after the other, by asking other processes.
-EDGE_NS = 5_000_000
+from copyscope.taxonomy.accounts import ACCOUNTS
+from copyscope.taxonomy.events import EVENT_COLUMNS, event_name, measures_time
 
 
-def time_identities(
+def time_checks(
     raw: Measured,
     times: Mapping[str, SideTime],
     sides: Sides,
     rows: Sequence[AccountRow | StageRow],
     gather_ns: float | None,
 ) -> list[Identity]:
-    """All checks of time; rows: those of the ledger and the stages."""
-    spent: dict[str, Spent] = {**sides.processes(), "other": sides.other, "elsewhere": sides.elsewhere}
-    found = []
-    first = raw.run.sides[0]
-    for side in raw.run.sides:
-        of_side = [row for row in rows if row.side == side]
-        found += [
-            sampled_time(raw, side, times[side]),
-            rows_sum(raw, side, times[side], of_side, gather_ns if side == first else None),
-            attributed(side, times[side], of_side),
-        ]
-    fits = gather_fits(times[first], gather_ns)
-    accounts = [row for row in rows if isinstance(row, AccountRow)]
-    found += [] if fits is None else [fits]
-    return [*found, within_cpus(raw, times, spent), copy_rows(raw, times, accounts)]
+    """Return all checks of CPU time.
 
-
-def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str, Spent]) -> Identity:
-    """All sides together, with the softirq work that is not known to be of this run, fit in the CPUs' time.
-
-    The tolerance: of softirq work, which has no clock but samples, what is above the lower end of its 99.9 %
-    interval; of each process the wake-ups that its CPU clock bills while it does not run yet; the time
-    between the readings at both ends of a segment; and 3 %. A side whose time is not known adds nothing.
+    times: CPU time by side, as the samples divide it
+    sides: CPU time of each side, as recorded
+    rows: all rows of the ledger and of the stages
+    gather_ns: time of the gather copy, as measured by its timer; 0 if the strategy has no such copy; None if
+        not timed
     """
-    name, what = "within_cpus", "CPU time of all sides = the part of it within CPUs x wall time"
-    known = {side: row.cpu_ns for side, row in spent.items() if row.cpu_ns is not None}
-    if "elsewhere" not in known:
-        return unchecked(name, what, "ns", times["other"].reason or "nothing was sampled")
-    spent_ns = sum(known.values())
-    segments = select(raw.run.segments, "ledger")
-    cpus = sum(machine.cpus_online for machine in machines(raw))
-    capacity = cpus * wall_ns(segments)
-    tolerance = SAMPLING_TOLERANCE * capacity + cpus * len(segments) * EDGE_NS
-    beside = [side for side in ("other", "elsewhere") if side in known]
-    samples = sum(spent[side].samples or 0 for side in beside)
-    if samples:
-        low = stats.poisson(samples, VALIDITY_LEVEL).low
-        tolerance += sum(known[side] for side in beside) * (1 - low / samples)
+    spent: dict[str, Spent] = {**sides.processes(), "other": sides.other, "elsewhere": sides.elsewhere}
+    first_side = raw.run.sides[0]
+    checks = []
     for side in raw.run.sides:
-        spent_by = cpu_time(raw, side)
-        if spent_by.source == "CPU clock":
-            tolerance += spent_by.switches * LATE_WAKE_NS
-        if excludes_softirq(raw, side) and times[side].scale_ns is not None:
-            tolerance += _softirq_above(times[side])
-    return compare(name, what, spent_ns, min(spent_ns, capacity), "ns", tolerance=round(tolerance))
+        side_rows = [row for row in rows if row.side == side]
+        checks += [
+            sampled_time(raw, side, times[side]),
+            rows_sum(raw, side, times[side], side_rows, gather_ns if side == first_side else None),
+            attributed(side, times[side], side_rows),
+        ]
+    checks += [] if gather_ns == 0 else [gather_fits(times[first_side], gather_ns)]
+    accounts = [row for row in rows if isinstance(row, AccountRow)]
+    return [*checks, within_cpus(raw, times, spent), copy_rows(raw, times, accounts)]
+
+
+# Comparison of samples with clocks and counters.
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """Samples of a side, and the clock or counter that the samples are compared with.
+
+    sampled, counted: amounts according to the samples, and to the clock or counter, in `unit`
+    clock: name of the clock or counter
+    running: fraction (0..1) of the time in which the counter was counting: perf multiplexes counters
+    """
+
+    sampled: float
+    counted: float | None
+    unit: str
+    clock: str
+    running: float = 1.0
 
 
 def sampled_time(raw: Measured, side: str, time: SideTime) -> Identity:
-    """Samples x period against an exact reading: a CPU clock in ns, or the cycle counter. Where nothing says
-    how long a ref-cycle is, cycles are sampled beside them, and checked.
-
-    The tolerance is the 99.9 % interval of a count of that size, plus 3 %, plus what the kernel does at each
-    switch with interrupts off, plus the wake-ups that a CPU clock bills, plus what the hypervisor stole, plus
-    what a watched program's processes used after the last look before they ended; for the cycle counter plus
-    what it did not see where it took turns with others. Samples that are missing in a virtual machine are
-    said on the first screen, and break the check from half of the time on.
-    """
+    """Compare samples x period with the CPU clock, or sampled cycles with the cycle counter."""
     name = f"{side}_time"
     if time.event is None:
-        what = f"{side}: samples x period = CPU time"
-        return unchecked(name, what, "ns", time.reason or "not sampled")
-    weights = _checked_weights(raw, side, time)
-    exact, seen, unit, clock = _readings(raw, side, time, weights)
-    what = f"{side}: samples x period = {clock}"
-    unknown = f"{time.event}: sampled, but not counted" if exact is None else why_no_time(raw, side)
-    if exact is None or unknown is not None:
-        return unchecked(name, what, unit, unknown or "not counted")
-    # with few samples their own number says little: what the clock expects counts as well
-    weight = weights.all_weight / weights.effective_samples if weights.all_samples else period_ns(raw)
-    expected = max(weights.effective_samples, exact / weight)
-    tolerance = stats.normal_quantile(VALIDITY_LEVEL) * weight * math.sqrt(expected)
-    tolerance += SAMPLING_TOLERANCE * exact
-    if unit == "ns":
+        return unchecked(name, f"{side}: samples x period = CPU time", "ns", time.reason or "not sampled")
+    weights = _compared_weights(raw, side, time)
+    reading = _reading(raw, side, time, weights)
+    claim, counted = f"{side}: samples x period = {reading.clock}", reading.counted
+    reason = f"{time.event}: sampled, but not counted" if counted is None else why_no_cpu_time(raw, side)
+    if counted is None or reason is not None:
+        return unchecked(name, claim, reading.unit, reason or "not counted")
+    period_ns = 1e9 / raw.sampler.frequency_hz
+    weight = weights.all_weight / weights.effective_samples if weights.all_samples else period_ns
+    chance = chance_of_samples(weights.effective_samples, weight, counted)
+    tolerance = round(_tolerance(raw, side, reading, counted, chance))
+    return compare(name, claim, round(reading.sampled), round(counted), reading.unit, tolerance=tolerance)
+
+
+def _compared_weights(raw: Measured, side: str, time: SideTime) -> Weights:
+    """Return the samples of a side that can be compared with a clock or counter.
+
+    If the duration of a ref-cycle is unknown, cycles were sampled in addition to ref-cycles.
+
+    time: CPU time of the side
+    """
+    if time.event != "ref-cycles" or _weighs_time(raw, time):
+        return time.weights
+    return side_weights(raw.samples, side, EVENT_COLUMNS["cycles"])
+
+
+def _weighs_time(raw: Measured, time: SideTime) -> bool:
+    """Return True if the weights of a side's samples are nanoseconds, not cycles."""
+    units = {event.name: event.unit for event in raw.sampler.events}
+    return time.event not in ("cycles", "ref-cycles") or measures_time(time.event, units)
+
+
+def _reading(raw: Measured, side: str, time: SideTime, weights: Weights) -> ClockReading:
+    """Return the samples of a side together with its CPU clock or its cycle counter.
+
+    time: CPU time of the side
+    weights: result of _compared_weights()
+    """
+    if _weighs_time(raw, time):
         spent = cpu_time(raw, side)
-        tolerance += spent.departures * SWITCH_NS + stolen_share(raw) * exact
-        tolerance += spent.switches * LATE_WAKE_NS if spent.source == "CPU clock" else 0
-        tolerance += missed_at_ends_ns(raw, side) if seen > exact else 0
-    else:
-        # A counter that took turns with others (perf multiplexes) did not run all the time.
-        cycles = cycles_of(raw, side)
-        tolerance += 0.0 if cycles is None or cycles.running is None else (1.0 - cycles.running) * exact
-    if seen < exact and unit == "ns" and machine_of(raw, side).hypervisor:
-        tolerance = max(tolerance, UNSEEN_IN_GUESTS * exact)
-    return compare(name, what, round(seen), round(exact), unit, tolerance=round(tolerance))
+        clock = f"{spent.source}, without softirq" if excludes_softirq(raw, side) else spent.source
+        return ClockReading(clocked_weight(time.weights, raw, side), float(spent.ns), "ns", clock)
+    # The counter includes softirq work in the process's time, even if the CPU clock excludes it.
+    cycles = {event_name(name): counter for name, counter in counters_of(raw, side).items()}.get("cycles")
+    if cycles is None or (time.event == "ref-cycles" and not weights.all_samples):
+        return ClockReading(weights.all_weight, None, "cycles", "cycle counter")
+    running = 1.0 if cycles.running is None else cycles.running
+    return ClockReading(weights.all_weight, cycles.value, "cycles", "cycle counter", running)
 
 
-def missed_at_ends_ns(raw: Measured, side: str) -> int:
-    """CPU time that the clocks of processes that ended may not have had yet at the last look, at most."""
+def _tolerance(raw: Measured, side: str, reading: ClockReading, counted: float, chance: float) -> float:
+    """Return the maximum difference between the samples of a side and its clock or counter, in their unit.
+
+    counted: amount according to the clock or counter
+    chance: half of the interval of the samples' amount
+    """
+    larger = max(reading.sampled, counted)
+    if reading.unit == "cycles":
+        return time_tolerance(larger, chance, clock_error=(1.0 - reading.running) * counted)
+    spent = cpu_time(raw, side)
+    switched_ns = spent.departures * SWITCH_NS
+    if reading.sampled > counted:
+        return time_tolerance(larger, chance, clock_error=switched_ns + unread_at_exit_ns(raw, side))
+    # Stolen time shows a hypervisor even if its name is unknown.
+    is_guest = machine_of(raw, side).hypervisor or raw.machine_state.steal_ns
+    missing_ns = MISSING_IN_GUESTS * counted if is_guest else 0.0
+    return time_tolerance(larger, chance, clock_error=switched_ns + spent.waited_ns, missing=missing_ns)
+
+
+def unread_at_exit_ns(raw: Measured, side: str) -> int:
+    """Return the upper bound of CPU time that was not read because processes exited first."""
     if raw.target is None or cpu_time(raw, side).source != "CPU clock":
         return 0
-    return raw.watched.exits * MISSED_AT_END_NS
+    return raw.watched.exits * TICK_NS
 
 
-def period_ns(raw: Measured) -> float:
-    """What one sample of a timer stands for."""
-    return 1e9 / raw.sampler.frequency_hz
+def within_cpus(raw: Measured, times: Mapping[str, SideTime], spent: Mapping[str, Spent]) -> Identity:
+    """Compare the CPU time of all sides with the capacity of the CPUs, which is the upper bound of that time.
 
+    No clock measures softirq work charged to other tasks, so the tolerance includes its sampling error.
 
-def stolen_share(raw: Measured) -> float:
-    """The part of the CPUs' time that the hypervisor took while they had work.
-
-    A clock goes on meanwhile. The timer fires once when the CPU comes back, however many periods have passed:
-    hrtimer_forward_now() in perf_swevent_hrtimer(), kernel/events/core.c.
+    spent: CPU time by side, including `other` and `elsewhere`
     """
-    load = raw.machine_state
-    if not load.steal_ns or load.busy_ns is None:
+    name, claim = "within_cpus", "CPU time of all sides = the part of it within CPUs x wall time"
+    known_ns = {side: row.cpu_ns for side, row in spent.items() if row.cpu_ns is not None}
+    if "elsewhere" not in known_ns:
+        return unchecked(name, claim, "ns", times["other"].reason or "nothing was sampled")
+    spent_ns = sum(known_ns.values())
+    cpus = sum(machine.cpus_online for machine in machines(raw))
+    capacity_ns = cpus * wall_ns(select(raw.run.segments, "ledger"))
+    chance_ns = _softirq_chance_ns(spent, known_ns) + sum(
+        overstated_ns(times[side], keys_where(times[side], lambda key: key.context == "softirq"))
+        for side in raw.run.sides
+        if excludes_softirq(raw, side) and times[side].scale_ns is not None
+    )
+    waited_ns = sum(cpu_time(raw, side).waited_ns for side in raw.run.sides)
+    tolerance = round(time_tolerance(max(spent_ns, capacity_ns), chance_ns, clock_error=waited_ns))
+    return compare(name, claim, spent_ns, min(spent_ns, capacity_ns), "ns", tolerance=tolerance)
+
+
+def _softirq_chance_ns(spent: Mapping[str, Spent], known_ns: Mapping[str, float]) -> float:
+    """Return the CPU time in ns by which softirq work charged to other tasks may be overstated, by chance."""
+    sides = [side for side in ("other", "elsewhere") if side in known_ns]
+    samples = sum(spent[side].samples or 0 for side in sides)
+    if not samples:
         return 0.0
-    return load.steal_ns / (load.steal_ns + load.busy_ns)
+    low = stats.poisson(samples, VALIDITY_LEVEL).low
+    return sum(known_ns[side] for side in sides) * (1 - low / samples)
 
 
-def cycles_of(raw: Measured, side: str) -> Counter | None:
-    """The cycle counter of a side."""
-    return {event_name(n): c for n, c in counters_of(raw, side).items()}.get("cycles")
-
-
-def _checked_weights(raw: Measured, side: str, time: SideTime) -> Weights:
-    """The samples of a side that an exact reading can be held against."""
-    if time.event != "ref-cycles" or _is_in_time(raw, time):
-        return time.weights
-    return weights_of(raw.samples, side, EVENT_COLUMNS["cycles"])
-
-
-def _is_in_time(raw: Measured, time: SideTime) -> bool:
-    units = {event.name: event.unit for event in raw.sampler.events}
-    return time.event not in ("cycles", "ref-cycles") or in_time(time.event, units)
-
-
-def _readings(
-    raw: Measured, side: str, time: SideTime, weights: Weights
-) -> tuple[float | None, float, str, str]:
-    """(exact, seen, unit, which clock) of a side."""
-    if not _is_in_time(raw, time):
-        # the counter counts whatever ran on top of the process, softirq too, whatever the CPU clock says
-        cycles = cycles_of(raw, side)
-        exact = cycles.value if cycles and (time.event == "cycles" or weights.all_samples) else None
-        return exact, weights.all_weight, "cycles", "cycle counter"
-    spent = cpu_time(raw, side)
-    clock = spent.source + (", without softirq" if excludes_softirq(raw, side) else "")
-    return float(spent.ns), clocked(time.weights, raw, side), "ns", clock
+# Checks of the rows of a side against its CPU time.
 
 
 def rows_sum(
@@ -204,181 +219,178 @@ def rows_sum(
     rows: Sequence[AccountRow | StageRow],
     gather_ns: float | None,
 ) -> Identity:
-    """Accounts + stages + unattributed, as they are printed, against the CPU time of the side.
+    """Compare the sum of all printed rows of a side with its CPU time.
 
-    One thing may make the rows too many: the gather copy has a timer, the user time that it is taken from is
-    sampled, and no row is less than nothing. That much, as far as it is within what chance does to such a
-    share (gather_fits), is in the tolerance. Nothing makes them too few.
+    The rows divide one number, so only rounding is tolerated: one nanosecond per row. The gather copy is the
+    exception. Its time is measured by a timer, and subtracted from the sampled user time, down to zero. So
+    the rows may exceed the CPU time by as much as that copy may exceed the user time (gather_fits()).
     """
-    name, what = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
+    name, claim = f"{side}_rows", f"{side}: accounts + stages + unattributed = CPU time"
     known_ns = [row.cpu_ns for row in rows if row.cpu_ns is not None]
     if time.cpu_ns is None or len(known_ns) < len(rows):
-        unknown = (row for row in rows if row.cpu_ns is None)
-        names = ", ".join(row.account if isinstance(row, AccountRow) else row.stage for row in unknown)
-        return unchecked(name, what, "ns", time.reason or f"{names}: time not known")
-    exact = cpu_time(raw, side).ns
-    softirq_ns = (time.weights.all_weight - clocked(time.weights, raw, side)) * (time.scale_ns or 0.0)
-    known = exact + softirq_ns
-    # one rounded nanosecond per row
-    tolerance = ROUNDING_TOLERANCE * known + len(rows) + _gather_excess(time, gather_ns)
-    return compare(name, what, sum(known_ns), round(known), "ns", tolerance=round(tolerance))
+        unknown_rows = ", ".join(row.category for row in rows if row.cpu_ns is None)
+        return unchecked(name, claim, "ns", time.reason or f"{unknown_rows}: time not known")
+    softirq_weight = time.weights.all_weight - clocked_weight(time.weights, raw, side)
+    cpu_ns = cpu_time(raw, side).ns + softirq_weight * (time.scale_ns or 0.0)
+    tolerance = round(len(rows) + _gather_excess_ns(time, gather_ns))
+    return compare(name, claim, sum(known_ns), round(cpu_ns), "ns", tolerance=tolerance)
 
 
-def _gather_excess(time: SideTime, gather_ns: float | None) -> float:
-    """By how much the gather timer says more than the sampled user time, up to what chance allows it to."""
+def _gather_excess_ns(time: SideTime, gather_ns: float | None) -> float:
+    """Return the time in ns by which the gather copy exceeds the sampled user time, up to the tolerance."""
     if not gather_ns or not time.weights.all_samples:
         return 0.0
-    _, user_ns = _user(time)
-    allowed = _most_user_ns(time) - user_ns + SAMPLING_TOLERANCE * gather_ns
-    return min(max(0.0, gather_ns - user_ns), allowed)
+    excess_ns = gather_ns - sampled_ns(time, _user_keys(time))
+    return min(max(0.0, excess_ns), _gather_tolerance(time, gather_ns))
 
 
-def _softirq_above(time: SideTime) -> float:
-    """By how much the softirq time on top of a side, which its clock leaves out, may be less than sampled."""
-    softirqs = _keys(time, lambda key: key[2] == "softirq")
-    samples, ns = _part(time, softirqs)
-    if not samples:
-        return 0.0
-    return ns - share_of(time, softirqs, VALIDITY_LEVEL).low * (time.cpu_ns or 0.0)
+def _gather_tolerance(time: SideTime, gather_ns: float) -> float:
+    return time_tolerance(gather_ns, understated_ns(time, _user_keys(time)))
 
 
-def _keys(time: SideTime, wanted: Callable[[Key], bool]) -> list[Key]:
-    return list(filter(wanted, time.weights.samples))
+def _user_keys(time: SideTime) -> list[RowKey]:
+    return keys_where(time, lambda key: key.category == "user")
 
 
-def _part(time: SideTime, keys: Sequence[Key]) -> tuple[int, float]:
-    """Samples of some rows of a side, and the CPU time that they stand for."""
-    weight = sum(time.weights.weight[key] for key in keys)
-    return sum(time.weights.samples[key] for key in keys), weight * (time.scale_ns or 0.0)
+def gather_fits(time: SideTime, gather_ns: float | None) -> Identity:
+    """Compare the time of the gather copy with the sampled user time, which includes the copy.
 
-
-def _user(time: SideTime) -> tuple[int, float]:
-    return _part(time, _user_keys(time))
-
-
-def _user_keys(time: SideTime) -> list[Key]:
-    return _keys(time, lambda key: key[1] == "user")
-
-
-def _most_user_ns(time: SideTime) -> float:
-    """Upper end of the interval (Wilson, 99.9 %) of the time in user mode."""
-    share = share_of(time, _user_keys(time), VALIDITY_LEVEL).high
-    return share * (time.cpu_ns or 0.0)
+    time: CPU time of the sender
+    gather_ns: time of the copy, as measured by its timer; None if not timed
+    """
+    name, claim = "gather_fits", "gather copy by its timer = the part of it within the sampled user time"
+    if gather_ns is None:
+        return unchecked(name, claim, "ns", "no message was timed")
+    if time.cpu_ns is None or not time.weights.all_samples:
+        return unchecked(name, claim, "ns", time.reason or "not sampled")
+    within_ns = round(min(gather_ns, sampled_ns(time, _user_keys(time))))
+    tolerance = round(_gather_tolerance(time, gather_ns))
+    return compare(name, claim, round(gather_ns), within_ns, "ns", tolerance=tolerance)
 
 
 def attributed(side: str, time: SideTime, rows: Sequence[AccountRow | StageRow]) -> Identity:
-    """Not more than 5 % of a side's time may be without a name, and what chance adds to few samples."""
-    name, what = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
+    """Return the check that almost no CPU time of a side is in functions without a taxonomy rule."""
+    name, claim = f"{side}_attributed", f"{side}: share without a name is 0, give or take 0.05"
     if not time.cpu_ns:
-        return unchecked(name, what, "share", time.reason or "no CPU time was sampled")
-    nameless = [row for row in rows if isinstance(row, StageRow) and row.stage == "unattributed"]
-    share = sum(row.cpu_ns or 0 for row in nameless) / time.cpu_ns
-    keys = _keys(time, lambda key: key[1] == "unattributed")
-    hits, _ = _part(time, keys)
-    chance = share - share_of(time, keys, VALIDITY_LEVEL).low if hits else 0.0
-    return compare(name, what, round(share, 6), 0, "share", tolerance=round(MOST_UNATTRIBUTED + chance, 6))
+        return unchecked(name, claim, "share", time.reason or "no CPU time was sampled")
+    unnamed_rows = [row for row in rows if isinstance(row, StageRow) and row.stage == "unattributed"]
+    share = sum(row.cpu_ns or 0 for row in unnamed_rows) / time.cpu_ns
+    keys = keys_where(time, lambda key: key.category == "unattributed")
+    tolerance = time_tolerance(1.0, overstated_ns(time, keys) / time.cpu_ns)
+    return compare(name, claim, round(share, 6), 0, "share", tolerance=round(tolerance, 6))
 
 
-def gather_fits(time: SideTime, gather_ns: float | None) -> Identity | None:
-    """The gather copy runs in user mode: the timer cannot say more than all of the sampled user time.
+# Checks of the bytes of copies against the time of copies.
 
-    None for a strategy without a gather copy.
-    """
-    name, what = "gather_fits", "gather copy by its timer = the part of it within the sampled user time"
-    if gather_ns == 0:
-        return None
-    if gather_ns is None:
-        return unchecked(name, what, "ns", "no message was timed")
-    if time.cpu_ns is None or not time.weights.all_samples:
-        return unchecked(name, what, "ns", time.reason or "not sampled")
-    within, tolerance = round(min(gather_ns, _most_user_ns(time))), round(SAMPLING_TOLERANCE * gather_ns)
-    return compare(name, what, round(gather_ns), within, "ns", tolerance=tolerance)
-
-
-NAME, WHAT = "copy_rows", "copies whose bytes and time exclude each other = none"
-# account -> what counts what is under way at the edges of a segment
+# Account -> (direction of its bytes, total of bytes in transit at both ends of a segment).
 TAKE_TIME = {"copy_in": ("send", "sent"), "deferred": ("send", "sent"), "copy_out": ("receive", "received")}
-# Copied in softirqs, which run on anybody's time; the others are copied by the call.
-ELSEWHERE = ("deferred",)
-# Softirq work on the time of a process is for the packets of anybody, so only what is done in a call counts.
+# Accounts whose copies run in softirqs, in the time of any task. Copies of every other account run in the
+# call.
+IN_SOFTIRQ = ("deferred",)
+# Account -> accounts that move bytes in the same direction. Only time in calls is compared with bytes,
+# because softirq work in the time of a process may be for other programs' packets.
 MOVE_BYTES = {"copy_in": ("copy_in", "pin"), "pin": ("copy_in", "pin"), "copy_out": ("copy_out", "mapped")}
-# So much time may lie in the same functions for something else: files, pages for a device.
-BESIDE_MOST = 0.05
-CIPHER = "kTLS encrypts whole records from where they are: their bytes pass without the copy that is counted"
+CIPHER = "kTLS encrypts whole records in place: bytes of such records pass without the copy that is counted"
 
 
 def copy_rows(raw: Measured, times: Mapping[str, SideTime], rows: Sequence[AccountRow]) -> Identity:
-    """How many accounts contradict themselves, by name."""
-    unknown = _why_unknown(raw, times)
-    if unknown:
-        return unchecked(NAME, WHAT, "accounts", unknown)
-    moved: dict[str, int] = {}
+    """Count the accounts whose bytes and time contradict each other, and name them in the claim."""
+    name, claim = "copy_rows", "copies whose bytes and time contradict each other = none"
+    reason = _why_not_comparable(raw, times)
+    if reason:
+        return unchecked(name, claim, "accounts", reason)
+    account_bytes: dict[str, int] = {}
     for row in rows:
         if row.bytes is not None:
-            moved[row.account] = moved.get(row.account, 0) + row.bytes
-    found = [*_without_time(raw, times, moved), *_without_bytes(raw, times, moved)]
-    named = f" ({'; '.join(found)})" if found else ""
-    return compare(NAME, WHAT + named, len(found), 0, "accounts")
+            account_bytes[row.account] = account_bytes.get(row.account, 0) + row.bytes
+    contradictions = [
+        *_bytes_without_time(raw, times, account_bytes),
+        *_time_without_bytes(raw, times, account_bytes),
+    ]
+    details = f" ({'; '.join(contradictions)})" if contradictions else ""
+    return compare(name, claim + details, len(contradictions), 0, "accounts")
 
 
-def _why_unknown(raw: Measured, times: Mapping[str, SideTime]) -> str | None:
-    """Why it cannot be checked."""
-    seen = any(row.category == "encrypt" for row in raw.samples)
-    if seen or encrypts(raw):
+def _why_not_comparable(raw: Measured, times: Mapping[str, SideTime]) -> str | None:
+    """Return why bytes and time of copies cannot be compared, or None if they can."""
+    if uses_ktls(raw) or any(row.category == "encrypt" for row in raw.samples):
         return CIPHER
-    unknown = (side for side in raw.run.sides if not times[side].cpu_ns)
-    return next((times[side].reason or f"{side}: no CPU time was sampled" for side in unknown), None)
+    unknown_sides = (side for side in raw.run.sides if not times[side].cpu_ns)
+    return next((times[side].reason or f"{side}: no CPU time was sampled" for side in unknown_sides), None)
 
 
-def _without_time(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str, int]) -> list[str]:
-    found = []
+def _bytes_without_time(
+    raw: Measured, times: Mapping[str, SideTime], account_bytes: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield a description of each account whose bytes would take longer to copy than its sampled time.
+
+    times: CPU time by side
+    account_bytes: account -> bytes
+    """
     for account, (direction, done) in TAKE_TIME.items():
-        known = moved.get(account, 0)
+        copied_bytes = account_bytes.get(account, 0)
         if raw.target is not None:
-            of_direction = volume(raw.volume, direction, "ledger")
-            known -= edges(select(raw.run.segments, "ledger"), done, largest(of_direction))
-        if known <= 0:
-            continue
-        most_ns = _most_ns(raw, times, account)
-        if known > most_ns * FASTEST_COPY_BYTES_PER_NS:
-            found.append(f"{account}: {moved[account]:,} bytes in at most {most_ns / 1e6:.1f} ms")
-    return found
-
-
-def _without_bytes(raw: Measured, times: Mapping[str, SideTime], moved: Mapping[str, int]) -> list[str]:
-    found = []
-    for account, direction in MOVE_BYTES.items():
-        if moved.get(account) != 0 or not any(moved.get(other) for other in direction) or _has_uncounted(raw):
-            continue
-        for side in raw.run.sides:
-            key = ("account", account, "process")
-            samples = times[side].weights.samples.get(key, 0)
-            if samples and share_of(times[side], [key], VALIDITY_LEVEL).low > BESIDE_MOST:
-                found.append(f"{account}: no byte, but {samples:,} samples of the {side}")
-    return found
-
-
-def _has_uncounted(raw: Measured) -> bool:
-    """Whether it had sockets whose bytes are not counted."""
-    return raw.target is not None and bool(raw.watched.uncounted)
+            call_bytes = largest_call(volume(raw.volume, direction, "ledger"))
+            copied_bytes -= bytes_in_transit(select(raw.run.segments, "ledger"), done, call_bytes)
+        least_ns, most_ns = copied_bytes / FASTEST_COPY_BYTES_PER_NS, _most_ns(raw, times, account)
+        # The upper bound `most_ns` already allows for chance.
+        if least_ns - most_ns > time_tolerance(max(least_ns, most_ns), chance=0.0):
+            yield f"{account}: {account_bytes[account]:,} bytes in at most {most_ns / 1e6:.1f} ms"
 
 
 def _most_ns(raw: Measured, times: Mapping[str, SideTime], account: str) -> float:
-    """The time of an account on all sides, at most: what has no name may belong to it."""
+    """Return the upper bound of an account's CPU time on all sides, including time in nameless functions."""
     categories = (account, "unattributed")
-    found = 0.0
-    for side in raw.run.sides:
-        keys = [key for key in times[side].weights.samples if key[1] in categories]
-        found += share_of(times[side], keys, VALIDITY_LEVEL).high * (times[side].cpu_ns or 0.0)
-    return found + (_beside_ns(raw, categories) if account in ELSEWHERE else 0.0)
+    most_ns = sum(
+        bounds_ns(times[side], keys_where(times[side], lambda key: key.category in categories)).high
+        for side in raw.run.sides
+    )
+    return most_ns + (_softirq_most_ns(raw, categories) if account in IN_SOFTIRQ else 0.0)
 
 
-def _beside_ns(raw: Measured, categories: Sequence[str]) -> float:
-    """Of softirq work on the time of others, whosever it is."""
-    names = time_event(raw.samples, raw.sampler.events) or ()
-    beside = sum(
+def _softirq_most_ns(raw: Measured, categories: Sequence[str]) -> float:
+    """Return the upper bound of softirq work charged to other tasks, for packets of any program."""
+    events = time_event_names(raw) or ()
+    samples = sum(
         row.samples
         for row in raw.samples
-        if row.side == "other" and row.category in categories and event_name(row.event) in names
+        if row.side == "other" and row.category in categories and event_name(row.event) in events
     )
-    return stats.poisson(beside, VALIDITY_LEVEL).high * 1e9 / raw.sampler.frequency_hz
+    return stats.poisson(samples, VALIDITY_LEVEL).high * 1e9 / raw.sampler.frequency_hz
+
+
+def _time_without_bytes(
+    raw: Measured, times: Mapping[str, SideTime], account_bytes: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield a description of each account that has time but no bytes, although its direction moved bytes.
+
+    times: CPU time by side
+    account_bytes: account -> bytes
+    """
+    if raw.target is not None and raw.watched.uncounted:
+        return  # The time may belong to sockets whose bytes are not counted.
+    for account, accounts_of_direction in MOVE_BYTES.items():
+        if account_bytes.get(account) != 0:
+            continue
+        if not any(account_bytes.get(other) for other in accounts_of_direction):
+            continue
+        key = RowKey("account", account, "process")
+        for side in raw.run.sides:
+            if _is_certain(times[side], key, is_home=side in ("target", ACCOUNTS[account].side)):
+                yield f"{account}: no bytes, but {times[side].weights.samples[key]:,} samples of the {side}"
+
+
+def _is_certain(time: SideTime, key: RowKey, *, is_home: bool) -> bool:
+    """Return True if the samples of a row without bytes prove that the row must have bytes.
+
+    A copy of 0 bytes takes no time, so a few samples prove a copy, however small their share is. Page pinning
+    has causes other than sends, and the other end of our own traffic may copy a few bytes that no row counts:
+    such rows must take a larger share of the CPU time than the tolerance.
+
+    time: CPU time of the side
+    is_home: True for the side whose bytes the account counts
+    """
+    if is_home and ACCOUNTS[key.category].is_copy:
+        return time.weights.samples.get(key, 0) >= COPY_SAMPLES_MIN
+    tolerance_ns = time_tolerance(time.cpu_ns or 0.0, overstated_ns(time, [key]))
+    return sampled_ns(time, [key]) > tolerance_ns

@@ -1,1 +1,1 @@
-"""Plots of a sweep, one file each: rows of the table in, a matplotlib figure out. No new numbers."""
+"""Plots of a sweep. Functions draw matplotlib figures from the table's rows, and compute no new numbers."""

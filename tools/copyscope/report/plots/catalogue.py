@@ -1,33 +1,122 @@
-"""The plots of a report, in their order. A plot is a row here: curves of some quantities, or a file beside.
+"""List of all plots in a report, in order, with the colours, markers and hatches that they share.
 
-Nothing here imports matplotlib, which takes long.
+A plot is drawn as curves of quantities, or by a function of another file in this folder. This file does not
+import matplotlib, which is slow to load, so that pages can use the same colours without it.
 """
 
 from dataclasses import dataclass
+from typing import Literal
+
+from copyscope.taxonomy.accounts import TABLE, Colour
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+# Name of a colour in taxonomy/accounts.py -> its hexadecimal value.
+PALETTE: dict[Colour, str] = {
+    **{"black": BLACK, "orange": ORANGE, "sky": SKY, "green": GREEN},
+    **{"yellow": YELLOW, "blue": BLUE, "vermillion": VERMILLION, "purple": PURPLE},
+}
+OLIVE = "#8C8C00"  # replaces yellow, which is too faint for a line on white
+# Colours of text and axes, of secondary text, and of grid lines.
+INK, FAINT, GRID = "#222222", "#666666", "#DDDDDD"
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """Style of a strategy's line."""
+
+    colour: str
+    marker: str
+    dashes: Literal["-", "--", "-.", ":"]
+
+
+STRATEGY_STYLES = {
+    "null": LineStyle(FAINT, "x", ":"),
+    "per_field": LineStyle(PURPLE, "v", ":"),
+    "two_copy": LineStyle(VERMILLION, "s", "--"),
+    "one_copy": LineStyle(BLUE, "o", "-"),
+    "zero_copy": LineStyle(GREEN, "^", "-."),
+    "sendfile": LineStyle(ORANGE, "D", "-"),
+    "uring_send": LineStyle(SKY, "P", "--"),
+    "uring_zc": LineStyle(BLACK, "h", ":"),
+    "vmsplice": LineStyle(OLIVE, "X", "-."),
+    "relay_copy": LineStyle(INK, "*", "-"),
+    "relay_splice": LineStyle(INK, "H", "--"),
+}
+# Styles for strategies that have no style in STRATEGY_STYLES.
+SPARE_STYLES = (
+    LineStyle(INK, "<", "-"),
+    LineStyle(FAINT, ">", "--"),
+    LineStyle(INK, "d", ":"),
+    LineStyle(FAINT, "p", "-."),
+)
+
+
+def line_style(impl: str, impls: list[str]) -> LineStyle:
+    """Return a strategy's style. `impls`: all strategies of the plot, which determine a spare style."""
+    return STRATEGY_STYLES.get(impl) or SPARE_STYLES[impls.index(impl) % len(SPARE_STYLES)]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Colour and hatch of an account or stage in a bar."""
+
+    colour: str
+    hatch: str
+
+
+# Account or stage -> fill. Copies have colours. All other work is grey, with different hatches. The greys
+# differ in their upper four bits, because the palette of the PNG files (256 colours) merges closer shades.
+FILLS = {
+    **{account.name: Fill(PALETTE[account.colour], account.hatch) for account in TABLE},
+    "syscall": Fill("#4D4D4D", ""),
+    "other_packets": Fill("#606060", "--"),
+    "skb_alloc": Fill("#B3B3B3", "//"),
+    "tcp_ip": Fill("#D9D9D9", ""),
+    "device": Fill("#8C8C8C", ""),
+    "softirq": Fill("#C6C6C6", "\\\\"),
+    "wakeup_sched": Fill("#EDEDED", ".."),
+    "lock": Fill("#737373", "xx"),
+    "memory": Fill("#A6A6A6", "--"),
+    "irq": Fill("#999999", "||"),
+    "user": Fill("#FFFFFF", ""),
+    "instruments": Fill("#595959", ".."),
+    "unattributed": Fill("#FFFFFF", "xx"),
+}
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is drawn upwards. `of`: the part of the panel titles that says whose it is."""
+    """Metric on the vertical axis of a plot.
+
+    label: text at the axis
+    panel: name of the metric in panel titles
+    """
 
     metric: str
     label: str
-    of: str = ""
+    panel: str = ""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """`name`: of the files. `alt`: what is seen, for those who do not see it.
+    """A plot of the report.
 
-    `curves`: drawn by curves.py under `heading`, along the factor `along` where that was varied, of runs in
-    `mode` where there are some. Without any, `painter` draws `of`, a field of draw.Subject.
-    `painter`: a module beside and its function.
+    name: name of the plot's files
+    title: heading of the picture on the page
+    alt: text alternative, for readers who do not see the picture
+    subject: the field of draw.PlotSubject to pass to `painter`; unused if there are curves
+    painter: function that draws the plot, as `module.function` in this folder
+    heading: title inside the figure, if it has curves
+    curves: quantities to draw as lines
+    along: factor of the horizontal axis, if that factor was varied
+    mode: traffic mode of the runs to draw; without such runs, all runs are drawn
     """
 
     name: str
     title: str
     alt: str
-    of: str = "rows"
+    subject: str = "rows"
     painter: str = "curves.plot"
     heading: str = ""
     curves: tuple[Quantity, ...] = ()
@@ -35,48 +124,51 @@ class Plot:
     mode: str | None = None
 
 
+# Plot of ratios. The page has a picture for each setting, and plots/ has only that of the first setting.
+RATIOS = Plot(
+    "ratios",
+    "Relative to one strategy",
+    "Goodput and CPU time of each strategy as ratios to one strategy (the line at 1), along the axis of the "
+    "experiment. A band is the 95 % interval of the size at which a strategy becomes better.",
+    subject="ratios",
+    painter="curves.ratios",
+)
+
+
+def view_name(index: int) -> str:
+    """Return the name of a setting's picture of ratios. `index`: index of the setting."""
+    return f"{RATIOS.name}-{index + 1}" if index else RATIOS.name
+
+
+# Plots of a measured experiment, in the order of the page.
 PLOTS = (
     Plot(
         "goodput",
         "Goodput",
-        "Goodput (Gb/s) of each strategy along the axis of the experiment, one panel per setting; medians of "
+        "Goodput (Gb/s) of each strategy along the axis of the experiment, one panel per setting: medians of "
         "runs without instruments, with 95 % intervals.",
-        heading="Goodput: how much payload arrives",
+        heading="Goodput: payload that arrives",
         curves=(Quantity("goodput_gbps", "goodput (Gb/s)"),),
     ),
-    Plot(
-        "crossover",
-        "Crossovers",
-        "The ratio of two strategies along the size of a message: goodput and CPU time, with a line at 1; a "
-        "band is the 95 % interval of the size from which on the other is better.",
-        of="crossings",
-        painter="crossover.plot",
-    ),
+    RATIOS,
     Plot(
         "cycles",
-        "What a byte costs",
-        "Cycles per byte, or CPU time per KiB where no PMU counts cycles: sender, receiver and the system.",
+        "Cost of a byte",
+        "Cycles per byte of sender and receiver, and CPU time per KiB of the system. Without a PMU, CPU time "
+        "replaces cycles.",
         painter="curves.cycles",
     ),
     Plot(
         "ledger_stack",
         "The copy ledger",
-        "CPU time of a delivered KiB as stacked bars, strategy beside strategy: copies in colour, all other "
-        "work in grey.",
-        painter="ledger_stack.plot",
-    ),
-    Plot(
-        "saved_copy",
-        "Where the saved copy went",
-        "From the cost of one_copy to that of zero_copy, and from read to map, step by step: what the saved "
-        "copy gains, and what zero-copy costs instead.",
-        of="saved",
-        painter="saved_copy.plot",
+        "CPU time per delivered KiB as stacked bars, one bar per strategy: copies in colour, all other work "
+        "in grey.",
+        painter="bars.ledger_stack",
     ),
     Plot(
         "misses",
         "Cache misses",
-        "Load misses per delivered KiB in the first and the last cache level, of sender and receiver.",
+        "Load misses per delivered KiB in the first and the last cache level, for sender and receiver.",
         heading="Cache misses per KiB delivered",
         curves=tuple(
             Quantity(f"{level}_misses_per_kib_{side}", "load misses (1/KiB)", f"{name}, {side}")
@@ -87,7 +179,7 @@ PLOTS = (
     Plot(
         "message_time",
         "Time per message",
-        "Wall time per message and connection, by the number of threads where that was varied. It is an "
+        "Wall time per message and connection, by the number of threads if that was varied. This time is an "
         "inverse throughput, not a latency.",
         heading="Time per message and connection: an inverse throughput, not a latency",
         curves=(Quantity("time_per_message_us", "time per message (us)"),),
@@ -96,8 +188,8 @@ PLOTS = (
     Plot(
         "latency",
         "Latency",
-        "Request to response, median and 99th percentile, by the number of threads where that was varied; "
-        "only runs in rr mode have it.",
+        "Time from request to response, median and 99th percentile, by the number of threads if that was "
+        "varied. Only runs with --mode rr measure this time.",
         heading="Latency: request to response (rr mode)",
         curves=(
             Quantity("rtt_p50_us", "round trip (us)", "median"),
@@ -108,28 +200,29 @@ PLOTS = (
     ),
 )
 
-# Of a simulated experiment, instead of those above.
+# Plots of a simulated experiment, in the order of the page.
 MODELLED = (
     Plot(
         "modelled_misses",
-        "Misses by the size of a message",
-        "Lines per KiB that miss L1D, L2 and the last level, stacked by copy, strategy beside strategy; "
-        "cache sizes are dashed lines; a column for each model.",
-        of="modelled",
-        painter="modelled.by_size",
+        "Misses by message size",
+        "Lines per KiB that miss L1D, L2 and the last level, stacked by copy, one bar per strategy. Dashed "
+        "lines are cache sizes. Each column of panels is a cache model.",
+        subject="modelled",
+        painter="bars.misses_by_size",
     ),
     Plot(
         "modelled_working_set",
-        "Misses by the working set",
-        "The same at one size of message, by the working set of the sender.",
-        of="modelled",
-        painter="modelled.by_working_set",
+        "Misses by working set",
+        "Lines per KiB that miss each cache level, at one message size, by the working set of the sender.",
+        subject="modelled",
+        painter="bars.misses_by_working_set",
     ),
     Plot(
         "modelled_lines",
         "Where the lines of the saved copy went",
-        "From the L1D misses of one_copy to those of zero_copy, step by step, over veth and two cards.",
-        of="modelled",
-        painter="modelled.lines",
+        "Steps from the L1D misses of one_copy to the L1D misses of zero_copy, over veth and over two network"
+        " cards.",
+        subject="modelled",
+        painter="bars.saved_lines",
     ),
 )

@@ -1,0 +1,1 @@
+"""The drill: rewrite a buffer after sending it, and let the receiver count rewritten bytes that arrive."""

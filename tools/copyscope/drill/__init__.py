@@ -1,1 +1,0 @@
-"""A buffer that is rewritten after the call that sent it has returned: what of it arrives changed."""

@@ -1,0 +1,1 @@
+"""Run traffic or a command in a simulated machine: an unmodified kernel in QEMU, with modelled caches."""

@@ -1,1 +1,0 @@
-"""Metrics of a program for as long as it lives: what they are, and who may read them."""

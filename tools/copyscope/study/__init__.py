@@ -1,1 +1,0 @@
-"""All that a report says of a sweep: tables, facets, answers. Pure."""
