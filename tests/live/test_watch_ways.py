@@ -242,8 +242,10 @@ def test_a_relay_that_begins_to_splice_is_valid(tmp_path: Path) -> None:
 
 @pytest.mark.all
 def test_zero_copy_completions_of_udp_are_counted(tmp_path: Path) -> None:
-    record, truth = watch_moves("udp_zerocopy", tmp_path)
-    assert truth["completions"] == truth["sends"] == MESSAGES
+    # Only samples show where UDP copies, so that a busy machine needs many sends for 30 of them.
+    messages = 50_021
+    record, truth = watch_moves("udp_zerocopy", tmp_path, much=str(messages))
+    assert truth["completions"] == truth["sends"] == messages
     zerocopy = record["zerocopy"]
     assert (zerocopy["sends"], zerocopy["bytes_sent"]) == (truth["sends"], truth["sent"])
     if zerocopy["completions"] is None:  # before 5.14
