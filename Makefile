@@ -54,7 +54,7 @@ PARALLEL = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc) --outp
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench crosscheck cookbook examples test test-all test-more check check-all check-live check-live-all trusted fuzz check-fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-dist image check-consumers check-records check-statistics lint format golden pages clean help
+.PHONY: all artifacts static install uninstall dist deps deps-test deps-kernels deps-consumers profile sweep report bench crosscheck cookbook examples test test-all test-more check check-all check-live check-live-all trusted fuzz check-fuzz check-kernels check-two-hosts check-simulator check-pmu check-compilers deps-compilers check-distributions check-dist image check-consumers check-records check-statistics check-soak lint format golden pages clean help
 
 all: ## Build everything (no root)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
@@ -319,6 +319,10 @@ $(OUTPUT)/tests/refusing.so: tests/live/refusing.c | $(OUTPUT)/tests
 
 bench: deps-test all .venv/.ready-test .venv/.ready-report $(OUTPUT)/tests/bare $(OUTPUT)/tests/pingpong $(if $(filter yes,$(URING)),$(OUTPUT)/tests/bare_uring) ## Compare speed with iperf3, a bare loop, perf and bpftrace: BENCH=traffic (root)
 	$(Q)$(PYTHON) -P -B tests/bench/bench.py $(BENCH)
+
+check-soak: deps-test all .venv/.ready-test .venv/.ready-serve ## Watch nginx for two hours with --serve and --live, and see whether memory, files or BPF maps grow: MINUTES=10 (root)
+	$(Q)tools/deps.sh programs
+	$(Q)PYTHONPATH=tests/bench $(PYTHON) -P -B tests/bench/soak.py $(MINUTES)
 
 crosscheck: trusted deps-test all ## Measure the same traffic with copyscope, bpftrace, perf, libbpf-tools and bcc: IMPL=one_copy CROSSCHECK_ARGS="--size 4K" (root)
 	$(Q)$(PYTHON) -P -B tests/crosscheck/crosscheck.py --impl $(IMPL) $(CROSSCHECK_ARGS)

@@ -1,0 +1,162 @@
+"""Soak test: watch one program for hours with --serve and with --live, and see whether either of them grows.
+
+Usage: soak.py [MINUTES]. Default: 120. A table shows the memory, open files, BPF maps and programs, and CPU
+time of each watch. The status is 1 if a watch grew from the second quarter of the time to the last.
+"""
+
+import contextlib
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from watch_bench import WATCH, http
+
+MINUTES = 120.0
+ROWS = 24
+SERVE_PORT = 9465
+SCRAPE_S = 5.0
+# Allocators keep what they freed, so that the resident memory of a process without a leak wanders.
+GROWTH_MIB = 3.0
+CLOCK_HZ = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a watch and its collector hold at one time. mib: [copyscope, collector]"""
+
+    minute: float
+    mib: tuple[float, float]
+    files: int
+    bpf_maps: int
+    bpf_programs: int
+    cpu_s: float
+
+    def cells(self) -> str:
+        python, collector = self.mib
+        counts = f"{self.files:5} {self.bpf_maps:8} {self.bpf_programs:12}"
+        return f"{python:13.1f} {collector:13.1f} {counts} {self.cpu_s:9.1f}"
+
+
+def children(pid: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    return [pid, *(member for child in children(pid) for member in family(child))]
+
+
+def reading(pid: int, minute: float) -> Reading:
+    mib, files, maps, programs, ticks = {True: 0.0, False: 0.0}, 0, 0, 0, 0
+    for member in family(pid):
+        proc = Path(f"/proc/{member}")
+        is_collector = proc.joinpath("comm").read_text().strip() == "collector"
+        mib[is_collector] += int(proc.joinpath("statm").read_text().split()[1]) * PAGE_BYTES / 2**20
+        times = proc.joinpath("stat").read_text().rpartition(")")[2].split()[11:13]
+        ticks += sum(map(int, times))
+        for info in proc.joinpath("fdinfo").iterdir():
+            files += 1
+            # A file may be closed after the directory was read.
+            with contextlib.suppress(FileNotFoundError):
+                text = info.read_text()
+                maps += "map_id:" in text and "map_type:" in text
+                programs += "prog_tag:" in text and "link_id:" not in text
+    return Reading(minute, (mib[False], mib[True]), files, maps, programs, ticks / CLOCK_HZ)
+
+
+@contextlib.contextmanager
+def serving(pid: int) -> Iterator[int]:
+    """Watch with --serve, and read the metrics every SCRAPE_S. Yield the pid of the watch."""
+    argv = [*WATCH, "--pid", str(pid), "--serve", f":{SERVE_PORT}"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as watch:
+        ended = threading.Event()
+
+        def scrape() -> None:
+            while not ended.wait(SCRAPE_S):
+                with contextlib.suppress(
+                    OSError
+                ):  # not listening yet; a watch that ended is seen in reading()
+                    urllib.request.urlopen(f"http://127.0.0.1:{SERVE_PORT}/metrics", timeout=SCRAPE_S).read()
+
+        scraper = threading.Thread(target=scrape)
+        scraper.start()
+        try:
+            yield watch.pid
+        finally:
+            ended.set()
+            scraper.join()
+            watch.terminate()
+
+
+@contextlib.contextmanager
+def live(pid: int) -> Iterator[int]:
+    """Watch with --live on a terminal of its own. Yield the pid of the watch."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*WATCH, "--pid", str(pid), "--live"], stdout=theirs, stderr=theirs) as watch:
+        os.close(theirs)
+
+        def drain() -> None:
+            with contextlib.suppress(OSError):  # EIO: the watch closed its terminal
+                while os.read(ours, 65536):
+                    pass
+
+        reader = threading.Thread(target=drain)
+        reader.start()
+        try:
+            yield watch.pid
+        finally:
+            watch.terminate()
+            watch.wait()
+            reader.join()
+            os.close(ours)
+
+
+def grown(name: str, readings: list[Reading]) -> list[str]:
+    """Name what was, in the whole last quarter, above all that was seen in the second.
+
+    In the first quarter, caches fill and tables of names are read.
+    """
+    quarter = len(readings) // 4
+    early, late = readings[quarter : 2 * quarter], readings[-quarter:]
+    values: dict[str, Callable[[Reading], float]] = {
+        "MiB of copyscope": lambda row: row.mib[0],
+        "MiB of the collector": lambda row: row.mib[1],
+        "open files": lambda row: row.files,
+        "BPF maps": lambda row: row.bpf_maps,
+        "BPF programs": lambda row: row.bpf_programs,
+    }
+    sentences = []
+    for what, value in values.items():
+        before, after = max(map(value, early)), min(map(value, late))
+        if after > before + GROWTH_MIB * what.startswith("MiB"):
+            sentences.append(f"{name}: {what} grew from {before:.1f} to {after:.1f}")
+    return sentences
+
+
+def main(minutes: float) -> int:
+    cpus = [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
+    readings: dict[str, list[Reading]] = {"serve": [], "live": []}
+    with http([cpus[0], cpus[-1]]) as load, serving(load.pid) as serve_pid, live(load.pid) as live_pid:
+        print("watch  minute copyscope MiB collector MiB files BPF maps BPF programs CPU s", flush=True)
+        began_s = time.monotonic()
+        for _ in range(ROWS):
+            time.sleep(60 * minutes / ROWS)
+            minute = (time.monotonic() - began_s) / 60
+            for name, pid in (("serve", serve_pid), ("live", live_pid)):
+                readings[name].append(reading(pid, minute))
+                print(f"{name:6} {minute:6.1f} {readings[name][-1].cells()}", flush=True)
+    sentences = [sentence for name, rows in readings.items() for sentence in grown(name, rows)]
+    print("\n".join(sentences) or f"nothing grew in the second half of {minutes:g} minutes")
+    return bool(sentences)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(float(sys.argv[1]) if len(sys.argv) > 1 else MINUTES))
