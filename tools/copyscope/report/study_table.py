@@ -384,6 +384,8 @@ def waterfall(before: StudyRow, after: StudyRow, by: str = "impl") -> Waterfall 
     """
     if not before.valid or not after.valid:
         return Missing("no repeat in which both points were valid")
+    if not before.parts or not after.parts:
+        return Missing(f"fewer than {SAMPLES_MIN} samples at one of the two points")
     parts_before, parts_after = _shared_parts(before.point.runs, after.point.runs)
     start, end = median_cost(parts_before), median_cost(parts_after)
     if start is None or end is None:
