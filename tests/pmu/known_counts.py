@@ -53,7 +53,6 @@ LLC = EVENTS["llc_misses"][0]
 VERDICTS = (
     ("exact", "counts every line read"),
     ("doubled", "not usable: counts 2.00 of known misses (random reads)"),
-    ("stuck", "not usable: stays at 0"),
     (
         "alias",
         "not usable: counts 1.00 misses per line that the cache has; its counts are those of"
