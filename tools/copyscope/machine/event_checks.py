@@ -1,10 +1,10 @@
 """Results of `copyscope doctor --measure`, saved for each processor model and microcode."""
 
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from msgspec import MsgspecError, json
 
 from copyscope.base import files, paths
 
@@ -29,14 +29,17 @@ def saved_file(cpu_model: str, microcode: str | None) -> Path:
 
 def load(cpu_model: str, microcode: str | None) -> list[EventCheck] | None:
     """Return the saved results for a processor, or None if there are none or the file is damaged."""
+    # Help is printed by the system's Python, too, which lacks msgspec.
+    from msgspec import MsgspecError, convert  # noqa: PLC0415
+
     try:
-        return json.decode(files.read(saved_file(cpu_model, microcode)), type=list[EventCheck])
-    except (OSError, MsgspecError, UnicodeDecodeError):
+        return convert(json.loads(files.read(saved_file(cpu_model, microcode))), list[EventCheck])
+    except (OSError, ValueError, RecursionError, MsgspecError):
         return None
 
 
-def save(cpu_model: str, microcode: str | None, checks: list[EventCheck]) -> None:
+def save(cpu_model: str, microcode: str | None, checks: Sequence[EventCheck]) -> None:
     """Save the results for a processor. Raises OSError."""
     file = saved_file(cpu_model, microcode)
     files.make_directory(file.parent)
-    files.save(file, json.format(json.encode(checks), indent=1))
+    files.save(file, json.dumps([asdict(check) for check in checks], indent=1).encode())
