@@ -120,6 +120,13 @@ def test_the_event_that_is_another_one_is_found_and_the_other_stays_usable(
     assert judge(other, events).usable is True
 
 
+def test_stray_misses_of_cached_work_do_not_hide_an_alias() -> None:
+    """Counts of a guest: an interrupt caused 107 misses in one of two runs of the same work."""
+    event, other = misses(LLC, {}, like=L1D), misses(L1D, {})
+    event.counts[-1].counted, other.counts[-1].counted = 107, 5
+    assert judge(event, [event, other]).verdict.endswith(f"; {ALIAS} {L1D}")
+
+
 @pytest.mark.parametrize(
     ("name", "counted", "verdict"),
     [

@@ -22,7 +22,7 @@ LIMIT_S = 300.0
 # Maximum relative error of an event that counts what its name says. Misses also happen in page walks.
 TOLERANCES = {"instructions": 0.001, "cycles": 0.05}
 MISSES_TOLERANCE = 0.1
-# Two events whose counts differ by at most this fraction in all work count the same.
+# Two events count the same if their counts in all work differ by at most this part of the lines read.
 SAME = 0.01
 # Names of work (known_works[] of the collector).
 RANDOM, IN_ORDER, COPY = "random reads", "reads in order", "copies of 64 KiB"
@@ -144,12 +144,15 @@ def _why_misses_are_wrong(event: MeasuredEvent) -> str | None:
 
 def _same_as(event: MeasuredEvent, events: Sequence[MeasuredEvent]) -> str:
     """Return a clause that names another event with the same counts, or ""."""
-    counted = {count.work: count.counted for count in event.counts}
+    if not any(count.counted for count in event.counts):
+        return ""
     for other in events:
         others = {count.work: count.counted for count in other.counts}
-        if other is event or not any(counted.values()) or counted.keys() != others.keys():
-            continue
-        if all(abs(n - others[work]) <= SAME * max(n, others[work]) for work, n in counted.items()):
+        if other is not event and all(
+            count.work in others
+            and abs(count.counted - others[count.work]) <= SAME * max(count.counted, count.lines)
+            for count in event.counts
+        ):
             return f"; its counts are those of {other.name}"
     return ""
 
