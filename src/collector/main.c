@@ -31,6 +31,7 @@
 #include "kernel/privileges.h"
 #include "kernel/seal.h"
 #include "lines.h"
+#include "measure.h"
 #include "report/message.h"
 #include "report/names.h"
 #include "sampling/sampler.h"
@@ -51,6 +52,9 @@ static struct {
 	struct functions_options functions_options;
 	bool probe;
 	bool load;
+	bool measure;
+	unsigned int measured_cpu;
+	unsigned long llc_bytes;
 } env = {
 	.frequency_hz = DEFAULT_FREQUENCY_HZ,
 	.functions_options = { .attach = ATTACH_ANY, .moves = MOVES_ALL, .gate_one_in = DEFAULT_GATE },
@@ -59,7 +63,7 @@ static struct {
 
 /* Long options without a letter. */
 enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
-       OPTION_MOVES, OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD };
+       OPTION_MOVES, OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD, OPTION_MEASURE };
 
 static const struct argp_option options[] = {
 	{ "frequency", 'F', "HZ", 0, "Samples per second and CPU (default 199)", 0 },
@@ -91,6 +95,8 @@ static const struct argp_option options[] = {
 	{ "probe", 'p', NULL, 0, "Print as JSON which hooks and events work on this machine, and exit", 0 },
 	{ "load", OPTION_LOAD, NULL, 0, "Print as JSON which programs this kernel loads, and exit; for each way to hook functions, "
 	  "one program is attached", 0 },
+	{ "measure", OPTION_MEASURE, "CPU:BYTES", 0, "Do work with known counts on this CPU, whose last-level cache has this size; print "
+	  "as JSON what its events counted, and exit", 0 },
 	{},
 };
 
@@ -173,6 +179,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_LOAD:
 		env.load = true;
+		return 0;
+	case OPTION_MEASURE:
+		env.measure = true;
+		if (sscanf(arg, "%u:%lu", &env.measured_cpu, &env.llc_bytes) != 2)
+			argp_error(state, "--measure %s: expected CPU:BYTES", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_usage(state);
@@ -340,6 +351,8 @@ int main(int argc, char **argv)
 	err = argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	if (err)
 		return 2;
+	if (env.measure)
+		return measure__print(env.measured_cpu, env.llc_bytes) ? 1 : 0;
 	/* Nothing reads stdin while programs load: until then the kernel ends the collector with its parent. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	collector.frequency_hz = env.frequency_hz;

@@ -5,7 +5,8 @@
     make check-pmu BOOTS="arithmetic one_copy-exact"    some boots
 
 Boots:
-arithmetic: counts and samples of a program that reads memory agree with theory.
+arithmetic: counts and samples of a program that reads memory agree with theory, and `doctor --measure`
+    says so. It finds each posed PMU that counts LLC misses wrong.
 IMPL-exact, IMPL-sampled: counts or samples of each copy agree with the machine's own sums by call stack.
 hybrid: two kinds of cores, one of them without L1D misses, and an offline CPU. few: a PMU with two counters.
 
@@ -27,6 +28,8 @@ import copies
 import pmu_page
 from copies import EVENTS, GOAL, Figure, Run
 from copyscope.base.errors import RunError
+from copyscope.doctor import known_work
+from msgspec import convert
 from pmu_guest import Boot, Parts, build, run
 
 LINES_PER_KIB = 16
@@ -45,6 +48,17 @@ SIDE_OFF = 0.03
 # A figure that was within the goal may exceed it by this much next time.
 GOAL_SLACK = 0.03
 SIDES = ("sender", "receiver")
+LLC = EVENTS["llc_misses"][0]
+# Verdicts on LLC misses, in the order in which the script `inside` changes the PMU.
+VERDICTS = (
+    ("exact", "counts every line read"),
+    ("doubled", "not usable: counts 2.00 of known misses (random reads)"),
+    (
+        "alias",
+        "not usable: counts 1.00 misses per line that the cache has; its counts are those of"
+        " L1-dcache-load-misses",
+    ),
+)
 # Events whose samples measure time.
 TIME = ("cycles", "ref-cycles", "cpu-clock")
 
@@ -89,6 +103,22 @@ def of_arithmetic(boot: Boot) -> list[str]:
             print(f"  read_{name:7} {event:22} {samples_seen:5} samples, theory {samples_due:.1f}")
             if abs(samples_seen - samples_due) > DEVIATIONS * math.sqrt(samples_due):
                 problems.append(f"read_{name}: {event}: {samples_seen} samples instead of {samples_due:.1f}")
+    return problems + of_known_work(boot)
+
+
+def of_known_work(boot: Boot) -> list[str]:
+    """Judge the events of each changed PMU by known work, and return the wrong verdicts."""
+    problems = []
+    lines = (boot.kept / "measured").read_text().splitlines()
+    for (pose, due), line in zip(VERDICTS, lines, strict=True):
+        events = convert(json.loads(line), known_work.MeasuredCore).events
+        for event in events:
+            verdict = known_work.judge(event, events).verdict
+            print(f"  {pose:8} {event.name:22} {verdict}")
+            for count in event.counts:
+                print(f"    {count.work:24} known {count.known:7}, counted {count.counted:7}")
+            if (event.name == LLC and verdict != due) or (event.name != LLC and "not usable" in verdict):
+                problems.append(f"known work: {pose}: {event.name}: {verdict}")
     return problems
 
 

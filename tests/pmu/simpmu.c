@@ -9,7 +9,8 @@
  *
  * hybrid=1: the second CPU has cpu_atom, without L1D misses, and all other CPUs have cpu_core; a CPU that is offline at load time
  * has neither. counters=N: at most N events count at a time on a CPU. always=1: the machine always models its caches. By default
- * it does so only while CPU-wide or sampling events are enabled, which is faster.
+ * it does so only while CPU-wide or sampling events are enabled, which is faster. llc_percent=N: LLC load misses are N % of the
+ * modelled ones. alias=1: LLC load misses are L1D load misses.
  */
 #include <linux/cpumask.h>
 #include <linux/io.h>
@@ -40,6 +41,11 @@ module_param(hybrid, int, 0444);
 static int counters = SLOTS;
 module_param(counters, int, 0444);
 
+static int llc_percent = 100;
+module_param(llc_percent, int, 0644);
+static int alias;
+module_param(alias, int, 0644);
+
 struct simpmu {
 	struct pmu pmu;
 	struct cpumask cpus;
@@ -66,9 +72,14 @@ static u64 count_by_clock(unsigned int column)
 
 static u64 count_of(unsigned int column)
 {
+	u64 modelled;
+
 	if (!memory || !READ_ONCE(memory->running))
 		__this_cpu_write(by_clock, rdtsc_ordered());
-	return count_by_clock(column) + (memory ? READ_ONCE(memory->cpus[smp_processor_id()].count[column]) : 0);
+	modelled = memory ? READ_ONCE(memory->cpus[smp_processor_id()].count[column]) : 0;
+	if (column == SIMPMU_LLC_LOAD_MISSES)
+		modelled = modelled * llc_percent / 100;
+	return count_by_clock(column) + modelled;
 }
 
 static int column_of(const struct perf_event_attr *attr)
@@ -86,7 +97,7 @@ static int column_of(const struct perf_event_attr *attr)
 	switch (config) {
 	case 0x10000: return SIMPMU_L1D_LOAD_MISSES;
 	case 0x10100: return SIMPMU_L1D_STORE_MISSES;
-	case 0x10002: return SIMPMU_LLC_LOAD_MISSES;
+	case 0x10002: return alias ? SIMPMU_L1D_LOAD_MISSES : SIMPMU_LLC_LOAD_MISSES;
 	case 0x10102: return SIMPMU_LLC_STORE_MISSES;
 	}
 	return -ENOENT;

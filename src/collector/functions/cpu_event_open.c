@@ -14,7 +14,7 @@ static void open_idle(struct cpu_event *event, struct perf_event_attr attr)
 	attr.type = PERF_TYPE_SOFTWARE;
 	attr.config = PERF_COUNT_SW_DUMMY;
 	for (int cpu = 0; cpu < event->cpus; cpu++)
-		event->idle_fds[cpu] = event->fds[cpu] < 0 ? perf_open(&attr, cpu) : -ENODEV;
+		event->idle_fds[cpu] = event->fds[cpu] < 0 ? perf_open(&attr, PERF_ALL_TASKS, cpu) : -ENODEV;
 }
 
 int cpu_event__open(struct cpu_event *event, const struct event_row *row, int cpus)

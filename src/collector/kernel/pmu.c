@@ -86,7 +86,7 @@ static bool is_generic(const struct event_row *row)
  * include/uapi/linux/perf_event.h). arm64 accepts this from 6.6 on (commit 5c816728651a); earlier kernels use the PMU
  * of the CPU.
  */
-static int open_one(const struct event_row *row, struct perf_event_attr *attr, const struct core_pmu *owner, int cpu)
+static int open_one(const struct event_row *row, struct perf_event_attr *attr, const struct core_pmu *owner, pid_t task, int cpu)
 {
 	int fd;
 
@@ -94,13 +94,13 @@ static int open_one(const struct event_row *row, struct perf_event_attr *attr, c
 	attr->type = row->type;
 	attr->config = row->config;
 	if (!owner || !is_generic(row))
-		return perf_open(attr, cpu);
+		return perf_open(attr, task, cpu);
 	attr->config |= (__u64)owner->type << 32;
-	fd = perf_open(attr, cpu);
+	fd = perf_open(attr, task, cpu);
 	if (fd != -ENOENT)
 		return fd;
 	attr->config = row->config;
-	return perf_open(attr, cpu);
+	return perf_open(attr, task, cpu);
 }
 
 /* Write a name for the PMU into messages: its own name, or a description such as "AMD's PMU". */
@@ -188,7 +188,7 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 
 		if (rate_hz)
 			set_rate(&attr, row, rate_hz, cpu);
-		fds[cpu] = wanted ? open_one(row, &attr, owner, cpu) : -ENODEV;
+		fds[cpu] = wanted ? open_one(row, &attr, owner, PERF_ALL_TASKS, cpu) : -ENODEV;
 		opened += fds[cpu] >= 0;
 		/* ENODEV: the CPU is offline or spared. */
 		if (fds[cpu] >= 0 || fds[cpu] == -ENODEV || covered->err)
@@ -206,6 +206,17 @@ enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr
 		snprintf(covered->reason, sizeof(covered->reason), "only on CPU%s %.60s: %s",
 			 strpbrk(covered->cpus, ",-") ? "s" : "", covered->cpus, why);
 	return !opened ? COVERS_NOTHING : covered->err ? COVERS_SOME : COVERS_ALL;
+}
+
+int pmu__open_own(const struct event_row *row, struct perf_event_attr attr, int cpu, char *reason, size_t size)
+{
+	const struct core_pmus *pmus = core_pmus__here();
+	const struct core_pmu *owner = core_pmus__of(pmus, cpu);
+	int fd = open_one(row, &attr, owner, PERF_OWN_TASK, cpu);
+
+	if (fd < 0)
+		explain(row, pmus, owner, 0, fd, reason, size);
+	return fd;
 }
 
 bool pmu__types_differ(void)

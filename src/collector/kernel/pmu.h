@@ -38,6 +38,8 @@ bool pmu__find(const char *name, struct event_row *row);
  * coverage.
  */
 enum coverage pmu__open(const struct event_row *row, struct perf_event_attr attr, int *fds, int cpus, struct covered *covered);
+/* Open the event for this thread while it runs on the CPU. Return the descriptor, or -errno with a reason. */
+int pmu__open_own(const struct event_row *row, struct perf_event_attr attr, int cpu, char *reason, size_t size);
 /* Return true if there are several types of cores, whose cycles have different lengths. */
 bool pmu__types_differ(void);
 

@@ -1,5 +1,6 @@
 """Paths of files in the source tree or in an installed copy. This module opens no file."""
 
+import os
 import re
 from pathlib import Path
 
@@ -19,6 +20,15 @@ XDP_OBJECT = OUTPUT / "xdp_pass.bpf.o"
 BUILT_OF = OUTPUT / "built-of.json"
 # Name of an empty file in a directory of results that came with the source tree.
 REFERENCE = ".reference"
+
+
+def cache_directory() -> Path:
+    """Return the directory for files that can be downloaded, built or measured again."""
+    chosen_path = os.environ.get("COPYSCOPE_CACHE")
+    if chosen_path:
+        return Path(chosen_path)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "copyscope"
 
 
 def host_results(hostname: str, kernel: str) -> Path:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import groupby
 
 from rich.console import Console
@@ -11,8 +12,12 @@ from rich.text import Text
 from copyscope.base.arguments import UsageParser, add_options
 from copyscope.base.stats import grouped
 from copyscope.commands import entry, output_files
+from copyscope.doctor import known_work
 from copyscope.doctor.diagnose import diagnose
 from copyscope.doctor.findings import Diagnosis, DoctorFinding
+from copyscope.doctor.known_work import CheckedEvent
+from copyscope.machine import event_checks
+from copyscope.machine.fingerprint import describe_machine
 from copyscope.show.layout import REPORT_WIDTH, make_console
 
 # Status of a finding -> style of its cell (rich).
@@ -22,8 +27,11 @@ examples:
   sudo copyscope doctor                what is limited here, and why
   sudo copyscope doctor -v             every fact
   sudo copyscope doctor --json -       the same as data
+  sudo copyscope doctor --measure      does this PMU count known cache misses?
 """
 OPTIONS = """
+--measure               only check the PMU: compare its counts with work whose cycles, instructions
+                        and cache misses are known
 --json FILE             write the findings as JSON to FILE ("-": stdout, no table)
 """
 
@@ -36,7 +44,7 @@ def parser() -> UsageParser:
         usage="%(prog)s [options]",
         description="Try every instrument on this machine; print which instruments work, how to make the"
         " others work, and what may disturb the numbers. Changes no setting. Exit status: 0 copyscope can"
-        " measure here, 1 it cannot.",
+        " measure here, 1 it cannot. With --measure: 0 events were measured, 1 this machine counts none.",
         epilog=EXAMPLES,
     )
     add_options(result, OPTIONS)
@@ -44,11 +52,46 @@ def parser() -> UsageParser:
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    if args.measure:
+        return _measure(args.json)
     diagnosis = diagnose()
     if args.json != "-":
         print_diagnosis(diagnosis, verbose=args.verbose, console=make_console())
     output_files.write_json_option(diagnosis.as_json(), args.json)
     return 0 if diagnosis.works else entry.FAILED
+
+
+def _measure(json_file: str | None) -> int:
+    """Compare the events of the PMU with known work, print and save the verdicts. Raises RunError."""
+    machine = describe_machine(tools={})
+    checked = known_work.measure(machine)
+    if json_file != "-":
+        print_checks(checked, make_console())
+    output_files.write_json_option({"measured": [asdict(event) for event in checked]}, json_file)
+    try:
+        event_checks.save(machine.cpu_model, machine.microcode, [event.check for event in checked])
+    except OSError as error:
+        entry.print_message(f"{error.filename}: {error.strerror}; runs will not know these results")
+    return 0
+
+
+def print_checks(checked: Sequence[CheckedEvent], console: Console) -> None:
+    """Print a table for each event: its counts beside the known counts, below its verdict."""
+    width = min(console.width, REPORT_WIDTH)
+    for event in checked:
+        check = event.check
+        name = check.event if check.pmu is None else f"{check.event} on {check.pmu}"
+        style = STYLES["ok" if check.usable else "limited" if check.usable is None else "missing"]
+        console.print(Text.assemble((name, "bold"), "  ", (check.verdict, style)), width=width)
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        table.add_column("  known work", min_width=24, no_wrap=True)
+        for title in ("known", "counted", "ratio"):
+            table.add_column(title, justify="right", min_width=9, no_wrap=True)
+        for count in event.counts:
+            ratio = "" if count.ratio is None else f"{count.ratio:.3f}"
+            table.add_row(f"  {count.work}", f"{count.known:,}", f"{count.counted:,}", ratio)
+        console.print(table, width=width)
+    console.print("runs on this processor print n/a for misses that are not usable", width=width)
 
 
 def print_diagnosis(diagnosis: Diagnosis, *, verbose: bool, console: Console) -> None:

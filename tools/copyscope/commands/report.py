@@ -24,7 +24,6 @@ from copyscope.report.plots.draw import Drawing, PlotSubject, draw_all
 from copyscope.report.sections import document, readme
 from copyscope.report.study import Study, as_reported, caption, examine
 from copyscope.report.study_table import StudyRow
-from copyscope.run.simulate import kernels
 from copyscope.sweep import results
 from copyscope.sweep.results import Results, Rewritten, derive_anew, rewrite
 
@@ -67,7 +66,7 @@ def parser() -> UsageParser:
 def _report(args: argparse.Namespace) -> int:
     """Make the reports of the given sweeps, or of all sweeps under results/, and return the exit status."""
     # A separate directory keeps matplotlib's cache, and prevents a user's configuration from changing plots.
-    cache = kernels.cache_directory() if paths.INSTALLED else paths.OUTPUT
+    cache = paths.cache_directory() if paths.INSTALLED else paths.OUTPUT
     os.environ["MPLCONFIGDIR"] = str(cache / "matplotlib")
     # numpy needs no threads here.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"

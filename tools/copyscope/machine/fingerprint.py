@@ -20,6 +20,8 @@ from copyscope.base import files, paths
 from copyscope.base.errors import RunError
 from copyscope.base.programs import LimitError, StartedProgram
 from copyscope.base.spelling import parse_cpu_list
+from copyscope.machine import event_checks
+from copyscope.machine.event_checks import EventCheck
 from copyscope.machine.processors import (
     ROOT,
     bracketed_choice,
@@ -121,6 +123,8 @@ class MachineFacts:
     tools: dict[str, str | None]
     memory_bytes: int | None
     caches: dict[str, int | str | None]
+    # Results of `doctor --measure` for this processor, if it was measured.
+    pmu_checks: list[EventCheck] | None = None
     # Percentage of CPU time that the hypervisor gave to other guests during the run.
     steal_percent: float | None = None
     # Reason for each None, by its key.
@@ -172,6 +176,8 @@ def describe_machine(
         memory_bytes=None if memory_kib is None else memory_kib << 10,
         caches=read_caches(root),
     )
+    if root == ROOT and machine.pmu:
+        machine.pmu_checks = event_checks.load(machine.cpu_model, machine.microcode)
     values = vars(machine)
     machine.reasons = {name: why for name, why in REASONS_FOR_NONE.items() if values[name] is None}
     if memlock_bytes is None:
@@ -195,6 +201,7 @@ REASONS_FOR_NONE = {
     "lockdown": "no lockdown module, or securityfs is not mounted",
     "transparent_hugepages": "the kernel was built without them",
     "irq_time_accounting": "no kernel configuration found (/proc/config.gz, /boot)",
+    "pmu_checks": "not measured (copyscope doctor --measure)",
     "steal_percent": "no run was measured",
     "memory_bytes": "the kernel does not report it",
 }

@@ -23,6 +23,7 @@ from copyscope.record.segments import PROCESSES, WARM_UP, WATCHED
 from copyscope.record.session_result import LoadReading, Raw
 from copyscope.record.store import incomplete
 from copyscope.record.watched import SendError
+from copyscope.taxonomy.events import MISS_EVENTS
 from copyscope.taxonomy.samples import (
     thread_names,
     to_record,
@@ -75,7 +76,7 @@ def assemble(
         if stacks:
             samples = [] if raw.collector is None else raw.collector.get("samples", [])
             sections["stacks"] = to_stacks(samples, Taxonomy.load())
-        return convert(sections, Measured)
+        return withhold_unusable(convert(sections, Measured))
     except (ValidationError, UnicodeEncodeError) as error:
         raise incomplete(error) from error
 
@@ -133,6 +134,24 @@ def _sections(
         **(_own_sections(raw, workload) if workload else {}),
         **(_watched_sections(raw, target) if target else {}),
     }
+
+
+def withhold_unusable(measured: Measured) -> Measured:
+    """Return the record without counts of misses by events that counted known misses wrong."""
+    unusable = {
+        check.event: f"{check.event}: {check.verdict} (copyscope doctor --measure)"
+        for check in measured.machine.pmu_checks or ()
+        if check.usable is False and check.event in MISS_EVENTS
+    }
+    for counters in measured.counters.values():
+        for name in counters.keys() & unusable.keys():
+            counters[name] = structs.replace(
+                counters[name], value=None, status="unsupported", reason=unusable[name], parts=None
+            )
+    for event in [] if measured.functions is None else measured.functions.events:
+        if event.name in unusable:
+            event.status, event.reason = "unsupported", unusable[event.name]
+    return measured
 
 
 def segment_row(segment: MeasuredSegment | PastSegment) -> Segment:

@@ -241,6 +241,23 @@ class TopologySection(Section):
     peers: list[Peer] = []  # noqa: RUF012 (a Struct copies it)
 
 
+class PmuCheck(Section):
+    """Counts of an event in known work (`doctor --measure`).
+
+    usable: false if its counts of misses are withheld; null: not measured
+    known_share: counted part of known misses
+    copy_share: misses per line that a cold copy reads
+    pmu: core type
+    """
+
+    event: str
+    usable: bool | None
+    verdict: str
+    known_share: float | None
+    copy_share: float | None
+    pmu: str | None
+
+
 class Machine(Section):
     """Machine and its settings.
 
@@ -279,6 +296,7 @@ class Machine(Section):
     idle_driver: str | None = None
     transparent_hugepages: str | None = None
     irq_time_accounting: bool | None = None
+    pmu_checks: list[PmuCheck] | None = None
     reasons: Reasons | None = None
 
 

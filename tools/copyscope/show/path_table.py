@@ -16,6 +16,7 @@ from copyscope.base.stats import grouped
 from copyscope.ledger.share import DENSE_FREQUENCY_HZ, few_samples, percent
 from copyscope.ledger.watched_program import copy_callers
 from copyscope.record.derived import AccountRow
+from copyscope.record.measured import PmuCheck
 from copyscope.record.run import Run
 from copyscope.record.segments import is_relay
 from copyscope.record.simulated import SimulatedRow
@@ -33,7 +34,7 @@ from copyscope.show.ledger_rows import (
     why_no_time,
 )
 from copyscope.taxonomy.accounts import called
-from copyscope.taxonomy.events import EVENT_COLUMNS, MISSES, describe_misses_briefly, event_name
+from copyscope.taxonomy.events import EVENT_COLUMNS, MISS_EVENTS, MISSES, describe_misses_briefly, event_name
 
 # Minimum and maximum width of a bar, in characters.
 BAR_MIN, BAR_MAX = 8, 60
@@ -41,6 +42,8 @@ BAR_MIN, BAR_MAX = 8, 60
 UNLIMITED = 10_000
 # The note on the program's own copies names at most CALLERS_MAX callers, with at least this share each.
 CALLERS_MAX, CALLER_SHARE_MIN = 3, 0.05
+# Print the counted share of misses in copies if it differs by more than this from the share in random reads.
+COPY_DIFFERS = 0.1
 # Names of the last two rows: all work without a separate row, and the whole run.
 REST, ALL = "the rest", "all"
 # Work with a smaller share of all CPU time than this is part of the row REST.
@@ -339,7 +342,10 @@ def event_notes(run: Run, rows: Sequence[Row], shown_events: Sequence[str]) -> l
     shown_events: events with a column in the table
     """
     model = run.raw.modelled
-    texts = [_event_note(run, rows, shown_events)]
+    texts = [
+        _event_note(run, rows, shown_events),
+        "; ".join(describe_checks(run.raw.machine.pmu_checks or [])),
+    ]
     if model is not None:
         broken = "" if all(check.holds for check in model.measurements[0].checks) else " CHECKS DO NOT HOLD:"
         name, release = model.model.name, model.kernel.release
@@ -358,6 +364,20 @@ def _event_note(run: Run, rows: Sequence[Row], shown_events: Sequence[str]) -> s
     texts += [f"{EVENT_TITLES[event]} {cpus}" for event in shown_events if (cpus := _sampled_on(run, event))]
     texts += [f"{', '.join(missing)} n/a: see -v for the reason"] if missing else []
     return "; ".join(texts)
+
+
+def describe_checks(checks: Sequence[PmuCheck]) -> list[str]:
+    """Return what each event of misses counted in known work, or why its counts are n/a."""
+    texts = []
+    for check in checks:
+        name = f"{check.event} of {check.pmu or 'this PMU'}"
+        if check.event in MISS_EVENTS and check.usable is False:
+            texts.append(f"{name}: {check.verdict}")
+        elif check.usable and check.known_share is not None and check.copy_share is not None:
+            differs = abs(check.copy_share - check.known_share) > COPY_DIFFERS
+            in_copies = f", {check.copy_share:.2f} in copies" if differs else ""
+            texts.append(f"{name} count {check.known_share:.2f} of known misses{in_copies}")
+    return texts
 
 
 def _sampled_on(run: Run, column: str) -> str | None:

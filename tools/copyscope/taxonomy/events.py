@@ -59,6 +59,7 @@ def event_name(name: str) -> str:
 
 # Title of a cache miss, by its column.
 MISSES = {"llc_misses": "LLC miss", "l1d_misses": "L1D miss"}
+MISS_EVENTS = frozenset(name for column in MISSES for name in EVENT_COLUMNS[column])
 # Description of a cache miss, short and full, by the vendor of the PMU and by its column.
 MEANINGS_BY_VENDOR = {
     "Intel": {

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import lzma
-import os
 import platform
 import re
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from copyscope.base import paths
 from copyscope.base.errors import RunError, UsageError
 from copyscope.base.programs import LimitError, run_program
 from copyscope.base.spelling import alternatives
@@ -121,15 +121,6 @@ FREE_MIN_BYTES = 100 << 20
 Say = Callable[[str], None]
 
 
-def cache_directory() -> Path:
-    """Return the directory for files that can be downloaded or built again, such as kernels for tests."""
-    chosen_path = os.environ.get("COPYSCOPE_CACHE")
-    if chosen_path:
-        return Path(chosen_path)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "copyscope"
-
-
 def check_name(name: str) -> None:
     """Raise UsageError unless a value of --kernel is a known kernel or an existing path."""
     if name in (*SUITES, HOST):
@@ -150,8 +141,8 @@ def get_kernel(name: str, say: Say) -> GuestKernel:
     if name == HOST:
         return _read_host_kernel()
     if name not in SUITES:
-        return built_kernel.read(Path(name), cache_directory() / "guests")
-    directory = cache_directory() / "guests" / name
+        return built_kernel.read(Path(name), paths.cache_directory() / "guests")
+    directory = paths.cache_directory() / "guests" / name
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with _locked(directory):
@@ -306,6 +297,6 @@ def _read_host_kernel() -> GuestKernel:
         for path in sorted(Path("/lib/modules", release, "kernel/drivers/net").rglob(f"{module}.ko*")):
             modules[module] = decompress(path.read_bytes(), f"kernel {HOST}: {path}")
     sha256 = hashlib.sha256(image).hexdigest()
-    directory = cache_directory() / "guests" / f"host-{sha256[:16]}"
+    directory = paths.cache_directory() / "guests" / f"host-{sha256[:16]}"
     directory.mkdir(parents=True, exist_ok=True)
     return GuestKernel(HOST, release, image, modules, sha256, directory)
