@@ -55,18 +55,18 @@ COUNT = "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
 EXACT = (f"--functions --functions-gate 1 --count {COUNT}", "functions", "0.04")
 SAMPLED = ("--frequency 8000", "sampler", "0.1")
 BRIEF = (
-    Boot("one_copy-exact", ("one_copy", *EXACT)),
-    Boot("one_copy-sampled", ("one_copy", *SAMPLED)),
-    Boot("hybrid", ("one_copy", *SAMPLED), pmu="hybrid=1", cpus=3, offline="2"),
-    Boot("few", ("one_copy", *EXACT), pmu="counters=2"),
+    Boot("one_copy-exact", ("one_copy", "64K", *EXACT)),
+    Boot("one_copy-sampled", ("one_copy", "64K", *SAMPLED)),
+    Boot("hybrid", ("one_copy", "64K", *SAMPLED), pmu="hybrid=1", cpus=3, offline="2"),
+    Boot("few", ("one_copy", "64K", *EXACT), pmu="counters=2"),
     Boot("arithmetic", ("reads",), pmu="always=1"),
 )
 REST = tuple(
     boot
     for impl in ("two_copy", "zero_copy")
     for boot in (
-        Boot(f"{impl}-exact", (impl, *EXACT)),
-        Boot(f"{impl}-sampled", (impl, *SAMPLED)),
+        Boot(f"{impl}-exact", (impl, "64K", *EXACT)),
+        Boot(f"{impl}-sampled", (impl, "64K", *SAMPLED)),
     )
 )
 
