@@ -10,6 +10,8 @@ from builders import raw_record
 from builders.documents import derive
 from copyscope.ledger.attribution import RowKey, Weights
 from copyscope.ledger.rows import Interrupts, SideEvent
+from copyscope.record.instruments import Event, InterruptCost
+from copyscope.show.ledger_table import describe_interrupts
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -203,6 +205,20 @@ def test_rows_are_reduced_by_their_samples_of_all_events() -> None:
         assert new["cycles"] == old["cycles"]
     event["per_interrupt"] = {"mean": None, "deviation": None, "pairs": 0, "reason": "several types of cores"}
     assert rows_of(derive(raw), "receiver") == before
+
+
+def test_a_note_states_what_was_taken_off() -> None:
+    def event(name: str, unit: str, mean: float | None) -> Event:
+        cost = InterruptCost("no counter is free", mean, mean and 1.0, 16)
+        return Event(name, unit, "sampled", None, per_interrupt=cost)
+
+    ref_cycles, misses = event("ref-cycles", "ns", 402.5), event("LLC-load-misses", "misses", -0.2)
+    timer = Event("cpu-clock", "ns", "sampled", None)
+    note = describe_interrupts([ref_cycles, misses])
+    assert "themselves, 402 ns and 0.00 LLC-load-misses each in a test" in note
+    note = describe_interrupts([ref_cycles, event("LLC-load-misses", "misses", None)])
+    assert note.endswith("how many is unknown: no counter is free")
+    assert describe_interrupts([timer]) == ""
 
 
 def sum_of(raw: dict[str, Any], key: str, side: str, **values: str) -> float:

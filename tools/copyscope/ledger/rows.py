@@ -17,7 +17,7 @@ from copyscope.base import stats
 from copyscope.ledger.attribution import RowKey, SideTime, Weights, counters_of, row_interval, side_weights
 from copyscope.ledger.flows import NO_CLAIM, TO_RELAY, Flow, strategy_gathers, unknown
 from copyscope.record.derived import AccountRow, EventEstimate, StageRow
-from copyscope.record.instruments import Counter, Event
+from copyscope.record.instruments import Counter, Event, Sample
 from copyscope.record.measured import Measured
 from copyscope.record.sections import Reasons, RecordedInterval
 from copyscope.record.segments import delivered_bytes, select, sender_sum, why_no_ledger
@@ -116,24 +116,26 @@ def _process_event(raw: Measured, side: str, names: Sequence[str]) -> SideEvent:
     elif weights.all_weight <= 0:
         reason = why_not_divided(raw.sampler.events, side, names)
     else:
-        interrupts = _interrupts(raw, side, names)
+        interrupts = interrupts_of(raw.sampler.events, raw.samples, side, names)
         return SideEvent(weights, counter.value / weights.all_weight, None, interrupts=interrupts)
     return SideEvent(weights, None, reason)
 
 
-def _interrupts(raw: Measured, side: str, names: Sequence[str]) -> Interrupts | None:
+def interrupts_of(
+    events: Sequence[Event], samples: Iterable[Sample], side: str, names: Sequence[str]
+) -> Interrupts | None:
     """Return the sampling interrupts of a side; None if the events that each causes itself are unknown.
 
+    events, samples: all sampled events, and the samples of all sides
     names: names that the event may have, the preferred name first
     """
-    sampled = dividing_event_names(names, {event.name: event.unit for event in raw.sampler.events})
-    costs = (event.per_interrupt for event in raw.sampler.events if event.name in sampled)
+    sampled = dividing_event_names(names, {event.name: event.unit for event in events})
+    costs = (event.per_interrupt for event in events if event.name in sampled)
     cost = next((cost for cost in costs if cost is not None), None)
     if cost is None or cost.mean is None or cost.deviation is None:
         return None
     half_width = stats.student_quantile(stats.LEVEL, cost.pairs - 1) * cost.deviation
-    all_events = [event.name for event in raw.sampler.events]
-    counts = side_weights(raw.samples, side, all_events).samples
+    counts = side_weights(samples, side, [event.name for event in events]).samples
     return Interrupts(counts, max(0.0, cost.mean), half_width)
 
 
@@ -180,7 +182,7 @@ def _other_event(raw: Measured, names: Sequence[str], process_events: Iterable[S
         *(weights, count / scaled_weight, None),
         total_known=False,
         default_weight=default_weight,
-        interrupts=_interrupts(raw, "other", names),
+        interrupts=interrupts_of(raw.sampler.events, raw.samples, "other", names),
     )
 
 
