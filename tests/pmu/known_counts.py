@@ -6,7 +6,8 @@
 
 Boots:
 arithmetic: counts and samples of a program that reads memory agree with theory.
-IMPL-exact, IMPL-sampled: counts or samples of each copy agree with the machine's own sums by call stack.
+IMPL-exact, IMPL-sampled, IMPL-SIZE-sampled: counts or samples of each copy agree with the machine's own sums
+by call stack.
 The intervals that the ledger shows for copies hold the machine's counts in 19 of 20 cases.
 hybrid: two kinds of cores, one of them without L1D misses, and an offline CPU. few: a PMU with two counters.
 

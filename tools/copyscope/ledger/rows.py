@@ -31,7 +31,8 @@ METHOD = "sampled"
 
 
 # Relative error of the events of an interrupt, because the caches of a run differ from those of test copies.
-# In guests with known counts, sampled at 8,000 Hz, interrupts had 0.6 to 1.3 times as many L1D misses and cycles.
+# In guests with known counts, sampled at 8,000 Hz, interrupts had 0.6 to 1.3 times as many L1D misses and
+# cycles.
 TEST_ERROR = 0.5
 
 
