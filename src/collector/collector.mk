@@ -12,7 +12,7 @@ BPF_FLAGS := -g -O2 -mcpu=v3 -target bpf -Wall -Wextra -Werror -Wno-unused-param
 	-Wno-unknown-warning-option -Wno-default-const-init-var-unsafe -D__TARGET_ARCH_$(BPF_ARCH) $(SAME_PATHS)
 
 COLLECTOR_OBJECTS := $(patsubst src/collector/%.c,$(OUTPUT)/collector.d/%.o,$(wildcard src/collector/*.c src/collector/*/*.c))
-COLLECTOR_LIBS := -lbpf -ljansson -pthread
+COLLECTOR_LIBS := -lbpf -ljansson -lm -pthread
 
 VMLINUX_BTF ?= /sys/kernel/btf/vmlinux
 VMLINUX_H ?= $(OUTPUT)/vmlinux.h

@@ -7,7 +7,8 @@
 Boots:
 arithmetic: counts and samples of a program that reads memory agree with theory, and `doctor --measure`
     says so. It finds each posed PMU that counts LLC misses wrong.
-IMPL-exact, IMPL-sampled: counts or samples of each copy agree with the machine's own sums by call stack.
+IMPL-exact, IMPL-sampled, IMPL-SIZE-sampled: counts or samples of each copy agree with the machine's own sums
+    by call stack. The intervals that the ledger shows for copies hold the machine's counts in 19 of 20 cases.
 hybrid: two kinds of cores, one of them without L1D misses, and an offline CPU. few: a PMU with two counters.
 
 Files of the guests are kept in .output/pmu/BOOT, results in results/pmu.json. Nothing depends on durations.
@@ -26,7 +27,8 @@ from typing import Any
 
 import copies
 import pmu_page
-from copies import EVENTS, GOAL, Figure, Run
+from copies import EVENTS, GOAL, SAMPLED_COLUMNS, SIDES, Figure, Run
+from copyscope.base import stats
 from copyscope.base.errors import RunError
 from copyscope.doctor import known_work
 from msgspec import convert
@@ -47,7 +49,6 @@ DEVIATIONS = 4
 SIDE_OFF = 0.03
 # A figure that was within the goal may exceed it by this much next time.
 GOAL_SLACK = 0.03
-SIDES = ("sender", "receiver")
 LLC = EVENTS["llc_misses"][0]
 # Verdicts on LLC misses, in the order in which the script `inside` changes the PMU.
 VERDICTS = (
@@ -59,6 +60,8 @@ VERDICTS = (
         " L1-dcache-load-misses",
     ),
 )
+# Probability that chance alone leaves as few of the intervals right.
+CHANCE_MIN = 1e-4
 # Events whose samples measure time.
 TIME = ("cycles", "ref-cycles", "cpu-clock")
 
@@ -68,20 +71,27 @@ TIME = ("cycles", "ref-cycles", "cpu-clock")
 COUNT = "cycles,instructions,LLC-load-misses,L1-dcache-load-misses"
 EXACT = (f"--functions --functions-gate 1 --count {COUNT}", "functions", "0.04")
 SAMPLED = ("--frequency 8000", "sampler", "0.1")
+# The machine also counts while there is no traffic: then the collector measures its own interrupts.
+ALWAYS = "always=1"
+# At 8,000 Hz a sample would come every five messages of 4 KiB. Samples then fall into step with the messages:
+# copy_out had 9 to 12 % too few, outside its interval.
+SPARSE = ("--frequency 1000", "sampler", "0.4")
 BRIEF = (
-    Boot("one_copy-exact", ("one_copy", *EXACT)),
-    Boot("one_copy-sampled", ("one_copy", *SAMPLED)),
-    Boot("hybrid", ("one_copy", *SAMPLED), pmu="hybrid=1", cpus=3, offline="2"),
-    Boot("few", ("one_copy", *EXACT), pmu="counters=2"),
+    Boot("one_copy-exact", ("one_copy", "64K", *EXACT)),
+    Boot("one_copy-sampled", ("one_copy", "64K", *SAMPLED), pmu=ALWAYS),
+    Boot("hybrid", ("one_copy", "64K", *SAMPLED), pmu="hybrid=1", cpus=3, offline="2"),
+    Boot("few", ("one_copy", "64K", *EXACT), pmu="counters=2"),
     Boot("arithmetic", ("reads",), pmu="always=1"),
 )
-REST = tuple(
-    boot
-    for impl in ("two_copy", "zero_copy")
-    for boot in (
-        Boot(f"{impl}-exact", (impl, *EXACT)),
-        Boot(f"{impl}-sampled", (impl, *SAMPLED)),
-    )
+REST = (
+    Boot("two_copy-exact", ("two_copy", "64K", *EXACT)),
+    Boot("zero_copy-exact", ("zero_copy", "64K", *EXACT)),
+    Boot("one_copy-4K-sampled", ("one_copy", "4K", *SPARSE), pmu=ALWAYS),
+    Boot("one_copy-256K-sampled", ("one_copy", "256K", *SAMPLED), pmu=ALWAYS),
+    *(
+        Boot(f"{impl}-sampled", (impl, "64K", *SAMPLED), pmu=ALWAYS)
+        for impl in ("two_copy", "zero_copy", "sendfile", "uring_send")
+    ),
 )
 
 
@@ -177,8 +187,12 @@ def of_sampled(run: Run) -> list[str]:
         assert figure.found is not None and figure.deviation is not None
         if abs(figure.found - figure.truth) > DEVIATIONS * figure.deviation:
             problems.append(f"sampled: {figure.name}: {figure.found:.2f} instead of {figure.truth:.2f} a KiB")
+    for shown in copies.shown(run):
+        if not shown.holds:
+            print(f"  outside: {shown.name}: {shown.low:.0f} to {shown.high:.0f}, truth {shown.truth:.0f}")
     for side in SIDES:
-        for column in ("l1d_misses", "llc_misses", "cycles"):
+        for column in SAMPLED_COLUMNS:
+            print(f"  {side}, {copies.per_interrupt(run, side, column)}")
             weight, deviation, machine_count = copies.sampled_side(run, side, column)
             if abs(weight - machine_count) > DEVIATIONS * deviation:
                 problems.append(f"sampled: {side}: {column}: {weight / machine_count - 1:+.1%} in all rows")
@@ -241,7 +255,7 @@ def judge(boot: Boot) -> list[str]:
     try:
         if boot.name == "arithmetic":
             return of_arithmetic(boot)
-        run = copies.read(boot.kept, boot.words[0])
+        run = copies.read(boot.kept, *boot.words[:2])
         return JUDGES[boot.name.rpartition("-")[2]](run)
     except (OSError, RunError, ValueError, KeyError, IndexError) as error:
         return [f"{boot.name}: {error!r}: see {boot.kept}"]
@@ -254,6 +268,17 @@ def start(parts: Parts, boot: Boot) -> str | None:
     except (RunError, OSError) as error:
         return str(error)
     return None
+
+
+def of_intervals(boots: Sequence[Boot]) -> list[str]:
+    """Check that 19 of 20 intervals of copies hold the machine's count, within chance."""
+    runs = [copies.read(boot.kept, *boot.words[:2]) for boot in boots if boot.name.endswith("-sampled")]
+    shown = [row for run in runs for row in copies.shown(run)]
+    outside = sum(not row.holds for row in shown)
+    print(f"intervals that hold the truth: {len(shown) - outside} of {len(shown)}")
+    if stats.binomial_tail(outside, len(shown), 1 - stats.LEVEL) >= CHANCE_MIN:
+        return []
+    return [f"intervals: {outside} of {len(shown)} do not hold the truth"]
 
 
 def release(boot: Boot) -> str:
@@ -269,7 +294,7 @@ def keep(boots: Sequence[Boot]) -> None:
     for boot in boots:
         tier = boot.name.rpartition("-")[2]
         if tier in ("exact", "sampled"):
-            run = copies.read(boot.kept, boot.words[0])
+            run = copies.read(boot.kept, *boot.words[:2])
             results["figures"] += copies.to_rows(list(getattr(copies, tier)(run)))
     pmu_page.RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     pmu_page.PAGE.write_text(pmu_page.page(results))
@@ -300,6 +325,8 @@ def main(arguments: Sequence[str]) -> int:
             problems = [failure for failure in pool.map(lambda boot: start(parts, boot), chosen) if failure]
     if not problems:
         problems = [problem for boot in chosen for problem in judge(boot)]
+    if not problems:
+        problems = of_intervals(chosen)
     print("\n".join(problems) or "pmu: all as it should be")
     if not problems and not options.brief and not options.boots:
         keep(chosen)

@@ -42,6 +42,10 @@ class Truth:
         keys = (key for key in self.around if key[0] == category and key[1] == (side or key[1]))
         return self.of(column, category, side) - sum(self.around[key][column] for key in keys)
 
+    def of_interrupts(self, column: str, side: str) -> int:
+        """Return the counts of sampling interrupts in the time of a process."""
+        return sum(counts[column] for key, counts in self.interrupts.items() if key[1] == side)
+
     def with_instruments(self, column: str, side: str, *, user: bool = True) -> int:
         """Return the sum of a column over all work of a process, including instruments."""
         return sum(

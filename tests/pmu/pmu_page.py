@@ -36,6 +36,7 @@ FOOT = """
 - *exact*: counts of function hooks, which include events that the hooks cause. Only LLC load
   misses are in records ([decision 004](../dev/decisions/004-function-hooks.md)).
 - *sampled*: counts of the sampler at 8,000 Hz for 0.1 s. One standard deviation is in parentheses.
+  The events of the sampling interrupts themselves are taken off.
 - `gather` is all user-mode work of the sender of two_copy.
 - `deferred` and `pin` are sums of both processes.
 - For *exact*, the true count of `pin` is that of the hooked function: about 75 % of the account.
@@ -82,13 +83,17 @@ def cell(figure: Figure | None) -> str:
 
 def table(figures: list[Figure]) -> str:
     """Return the table of errors, with a row for each copy and a column for each event and tier."""
-    by_cell = {(figure.impl, figure.copy, figure.column, figure.tier): figure for figure in figures}
+    by_cell = {
+        (figure.impl, figure.size, figure.copy, figure.column, figure.tier): figure for figure in figures
+    }
+    runs = dict.fromkeys((figure.impl, figure.size) for figure in figures)
     titles = [f"{title}: {tier}" for title in TITLES.values() for tier in TIERS]
     lines = [f"| copy | {' | '.join(titles)} |", "|---" * (1 + len(titles)) + "|"]
-    for impl, copies in COPIES.items():
-        for copy in copies:
-            errors = [cell(by_cell.get((impl, copy, column, tier))) for column in TITLES for tier in TIERS]
-            lines.append(f"| {impl} `{copy}` | {' | '.join(errors)} |")
+    for impl, size in sorted(runs, key=lambda run: (list(COPIES).index(run[0]), int(run[1][:-1]))):
+        for copy in COPIES[impl]:
+            key = (impl, size, copy)
+            errors = [cell(by_cell.get((*key, column, tier))) for column in TITLES for tier in TIERS]
+            lines.append(f"| {impl} {size} `{copy}` | {' | '.join(errors)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,9 @@ import pytest
 from builders import raw_record
 from builders.documents import derive
 from copyscope.ledger.attribution import RowKey, Weights
-from copyscope.ledger.rows import SideEvent
+from copyscope.ledger.rows import Interrupts, SideEvent
+from copyscope.record.instruments import Event, InterruptCost
+from copyscope.show.ledger_table import describe_interrupts
 from copyscope.taxonomy.events import EVENT_COLUMNS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,3 +160,67 @@ def test_heavy_samples_widen_the_intervals_of_all_rows() -> None:
     # 0.25 / ((0.25 x 2500 + 0.25 x 100) / 200^2) = 15.4; Wilson's interval of 7.7 of 15.4 is 0.277 to 0.723.
     assert (heavy.low, heavy.high) == (light.low, light.high) == (55, 145)
     assert (heavy.samples, light.samples, heavy.method) == (4, 100, "sampled")
+
+
+def test_events_of_the_interrupts_themselves_are_taken_off() -> None:
+    """Samples of three events interrupt the rows; each interrupt adds 30 misses, measured as 30 +- 3."""
+    period, extra, deviation = 1_000, 30.0, 3.0
+    misses = dict(zip(ROWS, (400_000, 300_000, 100_000, 20_000), strict=True))
+    interrupts = dict(zip(ROWS, (1_600, 1_500, 900, 2_000), strict=True))
+    counted = {row: misses[row] + interrupts[row] * extra for row in ROWS}
+    generator = random.Random(1)
+    inside, inside_before = (dict.fromkeys(ROWS, 0) for _ in range(2))
+    for _ in range(RUNS):
+        samples = {key(row): max(1, poisson(counted[row] / period, generator)) for row in ROWS}
+        weight = {row: float(period * count) for row, count in samples.items()}
+        weights = Weights(samples, weight, {row: period * value for row, value in weight.items()})
+        own = Interrupts(
+            {key(row): count for row, count in interrupts.items()},
+            mean=generator.gauss(extra, deviation),
+            half_width=1.96 * deviation,
+        )
+        for counter, taken_off in ((inside, own), (inside_before, None)):
+            event = SideEvent(weights, 1.0, None, total_known=False, interrupts=taken_off)
+            for row in ROWS:
+                estimate = event.estimate(key(row))
+                assert estimate is not None and estimate[1].low <= estimate[0] <= estimate[1].high
+                counter[row] += estimate[1].low <= misses[row] <= estimate[1].high
+    assert {row: count for row, count in inside.items() if count < LEAST} == {}
+    # In the row with few misses and many interrupts, the interrupts have three times as many as the row.
+    assert inside_before["tcp_ip"] == 0
+
+
+def test_rows_are_reduced_by_their_samples_of_all_events() -> None:
+    raw = raw_record("zero_copy", pmu=True)
+    before = rows_of(derive(raw), "receiver")
+    (event,) = [event for event in raw["sampler"]["events"] if event["name"] == "LLC-load-misses"]
+    event["per_interrupt"] = {"mean": 5.0, "deviation": 0.5, "pairs": 16, "reason": None}
+    counter = raw["counters"]["receiver"]["LLC-load-misses"]["value"]
+    scale = counter / sum_of(raw, "weight", "receiver", event="LLC-load-misses")
+    for old, new in zip(before, rows_of(derive(raw), "receiver"), strict=True):
+        category = new.get("account") or new["stage"]
+        samples = sum_of(raw, "samples", "receiver", category=category, context=new["context"])
+        left = max(0.0, old["llc_misses"] - 5 * samples * scale)
+        assert new["llc_misses"] == pytest.approx(left, abs=1)
+        assert new["cycles"] == old["cycles"]
+    event["per_interrupt"] = {"mean": None, "deviation": None, "pairs": 0, "reason": "several types of cores"}
+    assert rows_of(derive(raw), "receiver") == before
+
+
+def test_a_note_states_what_was_taken_off() -> None:
+    def event(name: str, unit: str, mean: float | None) -> Event:
+        cost = InterruptCost("no counter is free", mean, mean and 1.0, 16)
+        return Event(name, unit, "sampled", None, per_interrupt=cost)
+
+    ref_cycles, misses = event("ref-cycles", "ns", 402.5), event("LLC-load-misses", "misses", -0.2)
+    timer = Event("cpu-clock", "ns", "sampled", None)
+    note = describe_interrupts([ref_cycles, misses])
+    assert "themselves, 402 ns and 0.00 LLC-load-misses each in a test" in note
+    note = describe_interrupts([ref_cycles, event("LLC-load-misses", "misses", None)])
+    assert note.endswith("how many is unknown: no counter is free")
+    assert describe_interrupts([timer]) == ""
+
+
+def sum_of(raw: dict[str, Any], key: str, side: str, **values: str) -> float:
+    wanted = {"side": side, **values}
+    return float(sum(row[key] for row in raw["samples"] if wanted.items() <= row.items()))

@@ -47,7 +47,8 @@ KEYS_WITHOUT_ENDING = frozenset((
     "status", "packets", "last_errno", "arguments", "siblings", "stops",
     "segments", "unreadable", "repeated", "buffers", "looked", "rounds", "snapshots", "connections", "pages",
     "api", "vcpus", "requests", "enters", "tls_records", "cpu", "node", "llc_level", "throttles", "waits",
-    "readings", "tid", "user_copies", "kernel_copies", "min", "max", "mean", "p50", "p90", "p99", "p999",
+    "readings", "tid", "user_copies", "kernel_copies", "min", "max", "mean", "deviation", "p50", "p90", "p99",
+    "p999",
 ))  # fmt: skip
 
 

@@ -13,6 +13,13 @@ int perf_open(struct perf_event_attr *attr, pid_t task, int cpu)
 	return fd < 0 ? -errno : fd;
 }
 
+int perf_open_thread(struct perf_event_attr *attr, int group)
+{
+	int fd = syscall(SYS_perf_event_open, attr, 0, -1, group, PERF_FLAG_FD_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
 double perf_tsc_cycle_ns(int fd)
 {
 	const long size = sysconf(_SC_PAGESIZE);

@@ -12,6 +12,8 @@
 
 /* Open an event of a task on a CPU. Return the descriptor or -errno. */
 int perf_open(struct perf_event_attr *attr, pid_t task, int cpu);
+/* Open an event for this thread, in the group of another event (a descriptor) or of its own (-1). Return as above. */
+int perf_open_thread(struct perf_event_attr *attr, int group);
 /* Return the length of a time stamp counter cycle, as the kernel converts it for an open event; 0 if unknown. */
 double perf_tsc_cycle_ns(int fd);
 

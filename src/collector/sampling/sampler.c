@@ -11,6 +11,7 @@
 #include <sampling.skel.h>
 
 #include "events.h"
+#include "interrupt_cost.h"
 #include "kernel/clock.h"
 #include "kernel/perf_open.h"
 #include "kernel/pmu.h"
@@ -25,6 +26,7 @@ struct sampled {
 	struct event_row row;
 	enum coverage coverage;
 	struct covered covered;
+	struct interrupt_cost cost;
 };
 
 struct sampler {
@@ -188,6 +190,36 @@ static void open_misses(struct sampler *sampler)
 	}
 }
 
+/* Measure the events that each interrupt causes itself. The first event is the one that measures time. */
+static void measure_interrupts(struct sampler *sampler)
+{
+	static const enum sample_event order[] = { SAMPLE_REF_CYCLES, SAMPLE_CYCLES, SAMPLE_LLC_LOAD_MISSES,
+						   SAMPLE_L1D_LOAD_MISSES };
+	const struct event_row *rows[SAMPLE_CNT];
+	enum sample_event events[SAMPLE_CNT];
+	struct interrupt_cost costs[SAMPLE_CNT] = {};
+	int count = 0;
+
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+		if (sampler->sampled[order[i]].coverage != COVERS_ALL)
+			continue;
+		events[count] = order[i];
+		rows[count++] = &sampler->sampled[order[i]].row;
+	}
+	if (!count)
+		return;
+	sampler->skel->bss->trying = 1;
+	if (pmu__types_differ())
+		for (int i = 0; i < count; i++)
+			strcpy(costs[i].reason, "this machine has several types of cores");
+	else
+		interrupt_cost__measure(rows, count, program_of(sampler->skel, events[0]),
+					&sampler->skel->bss->interrupts[events[0]], costs);
+	sampler->skel->bss->trying = 0;
+	for (int i = 0; i < count; i++)
+		sampler->sampled[events[i]].cost = costs[i];
+}
+
 static int open_all(struct sampler *sampler)
 {
 	int err = 0;
@@ -197,9 +229,11 @@ static int open_all(struct sampler *sampler)
 		if (!pmu__find(sample_names[i], &sampler->sampled[i].row))
 			err = -ENOENT;
 	err = err ?: open_time(sampler);
-	if (!err)
-		open_misses(sampler);
-	return err;
+	if (err)
+		return err;
+	open_misses(sampler);
+	measure_interrupts(sampler);
+	return 0;
 }
 
 int sampler__open(struct sampler **result, struct sampling *skel, unsigned int frequency_hz)
@@ -252,7 +286,16 @@ int sampler__disable(struct sampler *sampler)
 	return err;
 }
 
-static json_t *sampled_json(const struct sampled *sampled)
+/* unit: factor from the events that the PMU counts to the unit of the report */
+static json_t *cost_json(const struct interrupt_cost *cost, double unit)
+{
+	if (*cost->reason)
+		return json_pack("{s:n, s:n, s:i, s:s}", "mean", "deviation", "pairs", 0, "reason", cost->reason);
+	return json_pack("{s:f, s:f, s:i, s:n}", "mean", cost->mean * unit, "deviation", cost->deviation * unit, "pairs",
+			 INTERRUPT_COST_PAIRS, "reason");
+}
+
+static json_t *sampled_json(const struct sampled *sampled, double unit)
 {
 	static const char *const statuses[] = {
 		[COVERS_NOTHING] = "unsupported", [COVERS_SOME] = "partial", [COVERS_ALL] = "sampled",
@@ -263,6 +306,8 @@ static json_t *sampled_json(const struct sampled *sampled)
 
 	if (sampled->row.counts)
 		json_object_set_new(event, "counts", json_string(sampled->row.counts));
+	if (sampled->coverage == COVERS_ALL && sampled->row.type != PERF_TYPE_SOFTWARE)
+		json_object_set_new(event, "per_interrupt", cost_json(&sampled->cost, unit));
 	return event;
 }
 
@@ -276,7 +321,7 @@ json_t *sampler__json(const struct sampler *sampler)
 	json_t *events = json_array();
 
 	for (int i = 0; i < SAMPLE_CNT; i++)
-		json_array_append_new(events, sampled_json(&sampler->sampled[i]));
+		json_array_append_new(events, sampled_json(&sampler->sampled[i], sampler__weight_unit(sampler, i)));
 	return json_pack("{s:i, s:I, s:o}", "frequency_hz", sampler->frequency_hz,
 			 "enabled_ns", (json_int_t)sampler->enabled_ns, "events", events);
 }

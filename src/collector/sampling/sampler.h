@@ -27,7 +27,7 @@ int sampler__open(struct sampler **sampler, struct sampling *skel, unsigned int 
 int sampler__reopen(struct sampler *sampler);
 int sampler__enable(struct sampler *sampler);
 int sampler__disable(struct sampler *sampler);
-/* Return {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts}]}. */
+/* Return {"frequency_hz", "enabled_ns", "events": [{name, unit, status, reason, counts, per_interrupt}]}. */
 json_t *sampler__json(const struct sampler *sampler);
 /* Return the factor that converts a weight to the unit in sampler__json(). */
 double sampler__weight_unit(const struct sampler *sampler, enum sample_event event);

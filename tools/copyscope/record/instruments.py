@@ -129,12 +129,26 @@ class CompletionLatency(Section):
     histogram: Histogram
 
 
+class InterruptCost(Reasoned):
+    """Events of one sampling interrupt itself, measured in test copies when the sampler opened.
+
+    mean, deviation: mean in the unit of the event, and the standard deviation of this mean
+    pairs: number of pairs of equal copies, one of each pair without interrupts
+    """
+
+    MAIN: ClassVar[str] = "mean"
+    mean: float | None
+    deviation: float | None
+    pairs: int
+
+
 class Event(Section):
     """Hardware or software event.
 
     status: `sampled`, `counted`, `scaled` (counted part of the time), `partial` (counted on some CPUs)
         or `unsupported`
     counts: event that is used instead, if the PMU lacks the named event
+    per_interrupt: events of one sampling interrupt itself; the rows are without them. Null: software event
     """
 
     name: str
@@ -142,6 +156,7 @@ class Event(Section):
     status: str
     reason: str | None
     counts: str | None = None
+    per_interrupt: InterruptCost | None = None
 
 
 class CountedEvent(Event, kw_only=True):

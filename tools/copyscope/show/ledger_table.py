@@ -13,7 +13,7 @@ from copyscope.ledger.losses import stopped_readings
 from copyscope.ledger.rows import COUNTED_ON
 from copyscope.ledger.share import supported
 from copyscope.record.derived import AccountRow, CopyRun, ExactRow
-from copyscope.record.instruments import Functions
+from copyscope.record.instruments import Event, Functions
 from copyscope.record.run import Run
 from copyscope.show.columns import InTable, LedgerColumn, table_columns
 from copyscope.show.layout import TextTable, heading, labelled, wrap
@@ -57,6 +57,8 @@ def account_lines(run: Run, width: int, *, verbose: bool) -> list[Text]:
     for event in MISSES:
         if any(EVENT_COUNTS[event](row) is not None for row in rows):
             lines += wrap(describe_misses(run.raw.machine, event), width, indent=2, style="dim")
+    if note := describe_interrupts(run.raw.sampler.events):
+        lines += wrap(note, width, indent=2, style="dim")
     names = {row.account for row in rows}
     absent = [
         account.title for account in ACCOUNTS.values() if account.name not in names and not account.rare
@@ -64,6 +66,25 @@ def account_lines(run: Run, width: int, *, verbose: bool) -> list[Text]:
     if absent:
         lines += wrap(f"not seen in this run: {', '.join(absent)}", width, indent=2, style="dim")
     return lines
+
+
+def describe_interrupts(events: Sequence[Event]) -> str:
+    """Describe the events that a sampling interrupt causes itself, or return nothing if a timer samples."""
+    costs = [(event, event.per_interrupt) for event in events if event.per_interrupt is not None]
+    unknown = next((cost.reason for _, cost in costs if cost.mean is None), None)
+    if unknown is not None:
+        return f"rows include events of the sampling interrupts themselves; how many is unknown: {unknown}"
+    each = [
+        f"{spelling.three_digits(max(0.0, cost.mean))} {event.name if event.unit != 'ns' else 'ns'}"
+        for event, cost in costs
+        if cost.mean is not None
+    ]
+    if not each:
+        return ""
+    return (
+        f"rows are without the events of the sampling interrupts themselves, {spelling.join_with_and(each)} "
+        "each in a test; the sum of all rows includes them"
+    )
 
 
 def _account_table(run: Run, rows: Sequence[AccountRow], width: int, *, verbosity: int) -> list[Text]:
