@@ -187,7 +187,11 @@ class Workload(Section, kw_only=True):
 
 
 class Device(Section):
-    """A network device on the path."""
+    """A network device on the path.
+
+    card: queues, rings and coalescing of a network card (`ethtool -l`, `-g`, `-c`), and the CPUs of each of
+        its interrupts; empty for a virtual device
+    """
 
     side: str
     name: str
@@ -196,6 +200,7 @@ class Device(Section):
     mtu_bytes: int | None = None
     qdisc: str | None = None
     gso_max_bytes: int | None = None
+    card: dict[str, str] = {}  # noqa: RUF012 (a Struct copies it)
 
 
 class PacketSocket(Section):
