@@ -1,4 +1,4 @@
-"""Bytes that go through pipes to sockets (pipes.c): doubled, mixed, moved by threads and children that exit."""
+"""Bytes that go through pipes to sockets (pipes.c): doubled, mixed, moved by threads that exit."""
 
 import json
 from pathlib import Path
