@@ -189,8 +189,7 @@ class Workload(Section, kw_only=True):
 class Device(Section):
     """A network device on the path.
 
-    card: queues, rings and coalescing of a network card (`ethtool -l`, `-g`, `-c`), and the CPUs of each of
-        its interrupts; empty for a virtual device
+    card: queues, rings, coalescing and interrupts of a network card; empty for a virtual device
     """
 
     side: str
