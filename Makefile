@@ -176,7 +176,7 @@ check-fuzz: artifacts ## Mutate tables of ELF, Go and DWARF and perf maps, read 
 	$(Q)PYTHONPATH=tools $(PYTHON) -P -B tests/fuzz_tables.py $(or $(FUZZ_S),120)
 
 # Programs that live tests start, on this machine and in guests
-LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,sends crowd moves faults acks copies encrypts threads copies-static copies-stripped refusing.so) \
+LIVE_PROGRAMS := $(addprefix $(OUTPUT)/tests/,sends crowd moves pipes faults acks copies encrypts threads copies-static copies-stripped refusing.so) \
 	$(if $(filter x86_64,$(shell uname -m)),$(OUTPUT)/tests/narrow-32 $(OUTPUT)/tests/narrow-64)
 
 # Other programs on the machine sometimes disturb a live test. A test that fails runs a second time. If it passes then, it is
@@ -285,14 +285,14 @@ $(OUTPUT)/tests/bare_uring: BENCH_LIBS := -luring
 $(OUTPUT)/tests/bare $(OUTPUT)/tests/bare_uring $(OUTPUT)/tests/pingpong: $(OUTPUT)/tests/%: tests/bench/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< $(BENCH_LIBS)
 
-$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/faults $(OUTPUT)/tests/acks $(OUTPUT)/tests/copies $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
+$(OUTPUT)/tests/sends $(OUTPUT)/tests/crowd $(OUTPUT)/tests/moves $(OUTPUT)/tests/pipes $(OUTPUT)/tests/faults $(OUTPUT)/tests/acks $(OUTPUT)/tests/copies $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: $(OUTPUT)/tests/%: tests/live/%.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -pthread -o $@ $< -ldl $(LIVE_LIBS)
 
 $(OUTPUT)/tests/acks: LIVE_LIBS := -lbpf
 $(OUTPUT)/tests/moves: tests/live/sockmap.h
 $(OUTPUT)/tests/copies $(OUTPUT)/tests/copies-static $(OUTPUT)/tests/encrypts $(OUTPUT)/tests/threads: tests/live/turns.h
-$(OUTPUT)/tests/sends $(OUTPUT)/tests/faults: tests/live/ring.h
-$(OUTPUT)/tests/moves $(OUTPUT)/tests/sends $(OUTPUT)/tests/faults $(OUTPUT)/tests/cabled: tests/live/checked.h
+$(OUTPUT)/tests/sends $(OUTPUT)/tests/pipes $(OUTPUT)/tests/faults: tests/live/ring.h
+$(OUTPUT)/tests/moves $(OUTPUT)/tests/sends $(OUTPUT)/tests/pipes $(OUTPUT)/tests/faults $(OUTPUT)/tests/cabled: tests/live/checked.h
 
 $(OUTPUT)/tests/cabled: tests/kernels/cabled.c | $(OUTPUT)/tests
 	$(Q)$(CC) -O2 -Wall -Wextra -Werror -Itests/live -o $@ $<

@@ -69,6 +69,8 @@ enum call {
 	CALL_SPLICE_RELAYED,
 	/* getsockopt(2) with TCP_ZEROCOPY_RECEIVE, which maps received data. Other options are CALL_NONE. */
 	CALL_MAP,
+	/* tee(2), which doubles the bytes of a pipe. No socket takes part in this call. */
+	CALL_TEE,
 	CALL_IO_URING,
 	/* Payload moved by none of these calls: by in-kernel senders, or by system calls without a hook. */
 	CALL_OTHER,

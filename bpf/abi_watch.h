@@ -150,7 +150,7 @@ struct shape_cell {
 };
 _Static_assert(sizeof(struct shape_cell) == 80 + 16 * COUNT_SLOTS, "shape_cell");
 #define SHAPE_CELLS (PROTOCOL_CNT * CALL_CNT)
-#define SHAPE_SLOTS 128
+#define SHAPE_SLOTS 256
 _Static_assert(SHAPE_CELLS <= SHAPE_SLOTS, "SHAPE_SLOTS");
 
 /* State of a thread that sends. */

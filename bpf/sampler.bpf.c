@@ -32,8 +32,9 @@ __u64 interrupts[SAMPLE_CNT];
 MAP(PERCPU_ARRAY, scratch, __u32, struct stack_cell, SAMPLE_CNT);
 
 /*
- * Maximum age of the last packet, in ticks. After that, the CPU may have done anything. From the stack, user space
- * knows whether a packet is being handled or was handled before (samples.py).
+ * Maximum age of the last packet of a watched program, in ticks. After that, the CPU may have worked for any other
+ * program that uses the device. Our own traffic has its devices for itself: its last poll counts until another device
+ * is polled. From the stack, user space knows whether a packet is being handled or was handled before (samples.py).
  */
 #define OWNED_TICKS 1
 
@@ -45,7 +46,7 @@ static __always_inline __u32 owner_now(void)
 	__u32 zero = 0;
 
 	handled = bpf_map_lookup_elem(&handled_packets, &zero);
-	if (!handled || bpf_jiffies64() - handled->jiffies > OWNED_TICKS)
+	if (!handled || (watch_mode != WATCH_NOBODY && bpf_jiffies64() - handled->jiffies > OWNED_TICKS))
 		return OWNER_NOT_KNOWN;
 	return handled->owner;
 }

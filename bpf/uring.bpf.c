@@ -127,6 +127,8 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	sent = BPF_CORE_READ(request, cqe.res);
 	if (opcode == IORING_OP_SPLICE && sent > 0)
 		count_spliced_in(request, sent);
+	if (opcode == IORING_OP_TEE && sent > 0)
+		count_teed(sent);
 	if (is_read(opcode) && sent > 0)
 		count_file_read(BPF_CORE_READ(request, file), FILE_CALL_URING, sent);
 	if (!is_zerocopy_send(opcode)) {

@@ -24,6 +24,8 @@ struct volume_map volume_cells SEC(".maps");
 /* Declared in watched_sockets.bpf.h. */
 const volatile __u32 stores_at_sockets;
 __u8 volume_used[VOLUME_SLOTS];
+__u64 teed_calls;
+__u64 teed_bytes;
 /* Declared in pipe.bpf.h. */
 __u64 memory_page_steal;
 __u64 written_page_steal;
@@ -325,7 +327,8 @@ static __always_inline void count_at_exit(const struct system_call *syscall, int
 	if ((ret < 0 && (spliced || !sends_message(call))) || (spliced && call != CALL_SPLICE) || current_side() == SIDE_OTHER)
 		return;
 	/* These calls do not return bytes. */
-	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP)
+	if (call == CALL_NONE || call == CALL_IO_URING || call == CALL_SENDMMSG || call == CALL_RECVMMSG || call == CALL_MAP ||
+	    call == CALL_TEE)
 		return;
 	call = watched_call(syscall, &protocol);
 	if (call == CALL_NONE || spliced != (call == CALL_SPLICE_READ))
@@ -448,9 +451,12 @@ SEC("?tp_btf")
 int BPF_PROG(on_volume_spliced, struct pt_regs *regs, int ret)
 {
 	struct system_call syscall;
+	__u32 call = read_system_call(&syscall, regs);
 
-	if (read_system_call(&syscall, regs) == CALL_MAP)
+	if (call == CALL_MAP)
 		count_mapped(&syscall, ret);
+	else if (call == CALL_TEE && ret > 0 && current_side() != SIDE_OTHER)
+		count_teed(ret);
 	else
 		count_at_exit(&syscall, ret, true);
 	return 0;

@@ -22,6 +22,9 @@
 #define PF_IO_WORKER 0x10
 
 extern __u64 watch_totals[WATCH_TOTAL_CNT];
+/* Calls of tee(2) and the bytes that they doubled, so that a relay may send more packets than it took. */
+extern __u64 teed_calls;
+extern __u64 teed_bytes;
 struct volume_map {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, VOLUME_CELLS);
@@ -45,6 +48,12 @@ extern struct zerocopy_map zerocopy_sockets SEC(".maps");
 static __always_inline void add_total(enum watch_total total, __u64 count)
 {
 	add_atomic(&watch_totals[total], count);
+}
+
+static __always_inline void count_teed(__u64 bytes)
+{
+	add_atomic(&teed_calls, 1);
+	add_atomic(&teed_bytes, bytes);
 }
 
 static __always_inline __u32 size_slot(__u64 bytes)

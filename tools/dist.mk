@@ -4,9 +4,11 @@ DIST := $(OUTPUT)/dist
 THIS := $(shell uname -m)
 # Build for this machine. On x86-64 also build for arm64, if the cross compiler is installed (tools/deps.sh run kernels).
 MACHINES ?= $(THIS) $(if $(filter x86_64,$(THIS)),$(if $(shell command -v aarch64-linux-gnu-gcc),aarch64))
+CROSS_COMPILER = $(if $(filter x86_64,$(THIS)),$(if $(filter aarch64,$(MACHINES)),aarch64-linux-gnu-gcc))
 CROSS_LIBRARIES := libbpf-dev libelf-dev zlib1g-dev libjansson-dev liburing-dev
 
 dist: ## Build a wheel, a tarball and a Debian package that need no compiler, in .output/dist: MACHINES="x86_64 aarch64" (network)
+	$(Q)$(foreach gcc,$(CROSS_COMPILER),command -v $(gcc) > /dev/null || { echo "dist: $(gcc): missing: sudo tools/deps.sh kernels (Debian: gcc-aarch64-linux-gnu)" >&2; exit 1; })
 	$(Q)rm -rf $(DIST)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory .venv/.ready-dist $(MACHINES:%=dist-%)
 

@@ -41,6 +41,11 @@ SPECIAL_ROWS = {"gather": ("user", "sender")}
 GOAL = 0.05
 
 
+def relative_error(found: float, truth: float) -> float:
+    """Return the relative error of a count. Counts of something that did not happen are infinitely wrong."""
+    return found / truth - 1 if truth else math.inf if found else 0.0
+
+
 @dataclass(frozen=True)
 class Run:
     """Results of one guest: the collector's report, as rows of a record, and the counts of the machine."""
@@ -70,8 +75,8 @@ class Figure:
 
     @property
     def error(self) -> float | None:
-        """Return the relative error, or None if one of the counts is missing."""
-        return None if self.found is None or not self.truth else self.found / self.truth - 1
+        """Return the relative error, or None if nothing was counted or sampled."""
+        return None if self.found is None else relative_error(self.found, self.truth)
 
     @property
     def missed(self) -> bool:

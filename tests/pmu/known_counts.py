@@ -171,7 +171,7 @@ def of_exact_side(run: Run, side: str) -> list[str]:
         if counts is None:
             print(f"  {side}, {column}: not in every row")
             continue
-        error = counts[0] / counts[1] - 1
+        error = copies.relative_error(*counts)
         print(f"  {side}, {column} of all rows beside the machine's with the hooks: {error:+.1%}")
         too_far = error > SIDE_OFF or (stages_hooked and error < -SIDE_OFF)
         if run.impl == "one_copy" and column != "instructions" and too_far:
@@ -195,7 +195,8 @@ def of_sampled(run: Run) -> list[str]:
             print(f"  {side}, {copies.per_interrupt(run, side, column)}")
             weight, deviation, machine_count = copies.sampled_side(run, side, column)
             if abs(weight - machine_count) > DEVIATIONS * deviation:
-                problems.append(f"sampled: {side}: {column}: {weight / machine_count - 1:+.1%} in all rows")
+                error = copies.relative_error(weight, machine_count)
+                problems.append(f"sampled: {side}: {column}: {error:+.1%} in all rows")
     return problems
 
 

@@ -73,10 +73,10 @@ def held() -> set[str]:
 
 def cell(figure: Figure | None) -> str:
     """Return the error of a figure in percent, with one standard deviation for a sampled figure."""
-    if figure is None or figure.error is None:
+    if figure is None or figure.error is None or not figure.truth:
         return "n/a"
     error = f"{100 * figure.error:+.1f}"
-    if figure.deviation and figure.truth:
+    if figure.deviation:
         error += f" ({100 * figure.deviation / figure.truth:.1f})"
     return error
 

@@ -65,6 +65,7 @@ def describe(root: Path, sides: CpusOfSides, allowed: Collection[int] = ALL_CPUS
         (processors.DESKTOP_16, 0, 1, "two cores, one L3"),
         (processors.RYZEN_8, 0, 1, "two cores, one L3"),
         (processors.XEON_48, 0, 1, "two cores, one L3"),
+        (processors.XEON_SNC2, 0, 1, "two cores, one L3"),
         (processors.EPYC_64, 0, 1, "two cores, one L3"),
         (processors.I7_1260P, 0, 2, "two P cores, one L3"),
         (processors.I7_13700H, 0, 2, "two P cores, one L3"),
@@ -125,12 +126,6 @@ def test_more_threads_use_all_cores_before_siblings(
     [
         (processors.DESKTOP_16, "4-7", ([4], [5]), "sender CPU 4, receiver CPU 5: two cores, one L3"),
         (processors.DESKTOP_16, "7,8,23", ([7], [8]), "sender CPU 7, receiver CPU 8: two cores, two L3s"),
-        (
-            processors.XEON_48,
-            "5,53,30",
-            ([5], [30]),
-            "sender CPU 5, receiver CPU 30: two cores, two L3s, two NUMA nodes",
-        ),
         # One P core is too few for sender and receiver, so two E cores are used: they are equal.
         (
             processors.I7_13700H,
@@ -163,6 +158,18 @@ def test_only_allowed_cpus_are_used(
             "sender CPU 0, receiver CPU 12: a P core and an E core, one L3",
         ),
         (processors.RYZEN_8, "5", ([5], [5]), "sender and receiver on CPU 5: they take turns"),
+        (
+            processors.XEON_48,
+            "5,53,30",
+            ([5], [30]),
+            "sender CPU 5, receiver CPU 30: two cores, two L3s, two NUMA nodes",
+        ),
+        (
+            processors.XEON_SNC2,
+            "5,30",
+            ([5], [30]),
+            "sender CPU 5, receiver CPU 30: two cores, one L3, two sub-NUMA clusters",
+        ),
     ],
 )
 def test_poor_placement_gives_a_caution(

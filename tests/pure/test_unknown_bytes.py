@@ -106,6 +106,27 @@ def test_samples_of_file_reads_contradict_0_bytes_of_read_calls(samples: int, re
     assert read_bytes == 0 or "without a read call" in row["reasons"]["bytes"]
 
 
+@pytest.mark.parametrize(("calls", "method"), [(29, None), (30, "scaled")])
+def test_few_file_reads_are_not_scaled(calls: int, method: str | None) -> None:
+    """A program reads its libraries once. The reads of one segment do not stand for the whole run."""
+    raw = watched_record(phases=("unprobed", "ledger", "calls"))
+    raw["hooks"].append(raw["hooks"][0] | {"id": "file_read", "state": "attached", "reason": None})
+    (sent,) = (r for r in raw["volume"] if (r["phase"], r["direction"]) == ("calls", "send"))
+    read = {
+        "protocol": "file",
+        "direction": "file_read",
+        "syscall": "read",
+        "calls": calls,
+        "bytes": 800 * calls,
+    }
+    raw["volume"].append(sent | read)
+    row = account(derive(raw), "file_read")
+    assert row["bytes_method"] == method
+    assert (
+        (row["bytes"] is None) is (method is None) is ("too few; watch with --whole" in str(row["reasons"]))
+    )
+
+
 @pytest.mark.parametrize("calls", [0, 1])
 def test_no_sentence_names_an_account_of_0_calls_and_0_bytes(calls: int) -> None:
     """24 of 624 samples are in page pinning, as of a futex. A pinning call would explain them."""

@@ -82,6 +82,16 @@ def test_splices_before_their_hook_are_tolerated() -> None:
     assert check(raw, "spliced_on")["holds"] is True
 
 
+def test_a_relay_may_send_what_tee_doubled() -> None:
+    """Half of what it sends was taken from a socket, and doubled by tee(2)."""
+    raw = splicing_record()
+    (received,) = (r for r in raw["volume"] if (r["direction"], r["phase"]) == ("receive", "ledger"))
+    received["bytes"] //= 2
+    assert check(raw, "spliced_on")["holds"] is False
+    raw["volume"].append(received | {"protocol": "pipe", "direction": "teed", "syscall": "tee"})
+    assert check(raw, "spliced_on")["holds"] is True
+
+
 def test_programs_without_these_ways_have_no_such_check() -> None:
     names = {row["name"] for row in derive(watched_record())["identities"]}
     assert names.isdisjoint({"zerocopy_bytes", "ways_of_sending", "spliced_on"})

@@ -111,22 +111,26 @@ static json_t *volume_json(__u32 index, const struct copyscope *skel)
 			 "largest_bytes", (json_int_t)sum.largest_bytes, "sizes", sizes_json(sum.sizes));
 }
 
-/* Return a row like those of volume_json(). For file reads only calls and bytes are known. */
+/* Return a row like those of volume_json(), of which only calls and bytes are known, or NULL without calls. */
+static json_t *plain_row(const char *protocol, const char *direction, const char *call, __u64 calls, __u64 bytes)
+{
+	if (!calls)
+		return NULL;
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:[]}",
+			 "protocol", protocol, "direction", direction, "syscall", call,
+			 "calls", (json_int_t)calls, "bytes", (json_int_t)bytes,
+			 "zerocopy_calls", 0, "zerocopy_bytes", 0, "nodelay_calls", 0, "cork_calls", 0,
+			 "copied_calls", 0, "copied_bytes", 0, "ring_calls", 0, "ring_bytes", 0,
+			 "largest_bytes", 0, "sizes");
+}
+
 static json_t *file_reads_json(enum file_reads kind, enum file_call call, const struct copyscope *skel)
 {
 	static const char *const kinds[FILE_READS_CNT] = { "file_read", "direct_read", "unseen_read" };
 	static const char *const calls[FILE_CALL_CNT] = { "read", "readv", "io_uring", "io_submit" };
 	const __u32 at = FILE_READS_AT(kind, call);
 
-	if (!skel->bss->file_read_calls[at])
-		return NULL;
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:[]}",
-			 "protocol", "file", "direction", kinds[kind], "syscall", calls[call],
-			 "calls", (json_int_t)skel->bss->file_read_calls[at],
-			 "bytes", (json_int_t)skel->bss->file_read_bytes[at],
-			 "zerocopy_calls", 0, "zerocopy_bytes", 0, "nodelay_calls", 0, "cork_calls", 0,
-			 "copied_calls", 0, "copied_bytes", 0, "ring_calls", 0, "ring_bytes", 0,
-			 "largest_bytes", 0, "sizes");
+	return plain_row("file", kinds[kind], calls[call], skel->bss->file_read_calls[at], skel->bss->file_read_bytes[at]);
 }
 
 static json_t *volumes_json(const struct copyscope *skel)
@@ -139,6 +143,7 @@ static json_t *volumes_json(const struct copyscope *skel)
 	for (enum file_reads kind = 0; kind < FILE_READS_CNT; kind++)
 		for (enum file_call call = 0; call < FILE_CALL_CNT; call++)
 			json_array_append_new(array, file_reads_json(kind, call, skel));
+	json_array_append_new(array, plain_row("pipe", "teed", "tee", skel->bss->teed_calls, skel->bss->teed_bytes));
 	return array;
 }
 

@@ -84,7 +84,7 @@ const char *const call_names[CALL_CNT] = {
 	CALL(VMSPLICE, "vmsplice"), CALL(SPLICE_READ, "splice from a socket"),
 	CALL(SPLICE_MEMORY, "splice after vmsplice"), CALL(SPLICE_WRITTEN, "splice after write"),
 	CALL(SPLICE_RELAYED, "splice between sockets"),
-	CALL(MAP, "receive by mapping"),
+	CALL(MAP, "receive by mapping"), CALL(TEE, "tee"),
 	CALL(IO_URING, "io_uring"), CALL(OTHER, "other"),
 };
 
@@ -116,6 +116,7 @@ static const struct numbered numbers[] = {
 	NUMBER(SENDFILE, __NR_sendfile),
 	NUMBER(SPLICE, __NR_splice),
 	NUMBER(VMSPLICE, __NR_vmsplice),
+	NUMBER(TEE, __NR_tee),
 	NUMBER(MAP, __NR_getsockopt),
 	NUMBER(IO_URING, __NR_io_uring_enter),
 	/*
@@ -136,6 +137,7 @@ static const struct numbered numbers[] = {
 	NUMBER_32BIT(READV, 333),
 	NUMBER_32BIT(READV, 378),
 	NUMBER_32BIT(SPLICE, 313),
+	NUMBER_32BIT(TEE, 315),
 	NUMBER_32BIT(VMSPLICE, 316),
 	NUMBER_32BIT(RECVMMSG, 337),
 	NUMBER_32BIT(SENDMMSG, 345),
@@ -172,6 +174,7 @@ static const struct numbered numbers[] = {
 	NUMBER_32BIT(SENDMSG, 296),
 	NUMBER_32BIT(RECVMSG, 297),
 	NUMBER_32BIT(SPLICE, 340),
+	NUMBER_32BIT(TEE, 342),
 	NUMBER_32BIT(READV, 361),
 	NUMBER_32BIT(READV, 392),
 	NUMBER_32BIT(VMSPLICE, 343),

@@ -42,6 +42,9 @@ RYZEN_8 = Machine(spread(8, apart=8), ["0-15"], ["0-15"])  # Ryzen 7 5800X
 XEON_48 = Machine(  # two Xeon Gold 6248R
     spread(48, apart=48), ["0-23,48-71", "24-47,72-95"], ["0-23,48-71", "24-47,72-95"]
 )
+XEON_SNC2 = Machine(  # a Xeon with sub-NUMA clustering: two nodes share a last-level cache
+    spread(48, apart=48), ["0-95"], ["0-23,48-71", "24-47,72-95"]
+)
 I7_1260P = Machine(pairs(4) + single(8, 8), ["0-15"], ["0-15"], {"cpu_core": "0-7", "cpu_atom": "8-15"})
 I7_13700H = Machine(pairs(6) + single(8, 12), ["0-19"], ["0-19"], {"cpu_core": "0-11", "cpu_atom": "12-19"})
 I9_13900K = Machine(pairs(8) + single(16, 16), ["0-31"], ["0-31"], {"cpu_core": "0-15", "cpu_atom": "16-31"})

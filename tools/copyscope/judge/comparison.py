@@ -1,7 +1,7 @@
 """Two or more groups of runs, compared setting by setting: differences, verdicts and a ranking. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -39,6 +39,7 @@ from copyscope.judge.difference import (
 )
 from copyscope.judge.metrics import SETTINGS, Scalar, settings
 from copyscope.judge.promise import Promise, promise_of
+from copyscope.record.measured import TopologySection
 from copyscope.record.run import Run
 from copyscope.record.store import SAME_MACHINE, SAME_SETTINGS, machine_facts
 from copyscope.record.watched import Target
@@ -61,6 +62,7 @@ class Comparison(Struct, frozen=True):
     """Result of `diff`, or of `compare` with two strategies (docs/reference/verdicts.md lists the keys).
 
     also_differs: machine settings that also differ, but do not prevent the comparison
+    cards_differ: settings of network cards that differ, such as `eth0 ring rx`
     promise: a saving that `advise` promised before the change, with the measured saving; null if there was no
         advice
     """
@@ -69,6 +71,7 @@ class Comparison(Struct, frozen=True):
     across: list[str]
     machine: list[Mapping[str, Any]]
     also_differs: list[tuple[str, Any, Any]]
+    cards_differ: list[tuple[str, str | None, str | None]]
     pmus: list[str] | None
     noise: Mapping[str, float] | None
     verdict: str
@@ -135,6 +138,7 @@ def compare_groups(
             for name in SAME_SETTINGS
             if machines[0][name] != machines[1][name]
         ],
+        cards_differ=list(_differing_card_settings(before[0].raw.topology, after[0].raw.topology)),
         pmus=processors_of_different_pmus(before[0], after[0]),
         noise=options.noise,
         verdict=verdict,
@@ -149,6 +153,23 @@ def compare_groups(
         ],
         promise=promise_of(before, after, points[0].rows) if len(points) == 1 else None,
     )
+
+
+def _differing_card_settings(
+    before: TopologySection, after: TopologySection
+) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield (name, value before, value after) of each setting of a network card that differs.
+
+    A setting that only one record has is None in the other. Cards of older records have no settings.
+    """
+    cards = {(device.side, device.name): device.card for device in before.devices}
+    for device in after.devices:
+        old, new = cards.get((device.side, device.name)), device.card
+        if not old or not new:
+            continue
+        for name in dict.fromkeys((*old, *new)):
+            if old.get(name) != new.get(name):
+                yield f"{device.name} {name}", old.get(name), new.get(name)
 
 
 def _sentence(

@@ -372,6 +372,9 @@ def _why_reads_unscaled(
         return "nothing moved in the segments that count file reads; watch with --whole"
     if not rows and attribution.has_samples(raw, "file_read"):
         return "it read files only outside of the segments that count file reads; watch with --whole"
+    # A program reads its libraries once, when it starts.
+    if rows and (calls := added(rows, lambda row: row.calls)) < SAMPLES_MIN:
+        return f"{counted(calls, 'file read')} in the segments that count them: too few; watch with --whole"
     return None
 
 

@@ -422,7 +422,10 @@ def refused_sends_remark(raw: Measured) -> str:
     calls = refused + added(sent, lambda row: row.calls)
     if not calls or refused / calls < WARNED_SHARE_MIN:
         return ""
-    return f"{percent(refused / calls)} of its send calls were refused ({by_error(raw.send_errors)})"
+    # Only calls that send one message show that they were refused.
+    others = {row.syscall for row in volume(raw.volume, "send")}.difference(CALLS_WITH_ONE_SEND)
+    kind = " and ".join(sorted({row.syscall for row in raw.send_errors})) if others else "send"
+    return f"{percent(refused / calls)} of its {kind} calls were refused ({by_error(raw.send_errors)})"
 
 
 def by_error(errors: Iterable[SendError]) -> str:

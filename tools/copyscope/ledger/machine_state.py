@@ -249,7 +249,9 @@ def placement(raw: Measured) -> PlacementSummary | None:
 def describe_placement(
     sender: Sequence[Pinned], receiver: Sequence[Pinned], sender_name: str = "sender"
 ) -> tuple[str, bool]:
-    """Return a sentence about the CPUs of both sides, and True if the CPUs share cores or differ in kind.
+    """Return a sentence about the CPUs of both sides, and True if they disturb each other.
+
+    The CPUs do so if they share cores, or are of different kinds or NUMA nodes.
 
     sender, receiver: CPUs that each side is pinned to
     sender_name: name of the sender in the sentence
@@ -274,7 +276,9 @@ def describe_placement(
         return f"{cpus}: {core_text}, which they share", True
     if len(both) > len(cores):
         core_text = f"{len(both)} threads of {core_text}"
-    return ", ".join([f"{cpus}: {core_text}", *_caches(both), *_nodes(both)]), len(kinds) > 1
+    # The reader transfers each line from the memory or cache of the other node.
+    is_apart = {pinned.node for pinned in sender} != {pinned.node for pinned in receiver}
+    return ", ".join([f"{cpus}: {core_text}", *_caches(both), *_nodes(both)]), len(kinds) > 1 or is_apart
 
 
 def _cpus(side: Sequence[Pinned]) -> str:
@@ -315,9 +319,13 @@ def _caches(both: Sequence[Pinned]) -> list[str]:
 
 
 def _nodes(both: Sequence[Pinned]) -> list[str]:
-    """Return the number of NUMA nodes as text; empty for a single node."""
-    nodes = {pinned.node for pinned in both}
-    return [f"{_number(len(nodes))} NUMA nodes"] if len(nodes) > 1 else []
+    """Return the number of NUMA nodes as text; empty for a single node.
+
+    Nodes that share a last-level cache are parts of one processor: sub-NUMA clustering (SNC), or NPS of AMD.
+    """
+    nodes, caches = ({getattr(pinned, fact) for pinned in both} for fact in ("node", "llc_cpus"))
+    kind = "sub-NUMA clusters" if len(caches) == 1 and None not in caches else "NUMA nodes"
+    return [f"{_number(len(nodes))} {kind}"] if len(nodes) > 1 else []
 
 
 def _number(count: int) -> str:

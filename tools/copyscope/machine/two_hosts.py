@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from copyscope.base.spelling import visible
 from copyscope.machine.hosts import Host
+from copyscope.machine.topology.card import CARD_SCRIPT, parse_card
 from copyscope.machine.topology.links import (
     DeviceRow,
     Link,
@@ -23,15 +24,16 @@ from copyscope.machine.topology.namespace import (
 )
 from copyscope.machine.topology.topology import SIDES, KeptNamespaces, LinkSettings, Side, Topology
 
-# Script that prints facts about network device $1: link, features, driver, packet sockets, and the boot id.
-DEVICE_SCRIPT = """
+# Script that prints facts about network device $1: link, features, driver, packet sockets, card, boot id.
+DEVICE_SCRIPT = f"""
 ip -j -d link show dev "$1" || exit
 echo @@; ethtool -k "$1" 2>/dev/null
 echo @@; basename "$(readlink "/sys/class/net/$1/device/driver")"
 echo @@; cat /proc/net/packet
+echo @@; ({CARD_SCRIPT})
 echo @@; cat /proc/sys/kernel/random/boot_id
 """
-DEVICE_SCRIPT_PARTS = 5
+DEVICE_SCRIPT_PARTS = 6
 ETHTOOL_MISSING = "{host}: ethtool is missing, so the offloads of {device} are unknown"
 
 
@@ -118,7 +120,8 @@ class TwoHosts(Topology):
 
     def _device_row(self, side: Side, link: Link, features: dict[str, bool | None]) -> DeviceRow:
         row = super()._device_row(side, link, features)
-        return replace(row, driver=self._facts[side][2].strip() or row.driver)
+        _, _, driver, _, card, _ = self._facts[side]
+        return replace(row, driver=driver.strip() or row.driver, card=parse_card(card))
 
     def command(self, side: Side, argv: Sequence[str] = ()) -> list[str]:
         """Return the local command that runs the traffic program, `argv`, on the host of `side`."""

@@ -208,7 +208,7 @@ class PlacementSummary(Placement, kw_only=True):
     """CPUs of sender and receiver.
 
     sentence: description of the cores and caches that the CPUs share
-    caution: true if the processes share a core or their cores differ, unless requested
+    caution: true if the processes share a core, or their cores or NUMA nodes differ, unless requested
     """
 
     sentence: str

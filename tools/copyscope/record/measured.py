@@ -187,7 +187,10 @@ class Workload(Section, kw_only=True):
 
 
 class Device(Section):
-    """A network device on the path."""
+    """A network device on the path.
+
+    card: queues, rings, coalescing and interrupts of a network card; empty for a virtual device
+    """
 
     side: str
     name: str
@@ -196,6 +199,7 @@ class Device(Section):
     mtu_bytes: int | None = None
     qdisc: str | None = None
     gso_max_bytes: int | None = None
+    card: dict[str, str] = {}  # noqa: RUF012 (a Struct copies it)
 
 
 class PacketSocket(Section):

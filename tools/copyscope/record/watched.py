@@ -90,11 +90,11 @@ class Peer(Section):
 class Volume(Section):
     """Data that a watched process moved through sockets or read from files.
 
-    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram`, `file`, or `sockmap` (BPF programs may
-        redirect it)
+    protocol: `tcp`, `udp`, `mptcp`, `unix_stream`, `unix_dgram`, `file`, `pipe`, or `sockmap` (BPF programs
+        may redirect it)
     direction: `send`, `receive`, `peek` (no total includes it), `copy_out` (copied into its memory),
         `mapped`, `truncated` (MSG_TRUNC, also in `receive` or `peek`), `file_read` (from the page cache),
-        `direct_read` (O_DIRECT) or `unseen_read` (file reads of unknown size)
+        `direct_read` (O_DIRECT), `unseen_read` (file reads of unknown size) or `teed` (doubled by tee(2))
     syscall: name of the system call, or `splice from a socket`, `receive by mapping`, `splice after
         vmsplice`, `splice after write`, `splice between sockets`, `io_uring` or `other`
     zerocopy_calls: calls with MSG_ZEROCOPY on a socket with SO_ZEROCOPY, or SEND_ZC requests

@@ -10,13 +10,14 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from msgspec import convert
 
 from copyscope.base.programs import LimitError, run_program
+from copyscope.machine.topology.card import CARD_COMMAND, parse_card
 from copyscope.machine.topology.links import (
     Link,
     device_row,
@@ -125,7 +126,10 @@ def describe(
     first = used[0] if used else None
     kinds = {peer: links[name].driver if name in links else None for peer, name in device_of.items()}
     local = find_local_peers(namespace.path, connections, kinds)
-    devices = [device_row("target", links[name], features[name]) for name in used]
+    devices = [
+        replace(device_row("target", links[name], features[name]), card=_card(namespace, links[name]))
+        for name in used
+    ]
     return TopologySection(
         kind=", ".join(used) or "no path seen",
         what="the network of the program, as it was found",
@@ -138,6 +142,11 @@ def describe(
         notes=[],
         peers=[Peer(peer, device_of[peer], local[peer]) for peer in peers],
     )
+
+
+def _card(namespace: TargetNamespace, link: Link) -> dict[str, str]:
+    """Return the settings of a network card; empty for a virtual device, whose kind the kernel reports."""
+    return parse_card(namespace.run(*CARD_COMMAND, link.name)) if link.driver == "ether" else {}
 
 
 def _device_to(namespace: TargetNamespace, peer: str) -> str | None:

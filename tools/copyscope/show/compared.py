@@ -178,6 +178,9 @@ def caveats(comparison: Comparison) -> Iterator[str]:
         yield f"noise: two equal runs on this host differ by up to {noise}"
     for name, before, after in comparison.also_differs:
         yield f"machine.{name}: {before} before, {after} after"
+    for name, *values in comparison.cards_differ:
+        old, new = ("unknown" if value is None else value for value in values)
+        yield visible(f"{name}: {old} before, {new} after")
     if comparison.pmus:
         before, after = map(visible, comparison.pmus)
         yield f"cycles, cache misses: not compared: the PMUs of {before} and {after} count different events"

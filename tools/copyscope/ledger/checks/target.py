@@ -287,24 +287,39 @@ def _spliced_on_bytes(raw: Measured) -> int:
     return added(spliced_between(raw, "send"), lambda row: row.bytes)
 
 
+def _teed_bytes(raw: Measured) -> int:
+    """Return the bytes that tee(2) doubled in pipes, so that a relay may send each of them once more."""
+    return added(volume(raw.volume, "teed", "ledger"), lambda row: row.bytes)
+
+
+def _packet_bytes(raw: Measured) -> int:
+    """Return the bytes that a relay can splice into sockets: those that it took, and their doubles."""
+    return added(spliced_between(raw, "receive"), lambda row: row.bytes) + _teed_bytes(raw)
+
+
 def _splice_tolerance(raw: Measured) -> int:
     """Return the maximum number of bytes spliced into a socket but received outside the ledger segments.
 
     Such bytes were in a pipe at the start of a segment, moved at its start or end, or were received before
-    splice(2) was hooked (counted as a loss).
+    splice(2) was hooked (counted as a loss). tee(2) was not hooked either, so each of these may be doubled.
     """
     segments = select(raw.run.segments, "ledger")
     call_bytes = {direction: largest_call(spliced_between(raw, direction)) for direction in PAST_TENSE}
     in_transit = sum(
         bytes_in_transit(segments, done, call_bytes[direction]) for direction, done in PAST_TENSE.items()
     )
-    missed_bytes = (lost_count(raw, "splices_before_their_hook") or 0) * max(call_bytes.values())
+    doubles = 2 if _teed_bytes(raw) else 1
+    missed_bytes = doubles * (lost_count(raw, "splices_before_their_hook") or 0) * max(call_bytes.values())
     pipes = sum(max(s.target.threads, len(raw.connections)) for s in segments)
     return in_transit + missed_bytes + PIPE_MAX_BYTES * pipes
 
 
 COPY_OUT_CLAIM = (
     "bytes received or peeked at (MSG_PEEK), less dropped bytes (MSG_TRUNC) = copy_out (ledger segments)"
+)
+SPLICED_ON_CLAIM = (
+    "bytes spliced from socket to socket = the part of them within the bytes spliced from a socket or "
+    "doubled by tee(2)"
 )
 ROWS: tuple[Balance, ...] = (
     _connection_balance("send", "bytes sent by socket calls = bytes sent by TCP's own count", lambda _: True),
@@ -342,12 +357,10 @@ ROWS: tuple[Balance, ...] = (
     ),
     Balance(
         name="spliced_on",
-        claim="bytes spliced from socket to socket = the part of them within the bytes spliced from a socket",
+        claim=SPLICED_ON_CLAIM,
         unit="bytes",
         left=_spliced_on_bytes,
-        right=lambda raw: min(
-            _spliced_on_bytes(raw), added(spliced_between(raw, "receive"), lambda row: row.bytes)
-        ),
+        right=lambda raw: min(_spliced_on_bytes(raw), _packet_bytes(raw)),
         tolerance=_splice_tolerance,
         applies=lambda raw: bool(spliced_between(raw, "send")),
     ),

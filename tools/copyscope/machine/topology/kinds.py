@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from copyscope.base.spelling import alternatives
+from copyscope.machine.topology.card import CARD_COMMAND, parse_card
 from copyscope.machine.topology.links import (
     SYS_CLASS_NET,
     BorrowedInterface,
@@ -181,7 +182,9 @@ class Nics(Topology):
             print(error, file=sys.stderr)
 
     def _device_row(self, side: Side, link: Link, features: dict[str, bool | None]) -> DeviceRow:
-        return replace(super()._device_row(side, link, features), driver=self._before[side].driver)
+        command = self._inside(side, (*CARD_COMMAND, link.name), "check that sh works")
+        row = super()._device_row(side, link, features)
+        return replace(row, driver=self._before[side].driver, card=parse_card(run(command)))
 
 
 class Veth(Topology):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,10 @@ def parse_packet_sockets(text: str) -> list[PacketSocketRow]:
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """Row of the record's `topology.devices`: a device on the path. `features`: state by offload."""
+    """Row of the record's `topology.devices`: a device on the path. `features`: state by offload.
+
+    `card`: settings of a network card (card.py); empty for a virtual device.
+    """
 
     side: str
     name: str
@@ -116,6 +119,7 @@ class DeviceRow:
     qdisc: str | None
     gso_max_bytes: int | None
     features: Mapping[str, bool | None]
+    card: Mapping[str, str] = field(default_factory=dict)
 
 
 def device_row(side: str, link: Link, features: Mapping[str, bool | None]) -> DeviceRow:
