@@ -38,7 +38,7 @@ FOOT = """
 - *sampled*: counts of the sampler at 8,000 Hz for 0.1 s; for messages of 4 KiB, at 1,000 Hz for 0.4 s.
   One standard deviation is in parentheses.
   The events of the sampling interrupts themselves are taken off.
-- `n/a`: these runs were sampled only.
+- `n/a`: not hooked, or sampled only.
 - `gather` is all user-mode work of the sender of two_copy.
 - `deferred` and `pin` are sums of both processes.
 - For *exact*, the true count of `pin` is that of the hooked function: about 75 % of the account.
