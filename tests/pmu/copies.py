@@ -180,7 +180,7 @@ def sampled_copy(run: Run, copy: str, column: str) -> Figure | None:
 def _cost(run: Run, name: str) -> Mapping[str, Any]:
     """Return what the collector measured of its interrupts, for one event."""
     (event,) = (event for event in run.report["sampler"]["events"] if event["name"] == name)
-    cost: Mapping[str, Any] = event["per_interrupt"]
+    cost: Mapping[str, Any] = event.get("per_interrupt") or {"mean": None, "reason": event["reason"]}
     return cost
 
 

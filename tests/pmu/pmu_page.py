@@ -35,15 +35,17 @@ Each cell is the error in percent of the true count. A plus means that too many 
 FOOT = """
 - *exact*: counts of function hooks, which include events that the hooks cause. Only LLC load
   misses are in records ([decision 004](../dev/decisions/004-function-hooks.md)).
-- *sampled*: counts of the sampler at 8,000 Hz for 0.1 s. One standard deviation is in parentheses.
+- *sampled*: counts of the sampler at 8,000 Hz for 0.1 s; for messages of 4 KiB, at 1,000 Hz for 0.4 s.
+  One standard deviation is in parentheses.
   The events of the sampling interrupts themselves are taken off.
+- `n/a`: not hooked, or sampled only.
 - `gather` is all user-mode work of the sender of two_copy.
 - `deferred` and `pin` are sums of both processes.
 - For *exact*, the true count of `pin` is that of the hooked function: about 75 % of the account.
 - `pin` has only {pin_low:.1f} to {pin_high:.1f} misses per KiB delivered, so its relative errors are
   large. A copy that finds none of its data in the caches has 16.
 
-The figures are from {made}, with Linux {kernel}. Each run sent some hundred messages of 64 KiB over
+The figures are from {made}, with Linux {kernel}. Each run sent some hundred messages or more over
 loopback. The model has 32 KiB of L1D, 256 KiB of L2 and 512 KiB of LLC. In the model, an
 instruction takes one cycle. A miss adds 14 cycles (L1D), 36 (L2) or 150 (LLC). All counts are in
 `results/pmu.json`.

@@ -39,7 +39,7 @@ Events = Mapping[str, CountedEvent]
 # Column -> maximum overstatement by the hooks' own work, as a fraction (0..1) of the true count. It was
 # measured with known counts. In real traffic the overstatement is unknown, because the measured programs
 # differ (decision 004).
-OVERSTATED_MAX = {"l1d_misses": 0.2, "cycles": 0.6, "instructions": 24.0}
+OVERSTATED_MAX = {"l1d_misses": 0.3, "cycles": 0.6, "instructions": 24.0}
 
 
 def exact_rows(raw: Measured) -> list[ExactRow]:
