@@ -26,8 +26,8 @@ PACKAGE_OF_PROGRAM = {
 # Extra of pyproject.toml -> its packages in Debian, if Debian has all of them, and on PyPI.
 DEBIAN_PACKAGES = {"report": "python3-matplotlib", "serve": "python3-prometheus-client"}
 PYTHON_PACKAGES = {
-    "report": ("matplotlib", "numpy", "pyarrow"),
-    "fleet": ("ansible-core", "duckdb", "pyarrow"),
+    "report": ("matplotlib", "numpy"),
+    "fleet": ("ansible-core", "duckdb"),
     "serve": ("prometheus-client",),
 }
 BUILD_ADVICE = "install copyscope again" if paths.INSTALLED else "build it with make"

@@ -53,7 +53,7 @@ def parser() -> UsageParser:
     result = UsageParser(
         prog="report",
         usage="%(prog)s [options] [DIR ...]",
-        description="Make report.html, plots and tables (CSV, Parquet) of one sweep from its"
+        description="Make report.html, plots and tables (CSV) of one sweep from its"
         " DIR/records.jsonl.gz. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",
         epilog=EXAMPLES,
@@ -139,7 +139,7 @@ def _make_modelled_report(sweep: Results, out: Path) -> None:
         [(entry.name, entry.reason) for entry in sweep.left_out],
         judge_all((), points),
     )
-    _write_table(table_files.modelled_table(points), out / "modelled")
+    save(out / "modelled.csv", table_files.as_csv(table_files.modelled_table(points)))
     drawings, undrawn = draw_all(PlotSubject((), study.caption, points))
     plot_names = _write_page(modelled.document(study, undrawn), drawings, out)
     verdict = "Modelled, not measured; never mixed with measured numbers."
@@ -176,16 +176,10 @@ def _modelled_points(directory: Path) -> list[ModelPoint]:
 
 def _write_tables(study: Study, out: Path) -> None:
     """Write the results, the ledger and the crossovers of a study as files in `out`."""
-    _write_table(table_files.results_table(study.rows, study.name), out / "results")
-    _write_table(table_files.ledger_table(study.rows), out / "ledger")
+    save(out / "results.csv", table_files.as_csv(table_files.results_table(study.rows, study.name)))
+    save(out / "ledger.csv", table_files.as_csv(table_files.ledger_table(study.rows)))
     crossovers = crossover_file.build_document(study.runs, study.crossings, study.costs)
     output_files.write_document(crossovers, out / "crossover.json")
-
-
-def _write_table(table: table_files.TableLines, stem: Path) -> None:
-    """Write a table as STEM.csv and STEM.parquet."""
-    save(stem.with_suffix(".csv"), table_files.as_csv(table))
-    save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
 def _write_page(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> list[str]:

@@ -261,7 +261,7 @@ def document(study: ModelStudy, undrawn: Mapping[str, str]) -> list[Block]:
         *_failed(study),
         Heading(2, "Files beside this page", "files"),
         Code(
-            "modelled.csv     modelled.parquet   one row per point and account or stage\n"
+            "modelled.csv     one row per point and account or stage\n"
             "plots/           every plot as PNG (150 DPI) and SVG\n"
             "records.jsonl.gz the records, one line per boot: docs/reference/record.md"
         ),
