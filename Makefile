@@ -123,7 +123,8 @@ deps-kernels:
 profile: trusted deps all ## Install packages, build, and run once: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)bin/copyscope run --impl $(IMPL) $(PROFILE_ARGS)
 
-sweep: trusted deps all ## Install packages, build, and run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+sweep: trusted deps all ## Install packages, build, run an experiment, and make its page: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory .venv/.ready-report || true # without a network, the sweep ends without a page
 	$(Q)bin/copyscope sweep $(EXP) $(SWEEP_ARGS)
 
 report: .venv/.package .venv/.ready-report ## Write report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT; default: all

@@ -47,7 +47,9 @@ def output_of(command: str, directory: Path) -> str:
         raise subprocess.CalledProcessError(done.returncode, argv)
     if silent:
         return ""
-    lines = (line.rstrip() for line in done.stdout.decode().strip("\n").splitlines())
+    # Pages show the commands of an installed copyscope.
+    text = done.stdout.decode().replace(str(ROOT / "bin" / "copyscope"), "copyscope")
+    lines = (line.rstrip() for line in text.strip("\n").splitlines())
     return "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 

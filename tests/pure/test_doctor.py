@@ -321,6 +321,13 @@ def test_missing_or_broken_tools_are_reported(tmp_path: Path) -> None:
     assert (rows["clang"].status, rows["clang"].essential) == ("limited", False)
 
 
+def test_an_installed_copy_asks_for_nothing_that_only_a_build_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "INSTALLED", True)
+    assert by_name(kernel.check_tools({}, str(tmp_path))).keys() == kernel.TOOLS.keys() - {"bpftool", "clang"}
+
+
 def diagnosis() -> Diagnosis:
     pmu = (
         "counters",

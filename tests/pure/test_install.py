@@ -135,6 +135,25 @@ def test_relative_prefix_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("root", "directory", "command"),
+    [
+        ("/src", "/src", "bin/copyscope"),
+        ("/src", "/home", "/src/bin/copyscope"),
+        ("/opt/copyscope-0.3.0", "/opt", "copyscope-0.3.0/bin/copyscope"),
+        ("/usr/lib/copyscope", "/", "copyscope"),
+        ("/site/copyscope", "/site", "copyscope"),
+    ],
+)
+def test_advice_names_a_command_that_works_in_the_current_directory(
+    root: str, directory: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "ROOT", Path(root))
+    monkeypatch.setattr(paths, "PACKAGE", Path(root) if root.startswith("/site") else Path("/x"))
+    monkeypatch.setattr(Path, "cwd", lambda: Path(directory))
+    assert paths.command() == command
+
+
+@pytest.mark.parametrize(
     ("root", "package", "extra", "advice"),
     [
         ("/src", "/src/tools/copyscope", "serve", "make .venv/.ready-serve"),
@@ -142,7 +161,12 @@ def test_relative_prefix_is_refused() -> None:
         ("/usr/lib/copyscope", "/x", "report", "apt install python3-matplotlib"),
         ("/opt/copyscope-0.3.0", "/x", "serve", "install python3-prometheus-client"),
         ("/site/copyscope", "/site/copyscope", "serve", f"{sys.executable} -m pip install prometheus-client"),
-        ("/usr/lib/copyscope", "/x", "fleet", f"{sys.executable} -m pip install ansible-core duckdb"),
+        (
+            "/usr/lib/copyscope",
+            "/x",
+            "fleet",
+            "python3 -m pip install --target /usr/lib/copyscope/tools ansible-core duckdb",
+        ),
     ],
 )
 def test_advice_on_missing_libraries_fits_the_installation(

@@ -66,7 +66,10 @@ def how_to_install_extra(extra: str) -> str:
         return f"make .venv/.ready-{extra}"
     if paths.ROOT != paths.PACKAGE and extra in DEBIAN_PACKAGES:
         return f"{'apt install' if paths.ROOT == paths.DEBIAN_ROOT else 'install'} {DEBIAN_PACKAGES[extra]}"
-    return shlex.join((sys.executable, "-m", "pip", "install", *PYTHON_PACKAGES[extra]))
+    pip = [sys.executable, "-m", "pip", "install"]
+    if paths.ROOT != paths.PACKAGE:  # Debian lets pip write to a directory of its own only (PEP 668)
+        pip = ["python3", "-m", "pip", "install", "--target", str(paths.ROOT / "tools")]
+    return shlex.join((*pip, *PYTHON_PACKAGES[extra]))
 
 
 def why_not_started(program: str, error: OSError) -> str:

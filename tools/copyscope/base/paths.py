@@ -31,6 +31,14 @@ def cache_directory() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "copyscope"
 
 
+def command() -> str:
+    """Return the command that starts copyscope. In a tree or a tarball it is the path of bin/copyscope."""
+    if ROOT == PACKAGE or ROOT.parent.name == "lib":  # a wheel, or an installation with a link on PATH
+        return "copyscope"
+    program = ROOT / "bin" / "copyscope"
+    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
+
+
 def host_results(hostname: str, kernel: str) -> Path:
     """Return the directory for the results of a host under one kernel."""
     return RESULTS / re.sub(r"[^A-Za-z0-9._-]", "-", f"{hostname}-{kernel}")

@@ -65,11 +65,6 @@ def parser() -> UsageParser:
 
 def _report(args: argparse.Namespace) -> int:
     """Make the reports of the given sweeps, or of all sweeps under results/, and return the exit status."""
-    # A separate directory keeps matplotlib's cache, and prevents a user's configuration from changing plots.
-    cache = paths.cache_directory() if paths.INSTALLED else paths.OUTPUT
-    os.environ["MPLCONFIGDIR"] = str(cache / "matplotlib")
-    # numpy needs no threads here.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     directories = [Path(name) for name in args.directory] or [
         path for path in results.find(paths.RESULTS) if not paths.is_reference(path)
     ]
@@ -84,17 +79,27 @@ def _report(args: argparse.Namespace) -> int:
             _print_changes(directory, rewrite(directory, derive_anew))
         if args.strip:
             _print_changes(directory, rewrite(directory, without_derived))
-        try:
-            with entry.insistent_interrupts():
-                make_report(directory, Path(args.out) if args.out else directory)
-        except (ImportError, SystemError) as error:
-            # Python raises SystemError after some failed allocations. The message of a library may be long.
-            reason = str(error).rpartition(": ")[2].strip(" )\n")
-            raise RunError(
-                f"cannot load a library that the report needs: {reason}; free some memory, or reinstall the "
-                f"libraries: {how_to_install_extra('report')}"
-            ) from error
+        make_page(directory, Path(args.out) if args.out else directory)
     return 0
+
+
+def make_page(directory: Path, out: Path) -> None:
+    """Make all files of a report. Import its libraries first. Raises RunError if they cannot be loaded."""
+    # A separate directory keeps matplotlib's cache, and prevents a user's configuration from changing plots.
+    cache = paths.cache_directory() if paths.INSTALLED else paths.OUTPUT
+    os.environ["MPLCONFIGDIR"] = str(cache / "matplotlib")
+    # numpy needs no threads here.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        with entry.insistent_interrupts():
+            make_report(directory, out)
+    except (ImportError, SystemError) as error:
+        # Python raises SystemError after some failed allocations. The message of a library may be long.
+        reason = str(error).rpartition(": ")[2].strip(" )\n")
+        raise RunError(
+            f"cannot load a library that the report needs: {reason}; free some memory, or reinstall the "
+            f"libraries: {how_to_install_extra('report')}"
+        ) from error
 
 
 def _print_changes(directory: Path, rewritten: Rewritten) -> None:
