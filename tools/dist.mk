@@ -7,6 +7,7 @@ MACHINES ?= $(THIS) $(if $(filter x86_64,$(THIS)),$(if $(shell command -v aarch6
 CROSS_LIBRARIES := libbpf-dev libelf-dev zlib1g-dev libjansson-dev liburing-dev
 
 dist: ## Build a wheel, a tarball and a Debian package that need no compiler, in .output/dist: MACHINES="x86_64 aarch64" (network)
+	$(if $(filter aarch64,$(filter-out $(THIS),$(MACHINES))),$(if $(shell command -v aarch64-linux-gnu-gcc),,$(error dist: aarch64-linux-gnu-gcc is missing; install gcc-aarch64-linux-gnu (sudo tools/deps.sh kernels))))
 	$(Q)rm -rf $(DIST)
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory .venv/.ready-dist $(MACHINES:%=dist-%)
 

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
 
 from hatchling.build import build_wheel
@@ -33,16 +34,34 @@ CONTROL = """\
 Package: copyscope
 Version: {version}
 Architecture: {architecture}
-Maintainer: copyscope maintainers <root@localhost>
+Maintainer: {maintainer}
 Installed-Size: {size_kib}
 Section: devel
 Priority: optional
-Depends: python3 (>= 3.11) | python3.11 | python3.12, iproute2, ethtool, util-linux
+Depends: python3 (>= 3.11) | python3.11 | python3.12, libc6, iproute2, ethtool
 Recommends: linux-perf | linux-tools-common
 Suggests: python3-matplotlib, python3-prometheus-client, bpftrace, qemu-system-x86
 Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
- Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
- as a ledger that balances.
+ Profiles send strategies and any program: each copy with its bytes, its CPU
+ time and an interval, as a ledger that balances.
+"""
+MAINTAINER = "The copyscope authors <copyscope@copyscope.invalid>"
+CHANGELOG = """\
+copyscope ({version}) unstable; urgency=medium
+
+  * CHANGELOG.md of the source lists the changes.
+
+ -- {maintainer}  {date}
+"""
+# Tags of lintian that do not apply, with the reasons.
+OVERRIDES = """\
+# Programs run on any distribution, and in a simulated machine without libraries.
+copyscope: statically-linked-binary *
+copyscope: embedded-library *
+# BPF program
+copyscope: binary-from-other-architecture *
+# Wheels of PyPI, as their authors built them
+copyscope: unstripped-binary-or-object *
 """
 # Scripts of the Debian package: bytecode is compiled by the installed Python, and removed before the package.
 SCRIPTS = {
@@ -91,6 +110,7 @@ def make_tree(wheel: Path, machine: str, directory: Path) -> Path:
         (tree / "tools" / "copyscope" / name).rename(tree / name)
     for name in ("bin/copyscope", "tools/__main__.py", "tools/python.sh"):
         shutil.copy(ROOT / name, tree / name)
+    shutil.copy(ROOT / "tools" / "copyright", tree / "copyright")
     shutil.copytree(ROOT / "tools" / "bpftrace", tree / "tools" / "bpftrace")
     for requirement in fetch_requirements(machine, directory / "wheels"):
         unpack(requirement, tree / "tools")
@@ -183,17 +203,26 @@ def make_debian_package(tree: Path, machine: str, output: Path) -> None:
     root = tree.parent / "root"
     lib = root / "usr" / "lib" / "copyscope"
     shutil.copytree(tree, lib)
-    (lib / "share").rename(root / "usr" / "share")
+    share = root / "usr" / "share"
+    (lib / "share").rename(share)
+    for page in share.glob("man/man1/*"):
+        save_packed(page.with_name(f"{page.name}.gz"), page.read_bytes())
+        page.unlink()
     (root / "usr" / "bin").mkdir()
     (root / "usr" / "bin" / "copyscope").symlink_to("../lib/copyscope/bin/copyscope")
-    licence = root / "usr" / "share" / "doc" / "copyscope" / "copyright"
-    licence.parent.mkdir(parents=True)
-    shutil.copyfile(ROOT / "LICENSE", licence)
-    facts = {
+    documents = share / "doc" / "copyscope"
+    documents.mkdir(parents=True)
+    (lib / "copyright").rename(documents / "copyright")
+    facts: dict[str, object] = {
         "version": tree.name.split("-")[1],
+        "maintainer": MAINTAINER,
+        "date": formatdate(commit_time()),
         "architecture": DEBIAN[machine],
         "size_kib": sum(path.lstat().st_size for path in all_paths(root)) // 1024,
     }
+    save_packed(documents / "changelog.gz", CHANGELOG.format(**facts).encode())
+    (share / "lintian" / "overrides").mkdir(parents=True)
+    (share / "lintian" / "overrides" / "copyscope").write_text(OVERRIDES)
     (root / "DEBIAN").mkdir()
     (root / "DEBIAN" / "control").write_text(CONTROL.format(**facts))
     for name, text in SCRIPTS.items():
@@ -203,6 +232,11 @@ def make_debian_package(tree: Path, machine: str, output: Path) -> None:
         os.utime(path, (commit_time(), commit_time()), follow_symlinks=False)
     argv = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(output)]
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
+
+
+def save_packed(path: Path, content: bytes) -> None:
+    """Write a file with gzip, without its time, so that builds are reproducible."""
+    path.write_bytes(gzip.compress(content, mtime=0))
 
 
 def all_paths(tree: Path) -> Iterator[Path]:
