@@ -34,6 +34,7 @@ EXTENT ?= all
 OLD ?= main
 IMAGE_ARGS ?=
 KEEP ?=
+BUILT ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -215,11 +216,12 @@ check-distributions: .venv/.ready-test ## Run both commands of the README in a r
 	$(Q)tools/deps.sh distributions
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 
-# SUITES= or KERNELS= on the command line, left empty, means no suites or no kernels.
-check-dist: trusted ## Test the packages of `make dist` in roots without a compiler and on other kernels: SUITES=trixie KERNELS= (root, network)
+# SUITES= or KERNELS= on the command line, left empty, means no suites or no kernels. With BUILT=yes the packages that are in
+# .output/dist are tested.
+check-dist: trusted ## Test the packages of `make dist` in roots without a compiler and on other kernels: SUITES=trixie KERNELS= BUILT=yes (root, network)
 	$(Q)tools/deps.sh run kernels distributions
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory dist
+	$(if $(BUILT),,$(Q)$(AS_USER) $(MAKE) --no-print-directory dist)
 	$(Q)PYTHONPATH=tests/kernels:tests/dist $(PYTHON) -P -B tests/dist/check_dist.py $(KEEP) $(if $(filter command%,$(origin SUITES)),--suites $(SUITES)) $(if $(filter command%,$(origin KERNELS)),--kernels $(KERNELS))
 
 deps-consumers: artifacts .venv/.ready-test

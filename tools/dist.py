@@ -1,6 +1,8 @@
-"""Build the distribution files for one architecture: a wheel, a tarball and a Debian package (`make dist`).
+"""Build the distribution files for one architecture (`make dist`): a wheel, a tarball and a Debian package.
 
-    tools/dist.py MACHINE DIRECTORY      write all three, from the programs in .output/dist.d/MACHINE/programs
+    tools/dist.py MACHINE DIRECTORY      write them, from the programs in .output/dist.d/MACHINE/programs
+
+The source distribution and the bill of materials are the same for all architectures.
 
 The tarball contains the tree that bin/copyscope needs, with the packages of requirements/run.txt for each
 supported Python. The Debian package installs the same tree in /usr/lib. Builds are reproducible: the same
@@ -9,7 +11,9 @@ all names are sorted.
 """
 
 import gzip
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,8 +23,10 @@ import zipfile
 from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import quote
 
-from hatchling.build import build_wheel
+from copyscope import VERSION
+from hatchling.build import build_sdist, build_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 # Python versions for which msgspec has wheels.
@@ -45,6 +51,8 @@ Description: where the Linux kernel copies the bytes of a TCP connection, and at
  Profiles send strategies and any program: each copy with its bytes, its CPU
  time and an interval, as a ledger that balances.
 """
+# Debian packages of the libraries that are linked statically. tools/copyright has their licenses.
+LIBRARIES = ("libbpf-dev", "libc6-dev", "libelf-dev", "libjansson-dev", "liburing-dev", "zlib1g-dev")
 MAINTAINER = "The copyscope authors <copyscope@copyscope.invalid>"
 CHANGELOG = """\
 copyscope ({version}) unstable; urgency=medium
@@ -90,6 +98,8 @@ def main(arguments: list[str]) -> int:
         tree = make_tree(wheel, machine, Path(directory))
         make_tarball(tree, output / f"{tree.name}.tar.gz")
         make_debian_package(tree, machine, output)
+    build_sdist(str(output))
+    write_bill_of_materials(output)
     write_checksums(output)
     return 0
 
@@ -243,6 +253,27 @@ def all_paths(tree: Path) -> Iterator[Path]:
     """Yield a directory and all paths below it, sorted."""
     yield tree
     yield from sorted(tree.rglob("*"))
+
+
+def write_bill_of_materials(output: Path) -> None:
+    """Write copyscope.cdx.json (CycloneDX): the Python packages and static libraries in the packages."""
+    pinned = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / "run.txt").read_text(), re.MULTILINE)
+    parts = [(name, version, f"pkg:pypi/{name}@{version}") for name, version in pinned]
+    libraries = run_command("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}\\n", *LIBRARIES)
+    for line in libraries.splitlines():
+        name, version = line.split()
+        parts.append((name, version, f"pkg:deb/debian/{name}@{quote(version)}"))
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": "copyscope", "version": VERSION}},
+        "components": [
+            {"type": "library", "name": name, "version": version, "purl": purl}
+            for name, version, purl in parts
+        ],
+    }
+    (output / "copyscope.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
 
 
 def write_checksums(output: Path) -> None:
