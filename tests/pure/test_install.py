@@ -165,7 +165,7 @@ def test_advice_names_a_command_that_works_in_the_current_directory(
             "/usr/lib/copyscope",
             "/x",
             "fleet",
-            "python3 -m pip install --target /usr/lib/copyscope/tools ansible-core duckdb",
+            "python3 -m pip install --target /usr/lib/copyscope/tools duckdb",
         ),
     ],
 )

@@ -27,7 +27,7 @@ PACKAGE_OF_PROGRAM = {
 DEBIAN_PACKAGES = {"report": "python3-matplotlib", "serve": "python3-prometheus-client"}
 PYTHON_PACKAGES = {
     "report": ("matplotlib", "numpy"),
-    "fleet": ("ansible-core", "duckdb"),
+    "fleet": ("duckdb",),
     "serve": ("prometheus-client",),
 }
 BUILD_ADVICE = "install copyscope again" if paths.INSTALLED else "build it with make"
