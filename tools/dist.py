@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Build the distribution files for one architecture (`make dist`): a wheel, a tarball and a Debian package.
 
     tools/dist.py MACHINE DIRECTORY      write them, from the programs in .output/dist.d/MACHINE/programs

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Installs a built tree for all users, or uninstalls it; called by make.
 #
 #   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, a link in PREFIX/bin, man pages, completions

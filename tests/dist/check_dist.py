@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Use a release (`make dist`) as its users do: in roots of distributions without a compiler, and on other kernels.
 
     make check-dist KEEP=--keep              all of SUITES and KERNELS; writes machines.md

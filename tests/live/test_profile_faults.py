@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Failures during a run: every program exits, nothing remains, and finished measurements are kept."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Errors with watched programs: each is one line, and finished measurements are kept."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run the commands of pages again, as root, and replace the output below each `    $ copyscope ...`.
 
 Usage: `commands.py PAGE...`. Indented lines below a command are its output; all other lines of a page stay.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Links, paths and names in all pages exist."""
 
 import re

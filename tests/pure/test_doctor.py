@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rows of `copyscope doctor` from invented facts, and the table of these rows."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exported tables: the published columns come first, each point has one row, and Parquet equals CSV."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exports of a saved record: the reader of each format accepts it, and its sums are those of the ledger."""
 
 import csv

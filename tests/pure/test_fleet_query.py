@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope fleet query`: the answers follow from the numbers of invented records."""
 
 import csv

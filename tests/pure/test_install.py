@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`make install` into a DESTDIR: the installed copy runs without the source tree, and can be removed."""
 
 import argparse

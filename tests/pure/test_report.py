@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The report of a sweep: equal records give equal bytes, and the page is self-contained and complete."""
 
 import gzip

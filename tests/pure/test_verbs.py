@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope COMMAND`: messages about wrong usage, --help in a tree that was not built, overview."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope crossover on the records of a sweep: tables, files, bad input."""
 
 import json

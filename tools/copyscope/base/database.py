@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """DuckDB in memory, and tables as Parquet files. DuckDB (requirements/fleet.txt) is optional."""
 
 import atexit

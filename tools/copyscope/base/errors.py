@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exceptions of copyscope, and functions that write their messages.
 
 A message is one line of the form `object: problem; next step`. The object is a file, a host, or an option as

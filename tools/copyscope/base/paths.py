@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Paths of files in the source tree or in an installed copy. This module opens no file."""
 
 import os

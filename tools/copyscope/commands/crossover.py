@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope crossover`: find the message size from which one strategy is better than another.
 
 The runs come from an existing sweep. If there is none, the command measures first.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Functions that all commands share: one-line messages, exit statuses, signals, and the check for root."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Results that earlier commands kept on this host: crossovers, and runs of stand-ins."""
 
 from collections.abc import Iterable, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope report`: make a page, plots and tables from a sweep's records. Needs no root."""
 
 import argparse

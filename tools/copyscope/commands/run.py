@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope run`: measure one send strategy, once or several times, and print what its copies cost."""
 
 import argparse

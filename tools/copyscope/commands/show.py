@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope show`: print a run's screen again, or export its record. Needs no root."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope sweep`: run every combination of an experiment's factors. Interrupted sweeps can be resumed."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Findings about the kernel, installed tools, and confounders (settings and load that distort results)."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Judge the answers from a fleet's hosts: a table row for each host, and sentences about differences.
 
 Answers come from other machines and are not trusted. Documents with an unexpected structure are rejected, and

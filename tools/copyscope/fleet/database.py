@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Query a fleet's records with SQL: a Parquet file beside each record, and two DuckDB tables.
 
 Records come from other machines and are not trusted: incomplete ones are skipped, and their file names are

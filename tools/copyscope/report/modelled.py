@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Report of a simulated experiment: plots, misses at each point, answers, claims, and the model's limits."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sections of a sweep's report, from verdict to machine, and the README.md for its directory."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables as CSV, and tables of a run as Parquet with the same cells.
 
 Numbers are rounded to six digits, so that every machine writes the same bytes. All intervals are wider than

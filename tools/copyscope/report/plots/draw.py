@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Draw all plots of a report as SVG and PNG, with a picture of the ratios for each setting."""
 
 from __future__ import annotations
