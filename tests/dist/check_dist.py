@@ -111,7 +111,7 @@ def hooks_here() -> Hooks:
         argv.append(f"{directory}/run.json")
         subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         # This fetches the kernel that each root simulates.
-        simulate = ["bin/copyscope", "simulate", "one_copy", "--size", "4K", "--seeds", "1", "--fast"]
+        simulate = ["bin/copyscope", "simulate", "one_copy", "--size", "4K", "--seeds", "1"]
         subprocess.run(simulate, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         record = document(Path(directory, "run.json"))
     assert record is not None
