@@ -34,6 +34,7 @@ EXTENT ?= all
 OLD ?= main
 IMAGE_ARGS ?=
 KEEP ?=
+BUILT ?=
 
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
@@ -123,7 +124,8 @@ deps-kernels:
 profile: trusted deps all ## Install packages, build, and run once: IMPL=zerocopy PROFILE_ARGS="--size 64K" (root)
 	$(Q)bin/copyscope run --impl $(IMPL) $(PROFILE_ARGS)
 
-sweep: trusted deps all ## Install packages, build, and run an experiment: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+sweep: trusted deps all ## Install packages, build, run an experiment, and make its page: EXP=quick SWEEP_ARGS="--budget 20m" (root)
+	$(Q)$(AS_USER) $(MAKE) --no-print-directory .venv/.ready-report || true # without a network, the sweep ends without a page
 	$(Q)bin/copyscope sweep $(EXP) $(SWEEP_ARGS)
 
 report: .venv/.package .venv/.ready-report ## Write report, plots and tables from the records of sweeps (no root): RESULTS=results/HOST/EXPERIMENT; default: all
@@ -214,11 +216,12 @@ check-distributions: .venv/.ready-test ## Run both commands of the README in a r
 	$(Q)tools/deps.sh distributions
 	$(Q)PYTHONPATH=tests/kernels:tests/distributions $(PYTHON) -P -B tests/distributions/check.py --extent $(EXTENT) $(SUITES)
 
-# SUITES= or KERNELS= on the command line, left empty, means no suites or no kernels.
-check-dist: trusted ## Test the packages of `make dist` in roots without a compiler and on other kernels: SUITES=trixie KERNELS= (root, network)
+# SUITES= or KERNELS= on the command line, left empty, means no suites or no kernels. With BUILT=yes the packages that are in
+# .output/dist are tested.
+check-dist: trusted ## Test the packages of `make dist` in roots without a compiler and on other kernels: SUITES=trixie KERNELS= BUILT=yes (root, network)
 	$(Q)tools/deps.sh run kernels distributions
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(PARALLEL) artifacts
-	$(Q)$(AS_USER) $(MAKE) --no-print-directory dist
+	$(if $(BUILT),,$(Q)$(AS_USER) $(MAKE) --no-print-directory dist)
 	$(Q)PYTHONPATH=tests/kernels:tests/dist $(PYTHON) -P -B tests/dist/check_dist.py $(KEEP) $(if $(filter command%,$(origin SUITES)),--suites $(SUITES)) $(if $(filter command%,$(origin KERNELS)),--kernels $(KERNELS))
 
 deps-consumers: artifacts .venv/.ready-test

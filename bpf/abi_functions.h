@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* abi_functions.h - the part of abi.h for function hooks. Include abi.h, not this file. */
 #ifndef COPYSCOPE_ABI_FUNCTIONS_H
 #define COPYSCOPE_ABI_FUNCTIONS_H

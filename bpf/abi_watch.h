@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* abi_watch.h - the part of abi.h for watched programs. Include abi.h, not this file. */
 #ifndef COPYSCOPE_ABI_WATCH_H
 #define COPYSCOPE_ABI_WATCH_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * arch.bpf.h - registers of a system call, its ABI and the preemption count on each architecture.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* arrival.bpf.c - watched programs: packets and completions of the data that they send. */
 #include "completion.bpf.h"
 #include "map.bpf.h"

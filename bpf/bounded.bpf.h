@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * bounded.bpf.h - bounds for array indices that the verifier accepts, whatever the compiler does to the code before.
  */

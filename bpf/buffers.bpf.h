@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * buffers.bpf.h - watched programs: life of the buffers sent with MSG_ZEROCOPY, from the return of the call to the
  * notification that the kernel no longer needs the memory, and to the reading of that notification.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * by_reference.bpf.h - watched programs: sockets that copy data in the call although the program passed it by reference
  * (zero-copy sends, sendfile, splice).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * bytes.bpf.c - exact number of bytes that pass the socket layer and the receive copy.
  *

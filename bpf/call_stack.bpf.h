@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * call_stack.bpf.h - the call stack of a task: the innermost copy, and the time that it has spent since the last event.
  */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* call_stacks.bpf.h - table of the call stacks of all tasks. */
 #ifndef COPYSCOPE_CALL_STACKS_BPF_H
 #define COPYSCOPE_CALL_STACKS_BPF_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * calls.bpf.c - kernel time of every send and receive syscall, split into on-CPU, softirq and blocked.
  *

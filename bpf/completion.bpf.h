@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* completion.bpf.h - reads the last zero-copy notification on the error queue of a socket in place. */
 #ifndef COPYSCOPE_COMPLETION_BPF_H
 #define COPYSCOPE_COMPLETION_BPF_H

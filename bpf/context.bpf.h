@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* context.bpf.h - the task that a program runs on, and whether it runs in that task's context or in a softirq. */
 #ifndef COPYSCOPE_CONTEXT_BPF_H
 #define COPYSCOPE_CONTEXT_BPF_H

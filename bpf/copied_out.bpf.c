@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* copied_out.bpf.c - watched programs: bytes that are copied from packets into the program's memory. */
 #include "flow.bpf.h"
 #include "watch.bpf.h"

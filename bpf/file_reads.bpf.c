@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * file_reads.bpf.c - counts file reads that a watched program makes with system calls. uring.bpf.c counts file reads
  * through io_uring.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* file_reads.bpf.h - watched programs: bytes that they read from files into their memory. */
 #ifndef COPYSCOPE_FILE_READS_BPF_H
 #define COPYSCOPE_FILE_READS_BPF_H

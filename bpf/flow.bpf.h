@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * flow.bpf.h - recognises connections of a watched program by the headers of their packets.
  *

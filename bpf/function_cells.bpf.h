@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* function_cells.bpf.h - sums of copies: one cell per side, context and category. */
 #ifndef COPYSCOPE_FUNCTION_CELLS_BPF_H
 #define COPYSCOPE_FUNCTION_CELLS_BPF_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * functions.bpf.c - exact cost of each copy in a send or receive, measured with a call stack per task.
  *

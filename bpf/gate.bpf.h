@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * gate.bpf.h - selects the copies that are timed, because readings of the clock and the counters are the main cost of
  * hooks.

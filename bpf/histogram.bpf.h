@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* histogram.bpf.h - slots of the log-linear histograms in abi.h. */
 #ifndef COPYSCOPE_HISTOGRAM_BPF_H
 #define COPYSCOPE_HISTOGRAM_BPF_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * hooked.bpf.h - arguments and return value of a hooked function. fentry and fexit programs find the arguments in
  * ctx, followed by the return value. kprobe and kretprobe programs (`probed`) find them in the registers.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* io_request.bpf.h - fields of an io_uring request, read when it completes. */
 #ifndef COPYSCOPE_IO_REQUEST_BPF_H
 #define COPYSCOPE_IO_REQUEST_BPF_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * look_cost.bpf.h - measures how long a reading of the clock and the counters takes. copyscope uses this to choose how
  * many copies are timed (gate.bpf.h), and the collector uses it to recognise disturbed readings.

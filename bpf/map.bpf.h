@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* map.bpf.h - defines a map that has only a type, a key, a value and a size. */
 #ifndef COPYSCOPE_MAP_BPF_H
 #define COPYSCOPE_MAP_BPF_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * owner.bpf.c - determines whose packet a CPU handles, for softirq work that runs on top of a task that is not a
  * target.

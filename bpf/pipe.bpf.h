@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* pipe.bpf.h - origin of the bytes that splice(2) moves from a pipe into a socket. */
 #ifndef COPYSCOPE_PIPE_BPF_H
 #define COPYSCOPE_PIPE_BPF_H

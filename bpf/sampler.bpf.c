@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * sampler.bpf.c - samples kernel stacks, which show where CPU time and cache misses go, and counts them in a map.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * shape.bpf.c - watched programs: buffers that they pass to send calls, and rounds of TCP for these buffers.
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* socket.bpf.h - watched programs: kind of socket behind a file descriptor, and direction of a call. */
 #ifndef COPYSCOPE_SOCKET_BPF_H
 #define COPYSCOPE_SOCKET_BPF_H

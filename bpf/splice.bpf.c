@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * splice.bpf.c - watched programs: detects that a program takes bytes from a socket with splice(2), or maps them.
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* stack_hash.h - key of a sample in the map of stacks. Plain C, so that a test can use it. */
 #ifndef COPYSCOPE_STACK_HASH_H
 #define COPYSCOPE_STACK_HASH_H

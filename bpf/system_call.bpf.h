@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * system_call.bpf.h - the call that the running task is in, and its arguments. Both depend on the ABI of this call,
  * which decides the table of numbers and the registers; a 64-bit program can make 32-bit calls, too.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* target.bpf.c - globals that all instruments share. */
 #include "target.bpf.h"
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* target.bpf.h - determines whether a task is measured, the first test of every program. */
 #ifndef COPYSCOPE_TARGET_BPF_H
 #define COPYSCOPE_TARGET_BPF_H

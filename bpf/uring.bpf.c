@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* uring.bpf.c - watched programs: data that io_uring sends without a copy, and data that it reads from files. */
 #include "file_reads.bpf.h"
 #include "io_request.bpf.h"

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* volume.bpf.c - watched programs: bytes that move through their sockets, per call. */
 #include "by_reference.bpf.h"
 #include "completion.bpf.h"

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * waits.bpf.h - watched programs: how long threads sleep between a send with MSG_ZEROCOPY and its notification.
  *

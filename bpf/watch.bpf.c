@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* watch.bpf.c - watched programs: determines which processes belong to one. */
 #include "watch.bpf.h"
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * watched_sockets.bpf.h - watched programs: bytes and peers of each TCP socket, and the flows that identify its
  * packets.

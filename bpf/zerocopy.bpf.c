@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * zerocopy.bpf.c - life of a zero-copy send: whose memory a deferred copy copied, and when the notification arrived.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Set up all tests: signals, a terminal, a temporary directory, skips of what this build or machine lacks."""
 
 import os

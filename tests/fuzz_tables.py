@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Fuzz the readers of files that a watched program's owner may craft, under a memory limit of 200 MB.
 
     .venv/bin/python tests/fuzz_tables.py SECONDS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check the prose of this tree by rules that a program can decide: `make lint`.
 
 tests/prose_lint.py            print every finding; exit status 1 if there is one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check that this tree derives the same sections of all committed records as an older commit does.
 
     make check-records OLD=main~20

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run copyscope with a Python that does not know the package: python3 -I tools COMMAND [OPTIONS]."""
 
 import runpy

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
 # built_of.sh FILE [MACHINE]: writes the JSON file that says what an installed copy was built from (paths.BUILT_OF). Without git it
 # contains no commit. MACHINE: the architecture; default: this machine's.
 set -eu

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Installs the packages of the distribution that copyscope needs. It first prints what is missing; if nothing is, it does nothing.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")

@@ -1,6 +1,9 @@
-"""Build the distribution files for one architecture: a wheel, a tarball and a Debian package (`make dist`).
+# SPDX-License-Identifier: GPL-2.0-only
+"""Build the distribution files for one architecture (`make dist`): a wheel, a tarball and a Debian package.
 
-    tools/dist.py MACHINE DIRECTORY      write all three, from the programs in .output/dist.d/MACHINE/programs
+    tools/dist.py MACHINE DIRECTORY      write them, from the programs in .output/dist.d/MACHINE/programs
+
+The source distribution and the bill of materials are the same for all architectures.
 
 The tarball contains the tree that bin/copyscope needs, with the packages of requirements/run.txt for each
 supported Python. The Debian package installs the same tree in /usr/lib. Builds are reproducible: the same
@@ -9,7 +12,9 @@ all names are sorted.
 """
 
 import gzip
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,9 +22,12 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
+from urllib.parse import quote
 
-from hatchling.build import build_wheel
+from copyscope import VERSION
+from hatchling.build import build_sdist, build_wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 # Python versions for which msgspec has wheels.
@@ -33,16 +41,36 @@ CONTROL = """\
 Package: copyscope
 Version: {version}
 Architecture: {architecture}
-Maintainer: copyscope maintainers <root@localhost>
+Maintainer: {maintainer}
 Installed-Size: {size_kib}
 Section: devel
 Priority: optional
-Depends: python3 (>= 3.11) | python3.11 | python3.12, iproute2, ethtool, util-linux
+Depends: python3 (>= 3.11) | python3.11 | python3.12, libc6, iproute2, ethtool
 Recommends: linux-perf | linux-tools-common
 Suggests: python3-matplotlib, python3-prometheus-client, bpftrace, qemu-system-x86
 Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
- Profiles send strategies and any program: each copy with its bytes, its CPU time and an interval,
- as a ledger that balances.
+ Profiles send strategies and any program: each copy with its bytes, its CPU
+ time and an interval, as a ledger that balances.
+"""
+# Debian packages of the libraries that are linked statically. tools/copyright has their licenses.
+LIBRARIES = ("libbpf-dev", "libc6-dev", "libelf-dev", "libjansson-dev", "liburing-dev", "zlib1g-dev")
+MAINTAINER = "The copyscope authors <copyscope@copyscope.invalid>"
+CHANGELOG = """\
+copyscope ({version}) unstable; urgency=medium
+
+  * CHANGELOG.md of the source lists the changes.
+
+ -- {maintainer}  {date}
+"""
+# Tags of lintian that do not apply, with the reasons.
+OVERRIDES = """\
+# Programs run on any distribution, and in a simulated machine without libraries.
+copyscope: statically-linked-binary *
+copyscope: embedded-library *
+# BPF program
+copyscope: binary-from-other-architecture *
+# Wheels of PyPI, as their authors built them
+copyscope: unstripped-binary-or-object *
 """
 # Scripts of the Debian package: bytecode is compiled by the installed Python, and removed before the package.
 SCRIPTS = {
@@ -71,6 +99,8 @@ def main(arguments: list[str]) -> int:
         tree = make_tree(wheel, machine, Path(directory))
         make_tarball(tree, output / f"{tree.name}.tar.gz")
         make_debian_package(tree, machine, output)
+    build_sdist(str(output))
+    write_bill_of_materials(output)
     write_checksums(output)
     return 0
 
@@ -91,6 +121,7 @@ def make_tree(wheel: Path, machine: str, directory: Path) -> Path:
         (tree / "tools" / "copyscope" / name).rename(tree / name)
     for name in ("bin/copyscope", "tools/__main__.py", "tools/python.sh"):
         shutil.copy(ROOT / name, tree / name)
+    shutil.copy(ROOT / "tools" / "copyright", tree / "copyright")
     shutil.copytree(ROOT / "tools" / "bpftrace", tree / "tools" / "bpftrace")
     for requirement in fetch_requirements(machine, directory / "wheels"):
         unpack(requirement, tree / "tools")
@@ -183,17 +214,26 @@ def make_debian_package(tree: Path, machine: str, output: Path) -> None:
     root = tree.parent / "root"
     lib = root / "usr" / "lib" / "copyscope"
     shutil.copytree(tree, lib)
-    (lib / "share").rename(root / "usr" / "share")
+    share = root / "usr" / "share"
+    (lib / "share").rename(share)
+    for page in share.glob("man/man1/*"):
+        save_packed(page.with_name(f"{page.name}.gz"), page.read_bytes())
+        page.unlink()
     (root / "usr" / "bin").mkdir()
     (root / "usr" / "bin" / "copyscope").symlink_to("../lib/copyscope/bin/copyscope")
-    licence = root / "usr" / "share" / "doc" / "copyscope" / "copyright"
-    licence.parent.mkdir(parents=True)
-    shutil.copyfile(ROOT / "LICENSE", licence)
-    facts = {
+    documents = share / "doc" / "copyscope"
+    documents.mkdir(parents=True)
+    (lib / "copyright").rename(documents / "copyright")
+    facts: dict[str, object] = {
         "version": tree.name.split("-")[1],
+        "maintainer": MAINTAINER,
+        "date": formatdate(commit_time()),
         "architecture": DEBIAN[machine],
         "size_kib": sum(path.lstat().st_size for path in all_paths(root)) // 1024,
     }
+    save_packed(documents / "changelog.gz", CHANGELOG.format(**facts).encode())
+    (share / "lintian" / "overrides").mkdir(parents=True)
+    (share / "lintian" / "overrides" / "copyscope").write_text(OVERRIDES)
     (root / "DEBIAN").mkdir()
     (root / "DEBIAN" / "control").write_text(CONTROL.format(**facts))
     for name, text in SCRIPTS.items():
@@ -205,10 +245,36 @@ def make_debian_package(tree: Path, machine: str, output: Path) -> None:
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)
 
 
+def save_packed(path: Path, content: bytes) -> None:
+    """Write a file with gzip, without its time, so that builds are reproducible."""
+    path.write_bytes(gzip.compress(content, mtime=0))
+
+
 def all_paths(tree: Path) -> Iterator[Path]:
     """Yield a directory and all paths below it, sorted."""
     yield tree
     yield from sorted(tree.rglob("*"))
+
+
+def write_bill_of_materials(output: Path) -> None:
+    """Write copyscope.cdx.json (CycloneDX): the Python packages and static libraries in the packages."""
+    pinned = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / "run.txt").read_text(), re.MULTILINE)
+    parts = [(name, version, f"pkg:pypi/{name}@{version}") for name, version in pinned]
+    libraries = run_command("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}\\n", *LIBRARIES)
+    for line in libraries.splitlines():
+        name, version = line.split()
+        parts.append((name, version, f"pkg:deb/debian/{name}@{quote(version)}"))
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": {"type": "application", "name": "copyscope", "version": VERSION}},
+        "components": [
+            {"type": "library", "name": name, "version": version, "purl": purl}
+            for name, version, purl in parts
+        ],
+    }
+    (output / "copyscope.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
 
 
 def write_checksums(output: Path) -> None:

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # Installs a built tree for all users, or uninstalls it; called by make.
 #
 #   tools/install.sh install DESTDIR PREFIX      PREFIX/lib/copyscope, a link in PREFIX/bin, man pages, completions
@@ -42,7 +43,7 @@ install_into() {
 	install -d "$lib/.output" "$to/bin" "$lib/.venv/bin" "$lib/.venv/lib/python$version/site-packages"
 	cp -r --no-preserve=mode,ownership bin tools experiments "$lib"
 	find "$lib" -name __pycache__ -prune -exec rm -rf {} +
-	rm "$lib"/tools/{built_of.sh,dist.mk,dist.py,install.sh,pinned.sh,profile.py,wheel.py}
+	rm "$lib"/tools/{built_of.sh,copyright,dist.mk,dist.py,install.sh,pinned.sh,profile.py,wheel.py}
 	install -t "$lib/.output" .output/traffic .output/collector
 	install -m 644 -t "$lib/.output" .output/xdp_pass.bpf.o .output/built-of.json
 	if [[ -x .output/guest/init ]]; then cp -r --no-preserve=ownership .output/guest "$lib/.output"; fi

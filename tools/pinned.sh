@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
 # pinned.sh FILE [MODULE...]: installs the packages that FILE pins, with their hashes, into .venv: from wheels/ if that exists, else with pip
 # from its index (PIP_INDEX_URL, https_proxy). If both fail, the packages of the distribution are used, if they contain all MODULEs.
 set -eu

@@ -1,4 +1,5 @@
 #!/usr/bin/env -S python3 -I
+# SPDX-License-Identifier: GPL-2.0-only
 """Former name of `copyscope run`: run that command with the given options."""
 
 import os

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
 # proxies.sh [NAME]: prints the proxy variables of the user who called sudo, as lines NAME=VALUE, or the value of NAME. sudo removes
 # them from the environment (env_reset in sudoers(5)), but the environment of the sudo process still has them.
 [ -n "${SUDO_UID:-}" ] || exit 0

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
 # python.sh [MODULE]: prints the path of a Python for copyscope, 3.11 or newer and with MODULE: python3, or else the newest python3.X.
 # RHEL 9 has python3.12 besides its python3 (3.9), and Ubuntu 22.04 has python3.11 besides 3.10.
 for name in python3 python3.15 python3.14 python3.13 python3.12 python3.11; do

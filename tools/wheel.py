@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Build hook for hatchling: add the compiled programs of one architecture to the wheel."""
 
 import os

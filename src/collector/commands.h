@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* commands.h - commands of the collector. */
 #ifndef COLLECTOR_COMMANDS_H
 #define COLLECTOR_COMMANDS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* lines.h - reads commands from a stream as lines of text of bounded length. */
 #ifndef COLLECTOR_LINES_H
 #define COLLECTOR_LINES_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* measure.h - compares what the events of a PMU count with work whose counts are known. */
 #ifndef COLLECTOR_MEASURE_H
 #define COLLECTOR_MEASURE_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The init process of a simulated machine. It runs the lines of /job, prints the results, and turns the machine off.
  * No other service runs, so that nothing else is measured.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef GUEST_SYMBOLS_H
 #define GUEST_SYMBOLS_H
 

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * TCG plugin that connects QEMU with the simulated machine. QEMU must run all vCPUs in one thread (-accel
  * tcg,thread=single). Until the traffic executes its first marker, the plugin looks only for markers.

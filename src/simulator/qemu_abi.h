@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef SIMULATOR_QEMU_ABI_H
 #define SIMULATOR_QEMU_ABI_H
 

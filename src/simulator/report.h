@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef SIMULATOR_REPORT_H
 #define SIMULATOR_REPORT_H
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef TRAFFIC_HISTOGRAM_H
 #define TRAFFIC_HISTOGRAM_H
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef TRAFFIC_STRATEGY_H
 #define TRAFFIC_STRATEGY_H
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef TRAFFIC_UPSTREAM_H
 #define TRAFFIC_UPSTREAM_H
 

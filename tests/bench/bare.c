@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * bare.c - sends and receives with as little code as possible, which shows the cost of the socket API itself.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * bare_uring.c - sends through io_uring with as little code as possible, which shows the cost of liburing and the kernel.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compare copyscope with other tools in one run, as paired ratios: bench.py [--seed N] [NAME...], or --table.
 
 Each benchmark is a module with rows(seed, cpus), which yields comparisons and raw samples. Results go to

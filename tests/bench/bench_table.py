@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The results of all benchmarks as one Markdown text: results/bench/README.md."""
 
 import importlib

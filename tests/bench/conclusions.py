@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Decide whether the interval of a comparison is above or below its goal. Pure."""
 
 from typing import Any, Literal

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Started programs of a comparison, with their output and their CPU time by the same clock."""
 
 import os

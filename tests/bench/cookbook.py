@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run every script of the bpftrace cookbook, and write docs/4-cookbook.md from the results.
 
     cookbook.py measure [NAME...]       run the named scripts, or all that can run on this kernel (root): JSON

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # cookbook.sh: runs the bpftrace cookbook here, and in a guest of Debian's newest kernel, and writes docs/4-cookbook.md.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

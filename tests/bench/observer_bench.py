@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: cost of our instruments, compared with tools that people would use instead.
 
 One sender and one receiver run over veth for all tools of one message size, and pause between segments. A

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Observers of the traffic: our instruments and other tools, each switched on and off."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: durations of copyscope's own commands, without a comparison.
 
 Real calls of copyscope run, sweep and report are timed from outside.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * pingpong.c - sends one byte back and forth over TCP on lo, for `make bench BENCH=watch`.
  *

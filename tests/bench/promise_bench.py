@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: the saving that `copyscope advise` promises for a real program, and the measured one.
 
 Each file of promised/ is a program, a change that `advise` names, and a load. The program runs on one CPU and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Paired comparisons of copyscope with another tool, from alternating runs."""
 
 import os

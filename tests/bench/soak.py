@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Soak test: watch one program for hours with --serve and with --live, and see whether either of them grows.
 
 Usage: soak.py [MINUTES]. Default: 120. A table shows the memory, open files, BPF maps and programs, and CPU

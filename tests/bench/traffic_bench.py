@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: speed of the traffic programs, compared with iperf3 and a bare send() loop."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: speed of the traffic through io_uring, compared with a bare loop of liburing."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Benchmark: goodput or requests of a program while `copyscope watch` runs, compared with the same without.
 
 Three pairs of programs use both CPUs, which leaves none to copyscope: a sender of 8 KiB messages at full

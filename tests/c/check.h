@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of the simulated caches and TLBs: simple walks with known miss counts, and comparison with a slow reference model. */
 #include <stddef.h>
 #include <stdlib.h>

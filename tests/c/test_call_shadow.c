@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of the simulator's shadow of the kernel's call stacks (stacks.h), with traces as QEMU executes them. */
 #include <stddef.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of bpf/call_stack.bpf.h, compiled for this machine, with a simulated clock, scheduler and result cells. */
 #include <linux/types.h>
 #include <stdbool.h>

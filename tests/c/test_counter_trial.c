@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Simulated PMU with a given number of counters. Events take turns at each tick, as perf multiplexes them. */
 #include <stddef.h>
 #include <string.h>

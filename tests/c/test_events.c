@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of sets of perf events (events.h). */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of reading command lines (lines.h): long lines, missing lines, binary data. */
 #include <stdio.h>
 #include <string.h>

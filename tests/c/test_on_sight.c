@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of on_sight.h: a thread attaches a hook after a BPF program has seen a matching call. The test takes the part of BPF. */
 #include <stddef.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of prototype.h with functions of a BTF made here: a row whose arguments do not match is refused with the reason. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of the sampler on simulated machines: their sysfs, the answers of perf_event_open(2), and the events that are sampled. */
 #include <errno.h>
 #include <fcntl.h>

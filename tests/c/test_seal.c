@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of seal.h: system calls that a sealed process may still make. Each test runs in a child, because the seal is permanent. */
 #include <errno.h>
 #include <fcntl.h>

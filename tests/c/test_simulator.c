@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of the simulator: instructions, symbols, options, and the simulated machine as a whole. */
 #include <errno.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of the simulator's output: one line of JSON for each measurement. */
 #include <jansson.h>
 #include <stddef.h>

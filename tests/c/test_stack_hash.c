@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of stack_hash.h: two samples share a counter only if event, side, owner and stack are the same. */
 #include <stdlib.h>
 

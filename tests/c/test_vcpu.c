@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of vcpu.h, which finds the running vCPU by its registers, because QEMU may pass a different index. */
 #include <stddef.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /* Tests of watched.h: the processes of a watched program are read again only after a change. */
 #include "../../src/collector/report/watched.h"
 #include "check.h"

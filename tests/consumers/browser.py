@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Open a page in headless Chromium, and return its console messages, findings of axe-core, and answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Records come from the builders of the pure tests."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A record with stacks and known sums, as a run with --stacks makes it."""
 
 from __future__ import annotations

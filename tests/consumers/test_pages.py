@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The report and the page of a run in a browser: no console message, no finding of axe, nothing cut off."""
 
 from __future__ import annotations

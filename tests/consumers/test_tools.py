@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exports opened by the programs that read them: these show the sums of the ledger."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compare copyscope's counts with those of other tools, quantity by quantity. Pure.
 
 copyscope and the tools observe different segments of the same traffic, so each quantity is divided by

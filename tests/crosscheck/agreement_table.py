@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table of a crosscheck: quantity, ours, theirs, ratio with interval, agreement."""
 
 from collections.abc import Mapping, Sequence

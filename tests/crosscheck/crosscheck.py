@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measure one traffic in turn with copyscope and with independent tools, and print whether they agree.
 
     sudo make crosscheck IMPL=one_copy CROSSCHECK_ARGS="--size 4K --duration 2"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Start a tool that observes the traffic, wait until it is attached, end it and read its counts."""
 
 import contextlib

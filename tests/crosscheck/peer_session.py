@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A session in which copyscope's instruments and other tools observe the same traffic in turn."""
 
 import contextlib

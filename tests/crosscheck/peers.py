@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tools that copyscope is compared with, one class each, with the parsers of their output."""
 
 import platform

@@ -1,16 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Use a release (`make dist`) as its users do: in roots of distributions without a compiler, and on other kernels.
 
     make check-dist KEEP=--keep              all of SUITES and KERNELS; writes machines.md
     make check-dist SUITES=trixie KERNELS=   one suite; writes nothing
 
 In a root each form is installed, runs doctor, measures, watches a program with known sends, and is removed. It must
-attach the hooks that this tree attaches, count every byte, and leave no file. Where Python is too old, it must say
-so. In a guest, the tarball is compared with this tree's build.
+attach the hooks that this tree attaches, count every byte, and leave no file. The Debian package also simulates.
+Where Python is too old, each form must say so. In a guest, the tarball is compared with this tree's build.
 """
 
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -32,6 +34,10 @@ SUITES = ("bookworm", "trixie", "sid", "jammy", "noble")
 FORMS = ("wheel", "deb", "tarball")
 # Maximum sizes for one architecture: of the packed file, and installed with its dependencies.
 PACKED_MB, INSTALLED_MB = 15, 40
+# Newest glibc of the wheel's tag, manylinux_2_17 (tools/wheel.py). Debian 12 has 2.36, RHEL 9 has 2.34.
+GLIBC_MAX = (2, 17)
+# Cache of this user, with the kernel that `simulate` boots.
+CACHE = Path.home() / ".cache" / "copyscope"
 
 
 def check_suite(suite: str, release: Path, hooks: Hooks) -> dict[str, Any]:
@@ -41,6 +47,8 @@ def check_suite(suite: str, release: Path, hooks: Hooks) -> dict[str, Any]:
         results = Path(temporary)
         results.chmod(0o777)
         shutil.copytree(release, results / "release")
+        shutil.copytree(CACHE / "guests" / "6.12", results / "cache" / "guests" / "6.12")
+        subprocess.run(["chmod", "--recursive", "a+rwX", results / "cache"], check=True)
         for name in ("inside", "sender.py"):
             shutil.copy(HERE / name, results)
         argv = ["setpriv", "--pdeathsig", "KILL", str(ROOT / "tests" / "distributions" / "root.sh"), suite]
@@ -67,7 +75,7 @@ def check_form(directory: Path, hooks: Hooks) -> dict[str, Any]:
     form_facts = facts(directory / "said")
     problems = [
         f"{step}: status {form_facts.get(step, 'unknown')}"
-        for step in ("doctor", "run", "watch", "remove")
+        for step in ("doctor", "run", "watch", "remove", *(["simulate"] if directory.name == "deb" else []))
         if form_facts.get(step) != "0"
     ]
     commit = ask("git", "rev-parse", "HEAD")[:12]
@@ -102,9 +110,25 @@ def hooks_here() -> Hooks:
         argv = ["bin/copyscope", "run", "zero_copy", "--quiet", "--duration", "1", "--json"]
         argv.append(f"{directory}/run.json")
         subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        # This fetches the kernel that each root simulates.
+        simulate = ["bin/copyscope", "simulate", "one_copy", "--size", "4K", "--seeds", "1"]
+        subprocess.run(simulate, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         record = document(Path(directory, "run.json"))
     assert record is not None
     return hooks_of(record)
+
+
+def newer_symbols(wheel: Path) -> Iterable[str]:
+    """Yield a problem for each program of a wheel that needs a newer glibc than its tag allows."""
+    with tempfile.TemporaryDirectory(prefix="copyscope-dist-") as directory:
+        shutil.unpack_archive(wheel, directory, "zip")
+        for path in sorted(path for path in Path(directory).rglob(".output/**/*") if path.is_file()):
+            argv = ("objdump", "--dynamic-syms", path)
+            symbols = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+            versions = {tuple(map(int, text.split("."))) for text in re.findall(r"GLIBC_([\d.]+)", symbols)}
+            if max(versions, default=GLIBC_MAX) > GLIBC_MAX:
+                needed = ".".join(map(str, max(versions)))
+                yield f"{path.name} needs glibc {needed}: build the release on Debian 12"
 
 
 def show(directory: Path) -> None:
@@ -127,6 +151,8 @@ def release_files() -> Path:
         (file,) = DIST.glob(pattern)
         shutil.copy(file, directory)
         assert file.stat().st_size < PACKED_MB * 1e6, f"{file}: more than {PACKED_MB} MB"
+    problems = [problem for wheel in directory.glob("*.whl") for problem in newer_symbols(wheel)]
+    assert not problems, "; ".join(problems)
     return directory
 
 

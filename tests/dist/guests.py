@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run the released programs in guests with other kernels (QEMU), and compare them with this tree's build."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check the output of a release in a root or a guest."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Send MESSAGES messages of BYTES bytes over TCP to a thread of this program."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run the README's two commands in roots of Debian and Ubuntu suites; write docs/reference/machines.md.
 
     make check-distributions                          all of SUITES, everything

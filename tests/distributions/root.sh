@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # root.sh SUITE COMMAND...: run COMMAND in a root of a Debian or Ubuntu suite, as a user with sudo, in a fresh clone of this tree's HEAD.
 #
 # debootstrap makes the root, with packages of the distribution's archive; both are cached for a week, outside the tree. COMMAND

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Intervals and verdicts of planted records: they hold the planted truth, and equal groups do not differ.
 
 The counts of samples are quantiles of their binomial distribution, so that no seed can make a test pass or

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Our intervals compared with those of scipy."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A pytest plugin that writes a JSON line after each test, for guests that hang later."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # boot.sh ROOT COMMAND [QEMU ARGS...]: run COMMAND in a guest with the kernel of ROOT (fetch.sh). The guest sees this
 # machine's files read-only through an overlay in memory. Exits with COMMAND's status, or 98 if the guest did not come up.
 #

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * cabled.c - sends to another host for some seconds, with or without one fault of a zero-copy sender, and reports its sends:
  * `cabled HOW SECONDS ADDRESS REPORT`. On the other host `cabled receive` serves one sender after the other.

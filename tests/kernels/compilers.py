@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Build the BPF objects with every clang of Debian, load them on several kernels, and print a table.
 
     make check-compilers                                  all compilers; this kernel and four of Debian's

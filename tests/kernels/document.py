@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Texts about the outcomes: the printed table, docs/reference/kernels.md and results/kernels/README.md."""
 
 from collections import Counter

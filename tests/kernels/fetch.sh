@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # fetch.sh SUITE ARCH [PACKAGE...]: download the newest Debian kernel of a suite, or packages of it (to build for another
 # architecture), and print their directory. SUITE/all: with all dependencies of the packages, down to the C library.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Summarize a record of a survey in sentences."""
 
 from typing import Any

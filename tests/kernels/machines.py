@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """docs/reference/machines.md, made of results/kernels, results/distributions and results/releases."""
 
 import json

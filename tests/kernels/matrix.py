@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run the live tests of this tree on other kernels in QEMU, and write a table and two pages of the outcomes.
 
     make check-kernels                            all kernels, all tests

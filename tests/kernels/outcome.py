@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The outcome of one kernel: read from the files of its guests, kept as results/kernels/NAME.json."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Selections of live tests for the guests of each kernel."""
 
 from collections.abc import Sequence

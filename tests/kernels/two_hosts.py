@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measure between a sender and a receiver on two guests, with two kernels and clocks, joined by one cable.
 
     make check-two-hosts                              6.12 and 7.x

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables of docs/reference/ways.md: results of `copyscope drill` on each kernel in results/kernels/ways."""
 
 import json

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * acks.c - a TCP receiver on this machine for which the kernel copies nothing: it acknowledges and drops packets to port 7000.
  * `acks ADDRESS DEVICE MICROSECONDS`: acknowledge packets of DEVICE at this interval. It serves one connection at a time.

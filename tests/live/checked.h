@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* checked.h - shared by test programs: checked(), for calls that must not fail, and a clock. */
 #ifndef COPYSCOPE_TESTS_CHECKED_H
 #define COPYSCOPE_TESTS_CHECKED_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Start crowd.c, which waits for a line before it works, and a collector that watches it."""
 
 import contextlib

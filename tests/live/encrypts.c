@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * encrypts.c - spends half of its time on encryption in its own memory by OpenSSL's libcrypto, as for TLS records (turns.h).
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // encrypts.go - encrypts by Go's crypto for half of its time, as encrypts.c does by libcrypto.
 //
 // encrypts-go gcm SECONDS REPORT

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run a sender and a receiver over lo, for tools that start one program: IMPL MESSAGES|SECONDSs SIZE.
 
 Prints the goodput of the run, as "goodput: 12.3 Gb/s".

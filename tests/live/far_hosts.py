@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hosts for tests of ssh: each connection starts an sshd in new namespaces and speaks to it by a pipe."""
 
 import contextlib

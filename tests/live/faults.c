@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * faults.c - zero-copy sender to port 7000 of ADDRESS, with one fault or without a fault: `faults HOW SECONDS REPORT ADDRESS`.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // files.go - sends a file to whoever connects, again and again, by io.Copy().
 //
 // files-go PORT FILE plain|wrapped|CERTIFICATE

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Send a file to each client, repeatedly, by loop.sendfile(): files_over_tls.py PORT FILE CERTIFICATE|-."""
 
 import asyncio

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read from the kernel which tracepoints a process has attached."""
 
 from pathlib import Path

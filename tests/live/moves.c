@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * moves.c - sends and receives MESSAGES messages in one way within this process, and reports how each byte was moved:
  * `moves HOW MESSAGES REPORT`, or `moves HOW SECONDSs REPORT`, such as 3s. Exit status 77: this kernel does not support the way.

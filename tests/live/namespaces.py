@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hosts for tests: network namespaces, the devices that connect them, and programs that run in them."""
 
 import contextlib

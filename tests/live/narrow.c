@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * narrow.c - sends by 32-bit system calls. It uses no C library, so the compiler alone can build it.
  *

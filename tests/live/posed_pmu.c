@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Simulates a PMU in perf_event_open(2) of the collector (LD_PRELOAD). POSED=all: all CPUs have its events; first: only CPU 0;
  * dead: all CPUs, but the events never interrupt. Each event is really the cpu-clock timer or the dummy event.

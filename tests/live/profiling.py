@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run copyscope from a test, and check that nothing of a run remains on the machine."""
 
 import functools

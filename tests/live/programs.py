@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Start real programs on loopback with a configuration of the tests, and end them by their pid."""
 
 import contextlib

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * refusing.c - simulates a kernel that refuses a BPF program (LD_PRELOAD).
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* ring.h - minimal use of io_uring(7): one request at a time, without a library. */
 #ifndef COPYSCOPE_TESTS_RING_H
 #define COPYSCOPE_TESTS_RING_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * sends.c - sends over lo in one way, or reads a file and sends a little, for some seconds, and reports exact counts with which
  * tests compare a ledger.

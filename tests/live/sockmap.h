@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* sockmap.h - two sockets in a sockmap, and the program of sk_msg that redirects between them; without libbpf. */
 #ifndef COPYSCOPE_TESTS_SOCKMAP_H
 #define COPYSCOPE_TESTS_SOCKMAP_H

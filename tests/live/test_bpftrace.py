@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Every script of the bpftrace cookbook prints what was sent, where the kernel has its hooks."""
 
 import os

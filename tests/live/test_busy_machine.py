@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Beside busy programs a run is valid, or it names them and what to do.
 
 COPYSCOPE_BUSY_RUNS=20 makes 20 runs of `copyscope run --impl one_copy` instead, for a test by hand.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A calls segment counts and times every system call, and its hooks are gone when it ends."""
 
 from contextlib import ExitStack

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The collector obeys each line of its input, or answers why it does not, and continues."""
 
 import contextlib

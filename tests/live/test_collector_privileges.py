@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """After loading its programs, the collector can only attach, count and sample."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The threads of the collector have no data race: all of it runs under the thread sanitizer.
 
 The C tests (tests/c) test the threads alone. Here they work with hooks and maps of a real kernel.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope compare on this kernel: two strategies alternate, and the kernel copies one of them late."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Many calls, threads, processes and connections: everything is counted, or its loss is counted."""
 
 import time

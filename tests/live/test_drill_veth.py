@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The drill over veth, which needs root: results that hold on any kernel, in seconds, and nothing remains."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """If the kernel refuses to load or attach a hook, its fallback hook counts instead."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reading a file copies from the page cache, counted to the byte. Sending a file by reference does not."""
 
 import json

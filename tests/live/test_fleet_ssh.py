@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope fleet over real ssh.
 
 Hosts are sshds in new namespaces (far_hosts.py). Nothing remains on a host.

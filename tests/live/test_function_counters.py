@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counters and gating of function hooks: two clocks agree, and call counts are exact."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """After function hooks are switched on and off under load and detached, the kernel is as before."""
 
 import re

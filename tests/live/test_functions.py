@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier where the kernel allows function hooks: known bytes pass through known functions."""
 
 import json

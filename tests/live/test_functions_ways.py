@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier for io_uring, mapped pages, splice from a socket, and kTLS."""
 
 import json

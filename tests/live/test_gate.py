@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The gate of function hooks (one call in N is timed): it is chosen, its reason is given, and it is kept."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Test by hand: what `compare` reports for equal runs, and for a strategy that became 5 % more expensive.
 
 COPYSCOPE_BLOCKS=90 lets `copyscope compare` measure 90 blocks of one_copy against one_copy, and 90 blocks of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Causes of late copies: the path between two hosts decides which cause is right, and the record names it."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The collector reports new samples to the live view, each once; together they are the final report's."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """On a kernel in lockdown (confidentiality), allowed measurements work, and refused ones have a reason."""
 
 import json

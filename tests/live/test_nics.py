@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two NICs with a cable (COPYSCOPE_NICS=IFA,IFB): on this path of one machine zero-copy sends are not copied.
 
 copyscope moves the interfaces into namespaces, and must bring them back with their settings.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hide BTF or kprobes: without BTF the sampler works, and everything else gives a reason."""
 
 import json

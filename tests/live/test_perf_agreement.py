@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """perf record samples the same run, and its stacks give the same shares by the same taxonomy."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """perf stat counts real processes only while it is enabled, and failures become reasons."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The collector with a fake perf_event_open(2) (posed_pmu.c): it samples only events that work."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Failures during a run: every program exits, nothing remains, and finished measurements are kept."""
 
 import json
@@ -145,7 +146,7 @@ def test_without_root_the_error_shows_the_command_with_sudo() -> None:
     # An interpreter below /root cannot be started at all by another user.
     if "ermission denied" not in done.stderr and "not readable for this user" not in done.stderr:
         assert done.returncode == 1 and done.stderr.count("\n") == 1
-        assert "sudo copyscope run --impl one_copy" in done.stderr
+        assert "bin/copyscope run --impl one_copy" in done.stderr
 
 
 def test_an_unreachable_interpreter_is_not_reported_as_missing() -> None:

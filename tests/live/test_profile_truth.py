@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The ledger of known traffic is exact, to the call and to the byte."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that are switched often or work in short bursts are counted correctly."""
 
 import contextlib

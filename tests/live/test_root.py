@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The caller's environment does not affect the programs that run as root."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The crosscheck on this kernel: other tools count the same exact quantities as copyscope."""
 
 import json

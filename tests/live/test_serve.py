@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Metrics of a long-running program are exact, also across its restart; and serving ends cleanly."""
 
 import contextlib

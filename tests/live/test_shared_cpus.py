@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A program that shares its CPU has its time in the same rows as alone."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Boots of a simulated machine: a copy moves known bytes, and the same seed gives the same bits."""
 
 import json

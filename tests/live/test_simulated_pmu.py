@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A real CPU counts walks.c as the model does. Skipped where perf cannot count the events."""
 
 import re

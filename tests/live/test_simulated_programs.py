@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A user's program in a simulated machine: known bytes are found in the right accounts."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Walks over memory in a simulated machine miss caches as theory and cachegrind say."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A ledger segment hooks the exit of system calls only after the watched process has called splice(2)."""
 
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """--stacks on this kernel: the record has the sampled stacks, and their export adds up to the ledger."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A real sweep, killed at random moments: each point is run once, and nothing remains."""
 
 import json

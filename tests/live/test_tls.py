@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Kernel TLS in our own traffic: every byte is encrypted, and only parts of TLS records are copied first."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Topologies on this kernel: real namespaces and links, real traffic, and nothing left behind."""
 
 import os

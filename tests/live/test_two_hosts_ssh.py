@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sender and receiver on two hosts by real ssh. Each host is an sshd in a network namespace, behind a pipe.
 
 Both hosts are this machine, with one kernel, one clock and one tree. The tests check the joined record, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """kernel.io_uring_disabled: every use of io_uring is refused in one line.
 
 The tests run in guests only, because the sysctl would affect all programs of this machine.

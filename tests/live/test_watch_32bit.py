@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """System calls of 32-bit programs (narrow.c): each has its name, and every byte is counted."""
 
 import platform

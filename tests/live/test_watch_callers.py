@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Callers of copies in user memory, with source lines, compared with the program's own clock."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A command that copyscope starts keeps its signals, its end and its exit status."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Errors with watched programs: each is one line, and finished measurements are kept."""
 
 import json
@@ -58,7 +59,10 @@ BOUNDED = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-bp
 @pytest.mark.parametrize(
     ("prefix", "error"),
     [
-        ([*NOBODY, "--ambient-caps=+dac_read_search"], "needs root to load BPF; run sudo copyscope watch"),
+        (
+            [*NOBODY, "--ambient-caps=+dac_read_search"],
+            "needs root to load BPF; run sudo bin/copyscope watch",
+        ),
         (BOUNDED, "Operation not permitted: needs root, or CAP_BPF and CAP_PERFMON"),
         (["unshare", "--pid", "--fork", "--mount-proc"], "copyscope runs inside a container"),
     ],

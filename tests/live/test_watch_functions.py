@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier for a watched program: known bytes pass through known functions."""
 
 import shlex

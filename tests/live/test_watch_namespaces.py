@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes and packets are counted for the named network namespace only, and once."""
 
 import contextlib

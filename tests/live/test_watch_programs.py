@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Real programs: each has a ledger, all identities hold, and the accounts differ as the programs do."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that report what they sent (sends.c): the ledger has every byte, by the way it was sent."""
 
 import json

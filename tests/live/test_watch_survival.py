@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The user's command continues and measurements are kept if copyscope, its collector or its terminal ends."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table by thread agrees with a program that reports the CPU time of its threads (threads.c)."""
 
 import json

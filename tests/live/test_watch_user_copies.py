@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The row `gather` agrees with a program that reports its time in copies of its own memory (copies.c).
 
 The row `user_encrypt` agrees with a program that reports its time in ciphers (encrypts.c).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that wait for a known reason: the record names this reason as the largest part of the time."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that report what became of each byte (moves.c): less usual ways are counted and named."""
 
 import json

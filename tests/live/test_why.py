@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope why names the fault of a program that has one (faults.c, moves.c)."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Advice for programs that read a file and send it (asyncio over TLS, io.Copy() in Go) without sendfile."""
 
 import errno

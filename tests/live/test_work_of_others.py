@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Softirq work in the time of other programs is in a run's ledger only if it belongs to that run."""
 
 import contextlib

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * threads.c - runs three threads with different names and work, and reports the CPU time of each.
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * turns.h - spends half of the time on some work, calculates in the other half, and reports the times, to check a ledger.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write docs/reference/command-line.md from what `copyscope VERB --help` prints. Pure.
 
 Options that several commands share are listed once, at the end.

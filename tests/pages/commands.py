@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run the commands of pages again, as root, and replace the output below each `    $ copyscope ...`.
 
 Usage: `commands.py PAGE...`. Indented lines below a command are its output; all other lines of a page stay.
@@ -47,7 +48,9 @@ def output_of(command: str, directory: Path) -> str:
         raise subprocess.CalledProcessError(done.returncode, argv)
     if silent:
         return ""
-    lines = (line.rstrip() for line in done.stdout.decode().strip("\n").splitlines())
+    # Pages show the commands of an installed copyscope.
+    text = done.stdout.decode().replace(str(ROOT / "bin" / "copyscope"), "copyscope")
+    lines = (line.rstrip() for line in text.strip("\n").splitlines())
     return "".join(f"    {line}\n" if line else "\n" for line in lines)
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write outputs in pages from records in docs/: the block after each `<!-- output: NAME -->`.
 
 To change them, write a new record (`copyscope run zero_copy --duration 1.5 --frequency 499 --json` for

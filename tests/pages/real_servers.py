@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Real servers with a load on loopback, which run beside the commands of pages."""
 
 import contextlib

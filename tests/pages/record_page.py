@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write docs/reference/record.md and record.schema.json from the Structs of a record. Pure.
 
 The docstring of a Struct has a summary line, an empty line, and a line `key: meaning` for each key whose name

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Record real commands in docs/recording.cast, as root, and draw docs/recording.svg, which plays it.
 
 `recording.py` makes both; `recording.py --draw` draws the existing recording.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // relay.go - passes on what it receives, both ways: `relay PORT TO`. io.Copy() from one TCP connection to another uses splice(2).
 package main
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Lines of Markdown pages: each sentence begins a line, and long sentences are broken between clauses.
 
 usage: sentences.py FILE...   (rewrites the paragraphs and list items of the files)

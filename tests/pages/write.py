@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write the pages, and the parts of pages, that are generated from the code or from a record (`make pages`).
 
 tests/pure/test_made_pages.py fails if one of them is stale.

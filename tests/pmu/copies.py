@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counts of each copy by the collector and by the machine. Pure except `read`."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compare copyscope's counters with known counts, in guests whose PMU is fed by the simulator.
 
     make check-pmu                  Linux 6.12: all, and docs/reference/pmu.md

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counts of the machine by rows of the ledger, without the work of the instruments. Pure."""
 
 import re

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: GPL-2.0-only
 # module.sh SUITE DIRECTORY: build simpmu.ko in DIRECTORY, for the kernel of a Debian suite (tests/kernels/fetch.sh).
 #
 # The kernel's headers are unpacked and not installed. Their paths are those of an installed system, their programs may need a

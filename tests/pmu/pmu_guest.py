@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Guests with a PMU that the simulator's plugin feeds (simpmu.c), booted by tests/kernels/boot.sh."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write docs/reference/pmu.md from results/pmu.json."""
 
 import json

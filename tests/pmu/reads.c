@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Reads memory line by line, 16 lines per KiB, and prints the counts of its own perf events as JSON.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Driver of a simulated PMU for a guest that has none. It is under the GPL, because it uses symbols exported to GPL modules only.
  *

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Adding an account takes one row of a table: an invented account appears wherever accounts appear."""
 
 import csv

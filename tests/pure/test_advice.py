@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Advice for invented programs and known servers, with invented and committed crossovers."""
 
 import argparse

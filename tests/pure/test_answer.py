@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A sweep answers its own question: invented costs of each way to receive must be in its first sentence."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Odd command lines get one line of at most 200 characters, the documented status and no traceback."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs of the system that copyscope runs: each has limits of time and output, and errors name it."""
 
 import fcntl

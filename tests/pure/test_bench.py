@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`make bench`: seeds, start times, the goal of each comparison, and the table of results."""
 
 import importlib

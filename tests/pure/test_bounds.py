@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Impossible options are refused before anything is set up. Reading the git revision runs no hook."""
 
 import os

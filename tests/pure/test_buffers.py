@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Zero-copy buffers of a watched program: section of the record, and line on the screen."""
 
 from typing import Any

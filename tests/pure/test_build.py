@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Stale programs are compiled before a run. A message appears only if that is slow or fails."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Child programs that answer by JSON lines: late, unreadable and endless answers, stopped programs."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ciphers in a watched program, recognised by function name or by instructions."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The check of each published claim returns every verdict that it can return, on invented records."""
 
 import copy

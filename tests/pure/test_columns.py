@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Columns of the ledger: an invented column appears on every screen and displaces no other."""
 
 import csv

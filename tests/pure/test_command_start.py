@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A watched command belongs to the user: it survives copyscope, and gets the user's signals and home."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope compare` with invented runs: their order, the verdict, and the saved files."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes whose way was decided at the socket, and softirqs for packets of other programs."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Copies with bytes but without time, or with time but without bytes, make a run invalid."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """perf counts only a part of the ledger segments of a watched program. Its counts are scaled and marked."""
 
 from copyscope.run.counters import CounterRow, Part, scale_to_ledger

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Output of several versions of perf on several machines: only reliable counts become numbers."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The clock of each side's CPU time, and how the samples are checked against it."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Comparison with other tools: their output is read, and counts and times agree within limits."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Crossovers: invented runs of known costs must cross at the known size, or the answer says why not."""
 
 import json

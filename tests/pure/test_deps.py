@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Dependencies of a build: packages of the distribution, a new enough Python, and its modules."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope report --derive` derives records of older versions again, and leaves measurements unchanged."""
 
 import json

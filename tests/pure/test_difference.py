@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope diff: regressions, changes that are none, and records that are not comparable."""
 
 import io

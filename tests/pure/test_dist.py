@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A wheel and a tarball find their programs and data without an environment of their own."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Links, paths and names in all pages exist."""
 
 import re
@@ -84,10 +85,22 @@ def test_the_readme_is_short() -> None:
     assert "sudo make profile" in text and "sudo make test" in text
 
 
-def test_each_command_has_a_page_of_examples_and_the_citation_names_this_version() -> None:
+def test_each_command_has_a_page_of_examples() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/examples").glob("*.md"))
     elsewhere = {"fleet"}  # its page is docs/reference/fleet.md, because examples need more hosts
     shown = {verb.name for verb in VERBS if f"`copyscope {verb.name}`" in pages or f"`{verb.name}`" in pages}
     hint = "write a page below docs/examples, with `copyscope VERB` in its title"
     assert {verb.name for verb in VERBS} - shown == elsewhere, hint
+
+
+def test_version_citation_and_changes_name_one_release() -> None:
+    """The workflow compares the tag of a release with VERSION (.github/workflows/ci.yml)."""
     assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert first is not None and first[1] == VERSION
+
+
+def test_actions_are_pinned_by_hash() -> None:
+    text = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
+    uses = re.findall(r"uses: (\S+)", text)
+    assert uses and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name) for name in uses)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rows of `copyscope doctor` from invented facts, and the table of these rows."""
 
 import ast
@@ -319,6 +320,13 @@ def test_missing_or_broken_tools_are_reported(tmp_path: Path) -> None:
     assert rows["perf"].status == "limited" and rows["perf"].fact.startswith("does not run")
     assert (rows["ip"].status, rows["ip"].essential) == ("missing", True)
     assert (rows["clang"].status, rows["clang"].essential) == ("limited", False)
+
+
+def test_an_installed_copy_asks_for_nothing_that_only_a_build_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "INSTALLED", True)
+    assert by_name(kernel.check_tools({}, str(tmp_path))).keys() == kernel.TOOLS.keys() - {"bpftool", "clang"}
 
 
 def diagnosis() -> Diagnosis:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope drill`: send methods with known results, and the comparison with a saved table."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ctrl-C and SIGTERM at any moment cause no traceback, and finished measurements are saved."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Intervals of rows with unequal sample weights: the true value lies inside in 19 of 20 runs."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier: rows and checks of records with function hooks."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Experiments: the committed ones are consistent, mistakes name file and key, the order is seeded."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exports of a saved record: the reader of each format accepts it, and its sums are those of the ledger."""
 
 import csv
@@ -20,6 +21,7 @@ from builders import raw_record, write
 from builders.documents import derive, typed_whole
 from builders.stacks import record_with_stacks
 from builders.watched import watched_record
+from copyscope.base.database import connect
 from copyscope.base.errors import RunError
 from copyscope.commands import show
 from copyscope.report import page
@@ -249,13 +251,14 @@ def test_every_record_can_be_exported(kind: str) -> None:
         assert chosen.write_run(typed_whole(record)) or (kind, name) == ("nothing sampled", "folded")
 
 
-def test_missing_pyarrow_is_named_with_a_next_step(
+def test_missing_duckdb_is_named_with_a_next_step(
     record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(record, tmp_path / "run.json")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    connect.cache_clear()
+    monkeypatch.setitem(sys.modules, "duckdb", None)
     assert show.main([str(tmp_path / "run.json"), "--export", "parquet"]) == 1
-    assert "pyarrow is missing; make .venv/.ready-report, or use --export csv" in capsys.readouterr().err
+    assert "duckdb is missing; make .venv/.ready-fleet" in capsys.readouterr().err
 
 
 def test_show_writes_an_export(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reasons why a program that sends files does not use sendfile."""
 
 import errno

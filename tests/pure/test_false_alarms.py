@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rate of false alarms: how often a comparison of identical measured runs shows a regression.
 
 results/vm/ways has three runs of each setting. Two of them are a block of identical runs.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Adding a finding takes one rule, and adding a server takes one table of servers.toml."""
 
 import argparse

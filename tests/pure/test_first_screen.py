@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The first screen of a run: it fits every terminal from 80x24 on, and its shares add up to 100 %.
 
 COPYSCOPE_GOLDEN=1 records the golden screens anew; read the difference before you commit it.

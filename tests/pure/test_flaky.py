@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """tests/conftest.py runs failed tests again, reports flaky tests, and skips quiet tests on a busy machine."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope fleet`: the row of each host, and hosts that differ from the others."""
 
 import io

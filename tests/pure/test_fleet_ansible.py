@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope fleet` by ansible-core on this machine (ansible_connection=local)."""
 
 import contextlib

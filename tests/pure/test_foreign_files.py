@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Hostile files and names: they neither hang copyscope nor control the terminal, and errors name them."""
 
 import gzip

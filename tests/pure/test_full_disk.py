@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """If the disk is full after a measurement, the record is saved elsewhere, or an error is printed."""
 
 import errno

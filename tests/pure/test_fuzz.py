@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Odd command lines, mutated records and mutated experiments: no traceback, and an end within a time limit.
 
 `make check` tries 500 cases, the same cases each time. `make fuzz` tries 100,000 new cases

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Choice of the gate N from known costs and rates: one hooked copy in N is timed."""
 
 from types import SimpleNamespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Checks of the gather copy, which has a timer inside sampled user time, do not break by chance.
 
 Nothing is drawn at random: the checks run for each number of user samples, and the binomial distribution

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules of the source tree. A room is a folder of tools/copyscope, or a file beside these folders."""
 
 import ast
@@ -219,9 +220,13 @@ def test_kernel_functions_are_named_in_one_place_of_the_c_code() -> None:
             assert symbol not in text, f"{path.name}: {symbol}"
 
 
-def test_every_source_of_a_program_names_its_licence() -> None:
-    sources = [path for folder in ("src", "bpf") for path in (paths.ROOT / folder).rglob("*.[ch]")]
-    bare = [path.name for path in sources if "SPDX-License-Identifier: GPL-2.0" not in path.open().readline()]
+def test_every_source_names_its_licence() -> None:
+    """REUSE.toml names the license of pages, records and data."""
+    folders = [paths.ROOT / name for name in ("src", "bpf", "tools", "tests")]
+    suffixes = (".c", ".h", ".py", ".sh")
+    sources = [path for folder in folders for path in folder.rglob("*") if path.suffix in suffixes]
+    tag = "SPDX-License-Identifier" + ": GPL-2.0-only"
+    bare = [str(path) for path in sources if path.stat().st_size and tag not in path.read_text()[:200]]
     assert sources and bare == []
 
 

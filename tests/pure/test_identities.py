@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Each check can fail, and no single wrong number passes all checks."""
 
 import copy

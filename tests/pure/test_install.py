@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`make install` into a DESTDIR: the installed copy runs without the source tree, and can be removed."""
 
 import argparse
@@ -67,10 +68,12 @@ def test_installed_command_runs_from_any_directory_under_its_own_name(destdir: P
 def test_installed_tree_has_pinned_packages_and_nobody_else_can_write_it(destdir: Path) -> None:
     lib = destdir / "usr/local/lib/copyscope"
     names = {path.name for path in next(lib.glob(".venv/lib/*/site-packages")).iterdir()}
-    assert {"rich", "msgspec", "matplotlib", "pyarrow", "copyscope.pth"} <= names and not {
+    assert {"rich", "msgspec", "matplotlib", "copyscope.pth"} <= names and not {
         "pytest",
         "mypy",
         "pip",
+        "pyarrow",
+        "duckdb",
     } & names
     data = {"taxonomy/taxonomy.tsv", "judge/servers.toml", "report/report.html.j2"}
     assert all((lib / "tools/copyscope" / name).is_file() for name in data)
@@ -133,6 +136,25 @@ def test_relative_prefix_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("root", "directory", "command"),
+    [
+        ("/src", "/src", "bin/copyscope"),
+        ("/src", "/home", "/src/bin/copyscope"),
+        ("/opt/copyscope-0.3.0", "/opt", "copyscope-0.3.0/bin/copyscope"),
+        ("/usr/lib/copyscope", "/", "copyscope"),
+        ("/site/copyscope", "/site", "copyscope"),
+    ],
+)
+def test_advice_names_a_command_that_works_in_the_current_directory(
+    root: str, directory: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "ROOT", Path(root))
+    monkeypatch.setattr(paths, "PACKAGE", Path(root) if root.startswith("/site") else Path("/x"))
+    monkeypatch.setattr(Path, "cwd", lambda: Path(directory))
+    assert paths.command() == command
+
+
+@pytest.mark.parametrize(
     ("root", "package", "extra", "advice"),
     [
         ("/src", "/src/tools/copyscope", "serve", "make .venv/.ready-serve"),
@@ -140,7 +162,12 @@ def test_relative_prefix_is_refused() -> None:
         ("/usr/lib/copyscope", "/x", "report", "apt install python3-matplotlib"),
         ("/opt/copyscope-0.3.0", "/x", "serve", "install python3-prometheus-client"),
         ("/site/copyscope", "/site/copyscope", "serve", f"{sys.executable} -m pip install prometheus-client"),
-        ("/usr/lib/copyscope", "/x", "fleet", f"{sys.executable} -m pip install ansible-core duckdb pyarrow"),
+        (
+            "/usr/lib/copyscope",
+            "/x",
+            "fleet",
+            "python3 -m pip install --target /usr/lib/copyscope/tools duckdb",
+        ),
     ],
 )
 def test_advice_on_missing_libraries_fits_the_installation(

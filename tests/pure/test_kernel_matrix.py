@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The kernel matrix: files of a guest become an outcome, and outcomes become pages."""
 
 import importlib

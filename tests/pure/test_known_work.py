@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Events of a PMU, judged by counts of known work, and what runs do with the verdicts."""
 
 import json

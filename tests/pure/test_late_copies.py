@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Causes of late copies, from stacks that were written by hand from the kernel source."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Limits of the process that are too low to measure are named before the measurement."""
 
 import resource

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Drawing of cache lines: the numbers of a record appear, divided by the cache level that served them."""
 
 from pathlib import Path

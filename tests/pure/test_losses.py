@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Losses are judged by their share and by the numbers that they can change; each reason has a next step."""
 
 from typing import Any

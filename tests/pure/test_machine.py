@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The fingerprint of invented machines: a laptop, cloud machines, an ARM server, an empty file tree."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The load of the machine during a run: CPU time of other programs, disturbances, and advice."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Generated pages are up to date, complete and short."""
 
 import importlib

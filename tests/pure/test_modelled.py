@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reports on simulated machines: the misses of the records appear, and they are called modelled."""
 
 import csv

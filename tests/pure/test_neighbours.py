@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Peers on this machine are found by their own socket, in whichever network namespace it is."""
 
 import contextlib

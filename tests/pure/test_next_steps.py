@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Suggested next steps fit the failure: a missing tool, no memory, an option of copyscope after `--`."""
 
 import errno

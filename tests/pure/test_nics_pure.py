@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Topology nics: how it is written, which interfaces it refuses, and which settings it restores."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs that copyscope starts end with copyscope."""
 
 import subprocess

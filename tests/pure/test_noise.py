@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Noise of runs: the interval of the whole cost, and the disturbances that captions state."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Interrupted runs, and runs with few instruments: known values are kept, unknown values have a reason."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The path of a byte as an SVG drawing: texts and positions of the copies of known records."""
 
 import copy

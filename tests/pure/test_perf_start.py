@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Starting perf: programs on PATH that behave like an old, wrapped or broken perf."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Placement of sender and receiver on known machines, and the sentences about it."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Plots: unknown values are written and never drawn; strategies differ even without colour."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How `make check-pmu` divides stacks and compares counts. These tests boot no guest."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Metrics of one run, estimates over the repeats of a point, and reasons for missing values."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Problems of zero-copy: a fault of a program is its first problem. A program without faults has none."""
 
 import io

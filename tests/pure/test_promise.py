@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`diff` prints what `advise` promised before a change beside what the change saved."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The rules of the prose check that `make lint` runs (tests/prose_lint.py)."""
 
 import importlib.util

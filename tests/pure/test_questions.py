@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Answers of a report: sentences made from numbers. A difference is named only if its interval shows it."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Commands that read sweeps never write into directories of reference results."""
 
 from pathlib import Path

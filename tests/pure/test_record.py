@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The record on disk: equal after a round trip, the same bytes each time; damaged files are refused."""
 
 import gzip

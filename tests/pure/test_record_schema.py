@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The Structs of a record and the JSON Schema made from them: docs/reference/record.schema.json."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Many records in one file: complete records are read even if others are damaged."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Remedies for the role of a program, and the bounds of their savings, in invented records.
 
 A quarter of the samples is in the copy into the kernel, half in TCP and a quarter in the program's own code.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The report of -v: golden texts, widths, and output that must never appear.
 
 COPYSCOPE_GOLDEN=1 records the golden files anew; read the difference before you commit it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reading the directory of a sweep: records of two machines are refused, unusable records are named."""
 
 import gzip

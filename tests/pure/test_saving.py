@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writing results: files are replaced, FIFOs and devices are written to, links of others are refused."""
 
 import builtins

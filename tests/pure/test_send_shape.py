@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Buffers of messages and rounds of TCP's send loop, from invented counts."""
 
 from typing import Any

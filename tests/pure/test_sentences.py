@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sentences about shares of CPU time follow from their intervals, and mention if samples are too few."""
 
 import io

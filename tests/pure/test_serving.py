@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Metrics of `copyscope watch --serve`: counts over all restarts of a program, and the HTTP server."""
 
 import json

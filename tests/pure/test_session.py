@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A session of any subject: the order of its steps, and the data that a failed run keeps."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope show` prints the screen of the run from a saved record."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Simulated machines, without starting QEMU: the input of a guest, and the sections made from its output."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Simulations in which something fails. A script replaces QEMU, whose guest never finishes booting."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Programs of the user in a simulated machine: which are accepted, and the record made from their counts."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Differences of two simulated machines, and kernels that the user has built, with planted truths."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sweeps of simulated machines: a run is a boot, has one record, and is never mixed with measured runs."""
 
 import io

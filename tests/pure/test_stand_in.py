@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Stand-ins: which traffic stands for a program, and what its runs say about a remedy."""
 
 import tomllib

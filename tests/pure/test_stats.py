@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Intervals and estimates, compared with published values and with their promised coverage."""
 
 import math

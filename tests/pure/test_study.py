@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reports of failed or tiny sweeps: no section is missing, and no unknown value is shown as a number."""
 
 import html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sweeps with invented runs: whatever interrupts a sweep, each run has exactly one record."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The taxonomy: results of rules, messages about wrong files, and the coverage of captured stacks."""
 
 import random

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counts of TCP connections in messages of sock_diag(7). ss(8) printed the expected values."""
 
 import socket

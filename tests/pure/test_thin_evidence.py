@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """With too few samples, no screen, file or export gives a share of CPU time."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """CPU time by thread, by the name that a thread had when it was sampled."""
 
 from typing import Any

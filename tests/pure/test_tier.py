@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The tier of a run (exact or sampled), its plan, and the losses of its hooks."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parsers and messages of the topology, with recorded output of ip, ethtool and /proc."""
 
 import os

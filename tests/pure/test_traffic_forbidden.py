@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Forbidden or missing resources: the traffic program names them in one line, or moves the right bytes."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sender or receiver is killed at random moments: the other program ends with a report, and no byte is wrong.
 
 Sender and receiver are killed once each. COPYSCOPE_KILLS=50 makes fifty kills.

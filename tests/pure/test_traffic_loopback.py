@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The traffic programs against each other over loopback: no root, no namespaces, no BPF."""
 
 import itertools

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The traffic program declares its options in one table, and the package reads that table."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`traffic send --rewrite`: a message is overwritten after its send. The old or the new bytes arrive."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Trust: owners and modes of the tree that root runs, and the environment of root's programs."""
 
 import grp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two hosts: one record from the reports of two collectors, and commands that run on another machine."""
 
 import os

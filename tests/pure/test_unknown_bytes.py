@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes that few samples cannot prove, and counts of 0 that nothing counted, are unknown with a reason."""
 
 import io

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Names of functions that call copies, from tables and files that the owner of a program may have forged."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Copies in the memory of a watched program: copying functions, their addresses, and bounds of their time."""
 
 import ctypes

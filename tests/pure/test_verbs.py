@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope COMMAND`: messages about wrong usage, --help in a tree that was not built, overview."""
 
 import os
@@ -47,19 +48,22 @@ def test_without_arguments_copyscope_prints_the_overview() -> None:
         (("swep", "quick"), "did you mean copyscope sweep?"),
         (("profile", "nginx"), "to watch a program, use copyscope watch nginx"),
         (("profile",), "did you mean copyscope run?"),
-        (("run", "env"), "env: a program, not a strategy; to watch it, run sudo copyscope watch env"),
+        (
+            ("run", "env"),
+            f"env: a program, not a strategy; to watch it, run sudo {paths.command()} watch env",
+        ),
         (("run", "zcopy", "--size", "64K"), "did you mean zero_copy?"),
         (
             ("run", "one_copy", "zero_copy", "--size", "4K"),
-            "sudo copyscope compare one_copy zero_copy runs both",
+            f"sudo {paths.command()} compare one_copy zero_copy runs both",
         ),
-        (("run", "one_copy,zero_copy"), "sudo copyscope compare one_copy zero_copy runs both"),
+        (("run", "one_copy,zero_copy"), f"sudo {paths.command()} compare one_copy zero_copy runs both"),
         (("simulate", "one_copy", "zero_copy"), "write the strategies as one argument: one_copy,zero_copy"),
         (("run", "one_copy", "--impl", "two_copy"), "--impl: not allowed together with STRATEGY"),
         (("run", "--size=--"), "copyscope run: --size --: not a value"),
         (("run", "--impl", "zcopy"), "did you mean zero_copy?"),
-        (("run", "--pid", "1"), "to watch a program, run sudo copyscope watch --pid 1"),
-        (("run", "--", "true", "a b"), "to watch a program, run sudo copyscope watch -- true 'a b'"),
+        (("run", "--pid", "1"), f"to watch a program, run sudo {paths.command()} watch --pid 1"),
+        (("run", "--", "true", "a b"), f"to watch a program, run sudo {paths.command()} watch -- true 'a b'"),
         (("watch",), "nothing to watch; give a name"),
         (("watch", "--durration", "3", "nginx"), "--durration: unknown option; did you mean --duration?"),
         (("watch", "nginx", "--pid", "1"), "nginx and --pid: several targets; choose one"),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The verdict: validity with reasons, cause of late copies, limit of goodput, the main finding."""
 
 import copy

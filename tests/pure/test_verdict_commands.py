@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """copyscope crossover on the records of a sweep: tables, files, bad input."""
 
 import json
@@ -83,7 +84,7 @@ def test_a_directory_without_records_is_wrong_usage(
 def test_measuring_needs_root(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert crossover_command.main([]) == 1
-    assert "sudo copyscope crossover" in capsys.readouterr().err
+    assert f"sudo {paths.command()} crossover" in capsys.readouterr().err
 
 
 def test_crossover_runs_a_sweep_and_reads_its_records(

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Why a watched program waits: each cause follows from samples whose reason is known."""
 
 import io

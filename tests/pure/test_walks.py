@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """docs/ARCHITECTURE.md: a row for each room, and walks through files that call each other."""
 
 import ast

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Snapshots of a program's connections: only the first and last are kept, however many are taken."""
 
 from types import SimpleNamespace

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier of invented watched programs."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The ledger of invented watched programs."""
 
 import copy

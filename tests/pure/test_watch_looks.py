@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Snapshots of a program's connections: rare if they are expensive, and two for a short command."""
 
 from itertools import pairwise

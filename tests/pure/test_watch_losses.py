@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Losses of a watch with too many processes or sockets are on every screen and in the verdict."""
 
 import io

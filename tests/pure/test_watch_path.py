@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Network namespace and devices of a watched program, from the peers that hooks reported."""
 
 import subprocess

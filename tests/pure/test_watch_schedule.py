@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Lengths of the segments of a watched program, and the end of a run with slow hooks."""
 
 from itertools import islice

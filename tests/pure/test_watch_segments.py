@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Long runs: the details of old segments are dropped, which saves memory and does not change the record."""
 
 import tracemalloc

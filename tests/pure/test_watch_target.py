@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Finding and reading processes of other users, as far as it needs no root."""
 
 import os

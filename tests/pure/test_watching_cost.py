@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The cost of watching: goodput of the whole watch, compared with segments that only count bytes."""
 
 from typing import Any

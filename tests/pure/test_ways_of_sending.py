@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Counts of the ways in which a watched program sends: a part is never larger than its whole."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Boot a guest in which collector and simulator measure the same messages (script `init`)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Calls of hooked functions as the exact tier and as the simulator count them, for the same messages.
 
 Pure.

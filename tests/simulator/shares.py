@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Shares of a process's work by counted instructions and by samples. Pure."""
 
 from collections import Counter

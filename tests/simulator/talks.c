@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * talks.c - stands for a program of a user: a thread sends COUNT messages of SIZE bytes over lo to another thread, and
  * copies each into its buffer before, with memcpy() of the C library. It prints the number of received bytes.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Passes commands to the simulator. tell warm|count|stop: execute this marker. tell say NAME: print a line of the guest, with text
  * from stdin. tell symbols: pass functions in the format of /proc/kallsyms from stdin. tell end: turn the guest off.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compare copyscope's instruments with a simulated machine that counts every instruction.
 
     make check-simulator                            Linux 6.12

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Walks over memory with known numbers of cache misses. As init of a simulated machine it does all walks, each as a measurement.
  * `walks CASE ROUNDS` does one walk this many times, for cachegrind.

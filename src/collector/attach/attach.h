@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * attach.h - attaches programs to one kernel function, with fentry and fexit, kprobe.multi, or kprobe and kretprobe; or
  * to its call sites.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* call_decode.h - finds direct calls in the machine code of a function. Its functions have no side effects. */
 #ifndef COLLECTOR_CALL_DECODE_H
 #define COLLECTOR_CALL_DECODE_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* call_sites.h - finds where one kernel function calls another, in the text of the running kernel. */
 #ifndef COLLECTOR_CALL_SITES_H
 #define COLLECTOR_CALL_SITES_H

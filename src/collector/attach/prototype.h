@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* prototype.h - checks the arguments of a kernel function against BTF. */
 #ifndef COLLECTOR_PROTOTYPE_H
 #define COLLECTOR_PROTOTYPE_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* tracepoints.h - the rows of HOOKS in bpf/hooks.h, and the subset that this kernel has. */
 #ifndef COPYSCOPE_TRACEPOINTS_H
 #define COPYSCOPE_TRACEPOINTS_H

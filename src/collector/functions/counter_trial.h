@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* counter_trial.h - tests if opened events count, and which events fit on the PMU together. */
 #ifndef COLLECTOR_COUNTER_TRIAL_H
 #define COLLECTOR_COUNTER_TRIAL_H

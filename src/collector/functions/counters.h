@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * counters.h - perf events that the function programs read whenever they read the clock (bpf/counters.bpf.h): up to
  * COUNTERS_MAX, each opened on every CPU.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* cpu_event.h - one perf event on every CPU, which counts kernel mode of all tasks. */
 #ifndef COLLECTOR_CPU_EVENT_H
 #define COLLECTOR_CPU_EVENT_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* functions.h - function hooks: selects, loads and attaches them, and reports their states and counts. */
 #ifndef COLLECTOR_FUNCTIONS_H
 #define COLLECTOR_FUNCTIONS_H

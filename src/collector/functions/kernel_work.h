@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* kernel_work.h - makes the kernel work, to test whether a counter counts. */
 #ifndef COLLECTOR_KERNEL_WORK_H
 #define COLLECTOR_KERNEL_WORK_H

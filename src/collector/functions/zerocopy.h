@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * zerocopy.h - hooks on the life of a zero-copy send. Part of the instrument `functions`: either all are attached or
  * none.

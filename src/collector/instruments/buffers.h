@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* buffers.h - life of the buffers that a watched program sent with MSG_ZEROCOPY (bpf/buffers.bpf.h). */
 #ifndef COLLECTOR_BUFFERS_H
 #define COLLECTOR_BUFFERS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * on_sight.h - attaches an expensive hook only when it has something to count: bytes that are spliced or mapped out
  * of a socket.

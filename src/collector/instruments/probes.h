@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* probes.h - loads the programs that this kernel accepts, and attaches and detaches them by instrument. */
 #ifndef COLLECTOR_PROBES_H
 #define COLLECTOR_PROBES_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* resting_thread.h - a thread that works periodically, sleeps in between, and stops on request. */
 #ifndef COPYSCOPE_RESTING_THREAD_H
 #define COPYSCOPE_RESTING_THREAD_H

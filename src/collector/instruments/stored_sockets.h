@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* stored_sockets.h - counts that BPF programs store at sockets (bpf/watched_sockets.bpf.h), read with a BPF iterator. */
 #ifndef COLLECTOR_STORED_SOCKETS_H
 #define COLLECTOR_STORED_SOCKETS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* watch.h - watched programs: selection of their processes, and the data that they have moved so far. */
 #ifndef COLLECTOR_WATCH_H
 #define COLLECTOR_WATCH_H

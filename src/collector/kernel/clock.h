@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* clock.h - CLOCK_MONOTONIC, the clock that BPF programs, the traffic program and the collector share. */
 #ifndef COLLECTOR_CLOCK_H
 #define COLLECTOR_CLOCK_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* core_pmus.h - online CPUs and their PMUs. Each type of core has its own PMU. */
 #ifndef COLLECTOR_CORE_PMUS_H
 #define COLLECTOR_CORE_PMUS_H

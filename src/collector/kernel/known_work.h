@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* known_work.h - work whose instructions, cycles and cache misses are known, to check the events of a PMU. */
 #ifndef COLLECTOR_KNOWN_WORK_H
 #define COLLECTOR_KNOWN_WORK_H

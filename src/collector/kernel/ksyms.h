@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* ksyms.h - maps kernel addresses to function names, from /proc/kallsyms. */
 #ifndef COLLECTOR_KSYMS_H
 #define COLLECTOR_KSYMS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* perf_open.h - calls perf_event_open(2). */
 #ifndef COLLECTOR_PERF_OPEN_H
 #define COLLECTOR_PERF_OPEN_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* pmu.h - events that can be counted or sampled, by their names in perf, and the CPUs that have them. */
 #ifndef COLLECTOR_PMU_H
 #define COLLECTOR_PMU_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * privileges.h - privileges that the collector gives up once its programs are loaded, and once it has read the
  * kernel's symbols.

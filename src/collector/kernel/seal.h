@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* seal.h - restricts the system calls of the collector once its programs are loaded. */
 #ifndef COLLECTOR_SEAL_H
 #define COLLECTOR_SEAL_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* cells.h - sums the per-CPU cells of the byte and call counters into the record's bytes[] and calls[]. */
 #ifndef COLLECTOR_CELLS_H
 #define COLLECTOR_CELLS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* maps.h - operations on whole BPF maps. */
 #ifndef COLLECTOR_MAPS_H
 #define COLLECTOR_MAPS_H

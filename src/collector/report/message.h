@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * message.h - output of the collector: error lines `collector: object: reason` on stderr, and JSON lines on stdout.
  */

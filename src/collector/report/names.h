@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* names.h - names that the record uses for the enums of abi.h. */
 #ifndef COLLECTOR_NAMES_H
 #define COLLECTOR_NAMES_H

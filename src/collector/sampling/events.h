@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* events.h - a set of perf events with one BPF program, enabled and disabled together. */
 #ifndef COLLECTOR_EVENTS_H
 #define COLLECTOR_EVENTS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * interrupt_cost.h - events that a sampling interrupt causes itself: its entry and its return are counted, and the row
  * that it interrupts gets them.

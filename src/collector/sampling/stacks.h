@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* stacks.h - sampled stacks by function name: reads them from the BPF map, merges them and prints them as JSON. */
 #ifndef COLLECTOR_STACKS_H
 #define COLLECTOR_STACKS_H

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * trial.h - tests whether events interrupt. On some virtual machines a PMU event opens and counts, but never
  * interrupts.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* watch_target.h - the watched program, and the processes and sockets that count as part of it. */
 #ifndef COLLECTOR_WATCH_TARGET_H
 #define COLLECTOR_WATCH_TARGET_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Retrieve the file of an FTP server again and again. Argument: port."""
 
 import ftplib

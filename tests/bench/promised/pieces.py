@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Send zeros to each client for ever, in pieces. Arguments: port, bytes of a piece."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read from a port for ever. Argument: port."""
 
 import socket

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Get the file of an SMB server again and again. Argument: port."""
 
 import subprocess

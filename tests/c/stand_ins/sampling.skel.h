@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* sampling.skel.h - replaces the skeleton of the sampler's BPF programs in unit tests. */
 #ifndef TESTS_SAMPLING_SKEL_H
 #define TESTS_SAMPLING_SKEL_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """btf.py IMAGE OUT: extract the type information (BTF) of an uncompressed kernel image, such as arm64's.
 
 The image contains it unchanged: a header (struct btf_header, include/uapi/linux/btf.h), then types, then

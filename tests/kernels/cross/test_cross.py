@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check the output of a guest without Python (script `inside`): bytes, and counters against another reader.
 
 COPYSCOPE_GUEST_RESULTS is the directory that the guest filled; make check-kernels sets it. Over lo, every

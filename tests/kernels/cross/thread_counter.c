@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * thread_counter PID - counts events of the sending threads of a process in kernel mode, as
  * `perf stat -e cycles:k` would. The events are listed below.

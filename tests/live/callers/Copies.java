@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 public class Copies {
     static byte[] from = new byte[1 << 17], to = new byte[1 << 17];
     static void often() { System.arraycopy(from, 0, to, 0, from.length); }

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 const from = new Uint8Array(1 << 17), to = new Uint8Array(1 << 17);
 function often() { to.set(from); }
 function seldom() { to.set(from); }

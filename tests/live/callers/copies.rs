@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 #[inline(never)]

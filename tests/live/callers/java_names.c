@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * java_names.c - writes the names of JIT-compiled Java code and of the JVM's stubs to /tmp/perf-PID.map, as agents such as
  * perf-map-agent do. Use: java -agentpath:java_names.so

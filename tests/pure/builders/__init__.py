@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Complete, valid raw records that need no kernel and are the same on every machine.
 
     raw_record("zero_copy")                        zero-copy over veth: the kernel copies every send late

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Records that together have every key. COPYSCOPE_RECORD=run.json adds records of real runs."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Records as JSON objects, whose keys tests change, and conversion to typed records."""
 
 from collections.abc import Iterable, Mapping, Sequence

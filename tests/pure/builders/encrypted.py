@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A record of a run over kTLS connections, made from a record without TLS."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A record with function hooks: its section `functions` balances with the segments of its phase."""
 
 import copy

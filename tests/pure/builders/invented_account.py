@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write all outputs of records in which an invented kernel function took time.
 
     PYTHONPATH=COPY/tools:tests/pure python3 -P invented_account.py DIRECTORY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sections of an invented record with the counts of the kernel, which agree with the programs' totals."""
 
 from typing import Any

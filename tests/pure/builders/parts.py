@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parts of an invented record with little arithmetic: machine, topology, shares of CPU time."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Complete records with known costs, which comparisons must find again.
 
     priced("zero_copy", 4096, {"copies": {"call": 900, "byte": 0.2}, "pin": {"page": 80}})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Processors of real machines, and their files in /sys.
 
 The layouts are those that `lscpu -e` and lstopo print: a core is the list of its threads.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """An invented run whose sender is a relay."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A simulated run without a machine: output of the plugin, reports of both sides, and the record."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Records with stacks, as runs with --stacks make them."""
 
 from collections.abc import Iterable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Invented records of a sweep: each strategy has a cost per call and per KiB, and noise.
 
 sweep()                                      4 strategies x 3 sizes x 2 threads x 3 repeats

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A raw record of a run with sender and receiver on two machines."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measurements of an invented watched program, and the raw record made of them.
 
     watched_record()                       one thread that writes 64 KiB at a time, to a remote peer

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Helpers that all packages of copyscope share: errors, text, statistics, files and starting programs."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Argument parser of every command. Wrong usage raises UsageError with a one-line message."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exceptions of copyscope, and functions that write their messages.
 
 A message is one line of the form `object: problem; next step`. The object is a file, a host, or an option as
@@ -26,8 +27,8 @@ PACKAGE_OF_PROGRAM = {
 # Extra of pyproject.toml -> its packages in Debian, if Debian has all of them, and on PyPI.
 DEBIAN_PACKAGES = {"report": "python3-matplotlib", "serve": "python3-prometheus-client"}
 PYTHON_PACKAGES = {
-    "report": ("matplotlib", "numpy", "pyarrow"),
-    "fleet": ("ansible-core", "duckdb", "pyarrow"),
+    "report": ("matplotlib", "numpy"),
+    "fleet": ("duckdb",),
     "serve": ("prometheus-client",),
 }
 BUILD_ADVICE = "install copyscope again" if paths.INSTALLED else "build it with make"
@@ -66,7 +67,10 @@ def how_to_install_extra(extra: str) -> str:
         return f"make .venv/.ready-{extra}"
     if paths.ROOT != paths.PACKAGE and extra in DEBIAN_PACKAGES:
         return f"{'apt install' if paths.ROOT == paths.DEBIAN_ROOT else 'install'} {DEBIAN_PACKAGES[extra]}"
-    return shlex.join((sys.executable, "-m", "pip", "install", *PYTHON_PACKAGES[extra]))
+    pip = [sys.executable, "-m", "pip", "install"]
+    if paths.ROOT != paths.PACKAGE:  # Debian lets pip write to a directory of its own only (PEP 668)
+        pip = ["python3", "-m", "pip", "install", "--target", str(paths.ROOT / "tools")]
+    return shlex.join((*pip, *PYTHON_PACKAGES[extra]))
 
 
 def why_not_started(program: str, error: OSError) -> str:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read and write whole files, without following other users' links."""
 
 import errno

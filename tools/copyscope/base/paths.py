@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Paths of files in the source tree or in an installed copy. This module opens no file."""
 
 import os
@@ -29,6 +30,14 @@ def cache_directory() -> Path:
         return Path(chosen_path)
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "copyscope"
+
+
+def command() -> str:
+    """Return the command that starts copyscope. In a tree or a tarball it is the path of bin/copyscope."""
+    if ROOT == PACKAGE or ROOT.parent.name == "lib":  # a wheel, or an installation with a link on PATH
+        return "copyscope"
+    program = ROOT / "bin" / "copyscope"
+    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
 
 
 def host_results(hostname: str, kernel: str) -> Path:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Environment and standard streams of this process."""
 
 import io

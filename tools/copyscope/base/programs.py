@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run a program with limits on its time and output, on this machine or on a host over ssh."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Format numbers, sizes and times, and make text of other programs safe to print."""
 
 import difflib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compute estimates with confidence intervals, and group rows by a key. Pure."""
 
 import math

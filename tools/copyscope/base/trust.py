@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check that only root and the user who called sudo can change the code that root is about to run.
 
 If another user could write a file of the tree, that user could become root through copyscope. bin/copyscope

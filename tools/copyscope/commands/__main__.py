@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Program that bin/copyscope starts: `python3 -I -m copyscope.commands COMMAND [OPTIONS]`."""
 
 import signal

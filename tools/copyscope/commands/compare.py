@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope compare`: run two or more strategies alternately; print which is better, and by how much."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope crossover`: find the message size from which one strategy is better than another.
 
 The runs come from an existing sweep. If there is none, the command measures first.
@@ -10,6 +11,7 @@ import sys
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
+from copyscope.base import paths
 from copyscope.base.arguments import UsageParser, add_options
 from copyscope.base.errors import RunError, UsageError
 from copyscope.commands import entry, output_files, record_files, sweep
@@ -98,7 +100,9 @@ def _measure(args: argparse.Namespace) -> tuple[Path, int]:
     """Perform the experiment's missing runs; return its directory and the sweep's exit status."""
     experiment = load_experiment(sweep.find_experiment(args.experiment))
     if os.geteuid() != 0 and not experiment.elsewhere:
-        raise RunError("measuring needs root; run sudo copyscope crossover, or give the DIR of a sweep")
+        raise RunError(
+            f"measuring needs root; run sudo {paths.command()} crossover, or give the DIR of a sweep"
+        )
     directory = Path(args.out) if args.out else sweep.default_directory(experiment)
     # With --json - stdout contains the answer only.
     quiet = args.quiet or args.json == "-"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope diff`: compare two records, or two directories of records: is the second worse?"""
 
 import argparse

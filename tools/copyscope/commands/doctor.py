@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope doctor`: print what can be measured on this machine, and how to make more measurable."""
 
 import argparse

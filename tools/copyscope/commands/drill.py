@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope drill`: which send methods avoid the copy on this kernel?
 
 The command overwrites each buffer after the send call has returned. If the receiver gets the new bytes, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Functions that all commands share: one-line messages, exit statuses, signals, and the check for root."""
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
+from copyscope.base import paths
 from copyscope.base.arguments import UsageParser
 from copyscope.base.errors import AbandonedError, MissingRecordError, RecordError, RunError, UsageError
 from copyscope.base.spelling import one_line
@@ -119,7 +121,7 @@ def require_root(command: str, argv: Sequence[str]) -> None:
     argv: the arguments of the command
     """
     if os.geteuid() != 0:
-        raise RunError(f"needs root to load BPF; run {shlex.join(['sudo', 'copyscope', command, *argv])}")
+        raise RunError(f"needs root to load BPF; run {shlex.join(['sudo', paths.command(), command, *argv])}")
     check_limits()
     check_pid_namespace()
 
@@ -166,6 +168,11 @@ def insistent_interrupts() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def is_part() -> bool:
+    """Return True if the running command is a part of another one, such as the sweep of `crossover`."""
+    return len(list(filter(None, _running_commands))) > 1
 
 
 def build(*targets: str) -> None:

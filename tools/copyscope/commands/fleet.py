@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope fleet`: run one command on many hosts with Ansible, save each record, and print one table."""
 
 import argparse

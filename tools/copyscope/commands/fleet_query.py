@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope fleet query`: answer a question or an SQL query from a fleet's records. Needs no root."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Results that earlier commands kept on this host: crossovers, and runs of stand-ins."""
 
 from collections.abc import Iterable, Mapping
@@ -7,7 +8,7 @@ from typing import Any
 from msgspec import json
 
 from copyscope.base import files
-from copyscope.base.paths import host_results
+from copyscope.base.paths import command, host_results
 from copyscope.commands.entry import print_message
 from copyscope.judge import crossover_file
 from copyscope.judge.stand_in import StandInPlan
@@ -30,7 +31,7 @@ def read_crossovers(
             rows = crossover_file.saved_crossovers(document, file, machine_facts)
         except (OSError, ValueError, RecursionError) as error:
             # A damaged file must not cost the report of the program.
-            next_step = f"run copyscope crossover {file.parent}"
+            next_step = f"run {command()} crossover {file.parent}"
             print_message(f"--advise: {file}: left out, not a crossover file: {error!r}; {next_step}")
         else:
             # Sorted by the time in the file, because git does not keep modification times.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write the man pages and shell completions for `make install`, from the commands' parsers."""
 
 import argparse

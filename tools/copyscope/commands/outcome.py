@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Last steps of a run: assemble the record, write the files and print the report.
 
 Importing this module takes as long as importing all others. A run therefore imports it, and calls preload(),

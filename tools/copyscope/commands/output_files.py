@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Writers of the files that --out and --json name: records, folded stacks and JSON documents.
 
 A signal never causes the loss of a record.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Copy the pinned Python packages from this tree's environment to an installation, for `make install`."""
 
 import re

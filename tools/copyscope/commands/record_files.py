@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Readers of records and sweeps, for commands that judge or show them. Skipped records are reported."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope report`: make a page, plots and tables from a sweep's records. Needs no root."""
 
 import argparse
@@ -53,7 +54,7 @@ def parser() -> UsageParser:
     result = UsageParser(
         prog="report",
         usage="%(prog)s [options] [DIR ...]",
-        description="Make report.html, plots and tables (CSV, Parquet) of one sweep from its"
+        description="Make report.html, plots and tables (CSV) of one sweep from its"
         " DIR/records.jsonl.gz. The same records give the same bytes. Needs no root."
         " Exit status: 0 made, 1 failed, 2 usage.",
         epilog=EXAMPLES,
@@ -65,11 +66,6 @@ def parser() -> UsageParser:
 
 def _report(args: argparse.Namespace) -> int:
     """Make the reports of the given sweeps, or of all sweeps under results/, and return the exit status."""
-    # A separate directory keeps matplotlib's cache, and prevents a user's configuration from changing plots.
-    cache = paths.cache_directory() if paths.INSTALLED else paths.OUTPUT
-    os.environ["MPLCONFIGDIR"] = str(cache / "matplotlib")
-    # numpy needs no threads here.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     directories = [Path(name) for name in args.directory] or [
         path for path in results.find(paths.RESULTS) if not paths.is_reference(path)
     ]
@@ -84,17 +80,27 @@ def _report(args: argparse.Namespace) -> int:
             _print_changes(directory, rewrite(directory, derive_anew))
         if args.strip:
             _print_changes(directory, rewrite(directory, without_derived))
-        try:
-            with entry.insistent_interrupts():
-                make_report(directory, Path(args.out) if args.out else directory)
-        except (ImportError, SystemError) as error:
-            # Python raises SystemError after some failed allocations. The message of a library may be long.
-            reason = str(error).rpartition(": ")[2].strip(" )\n")
-            raise RunError(
-                f"cannot load a library that the report needs: {reason}; free some memory, or reinstall the "
-                f"libraries: {how_to_install_extra('report')}"
-            ) from error
+        make_page(directory, Path(args.out) if args.out else directory)
     return 0
+
+
+def make_page(directory: Path, out: Path) -> None:
+    """Make all files of a report. Import its libraries first. Raises RunError if they cannot be loaded."""
+    # A separate directory keeps matplotlib's cache, and prevents a user's configuration from changing plots.
+    cache = paths.cache_directory() if paths.INSTALLED else paths.OUTPUT
+    os.environ["MPLCONFIGDIR"] = str(cache / "matplotlib")
+    # numpy needs no threads here.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        with entry.insistent_interrupts():
+            make_report(directory, out)
+    except (ImportError, SystemError) as error:
+        # Python raises SystemError after some failed allocations. The message of a library may be long.
+        reason = str(error).rpartition(": ")[2].strip(" )\n")
+        raise RunError(
+            f"cannot load a library that the report needs: {reason}; free some memory, or reinstall the "
+            f"libraries: {how_to_install_extra('report')}"
+        ) from error
 
 
 def _print_changes(directory: Path, rewritten: Rewritten) -> None:
@@ -139,7 +145,7 @@ def _make_modelled_report(sweep: Results, out: Path) -> None:
         [(entry.name, entry.reason) for entry in sweep.left_out],
         judge_all((), points),
     )
-    _write_table(table_files.modelled_table(points), out / "modelled")
+    save(out / "modelled.csv", table_files.as_csv(table_files.modelled_table(points)))
     drawings, undrawn = draw_all(PlotSubject((), study.caption, points))
     plot_names = _write_page(modelled.document(study, undrawn), drawings, out)
     verdict = "Modelled, not measured; never mixed with measured numbers."
@@ -176,16 +182,10 @@ def _modelled_points(directory: Path) -> list[ModelPoint]:
 
 def _write_tables(study: Study, out: Path) -> None:
     """Write the results, the ledger and the crossovers of a study as files in `out`."""
-    _write_table(table_files.results_table(study.rows, study.name), out / "results")
-    _write_table(table_files.ledger_table(study.rows), out / "ledger")
+    save(out / "results.csv", table_files.as_csv(table_files.results_table(study.rows, study.name)))
+    save(out / "ledger.csv", table_files.as_csv(table_files.ledger_table(study.rows)))
     crossovers = crossover_file.build_document(study.runs, study.crossings, study.costs)
     output_files.write_document(crossovers, out / "crossover.json")
-
-
-def _write_table(table: table_files.TableLines, stem: Path) -> None:
-    """Write a table as STEM.csv and STEM.parquet."""
-    save(stem.with_suffix(".csv"), table_files.as_csv(table))
-    save(stem.with_suffix(".parquet"), table_files.as_parquet(table))
 
 
 def _write_page(blocks: Sequence[Block], drawings: Mapping[str, Drawing], out: Path) -> list[str]:

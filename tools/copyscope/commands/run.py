@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope run`: measure one send strategy, once or several times, and print what its copies cost."""
 
 import argparse
@@ -8,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+from copyscope.base import paths
 from copyscope.base.errors import RunError, UsageError
 from copyscope.base.spelling import visible
 from copyscope.commands import entry, output_files
@@ -48,11 +50,12 @@ def _parse_and_run(argv: list[str]) -> int:
     if command and args.simulate:
         raise UsageError(
             "--simulate: not for a command; to run the command in a simulated machine, use "
-            f"copyscope simulate -- {shlex.join(command)}"
+            f"{paths.command()} simulate -- {shlex.join(command)}"
         )
     if command or any(word.partition("=")[0] in TARGET_OPTIONS for word in unknown_words):
         raise UsageError(
-            f"measures only its own traffic; to watch a program, run sudo copyscope watch {shlex.join(argv)}"
+            "measures only its own traffic; to watch a program, run "
+            f"sudo {paths.command()} watch {shlex.join(argv)}"
         )
     if unknown_words and not unknown_words[0].startswith("-"):
         _refuse_several_strategies(args.impl, *unknown_words)
@@ -140,7 +143,7 @@ def _resolve_traffic(args: argparse.Namespace) -> TrafficOptions:
     except UsageError:
         if shutil.which(args.impl) is None:
             raise
-        watch = f"sudo copyscope watch {args.impl}"
+        watch = f"sudo {paths.command()} watch {args.impl}"
         raise UsageError(f"{args.impl}: a program, not a strategy; to watch it, run {watch}") from None
 
 
@@ -175,7 +178,7 @@ def simulator(args: argparse.Namespace) -> Callable[[bool], SimulatedRun | None]
 def _refuse_several_strategies(first: str, second: str, *_: str) -> NoReturn:
     """Raise a UsageError that suggests `compare` for two or more strategies."""
     raise UsageError(
-        f"{first} {second}: a run has one strategy; sudo copyscope compare {first} {second} runs both"
+        f"{first} {second}: a run has one strategy; sudo {paths.command()} compare {first} {second} runs both"
     )
 
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope watch --serve`: measure a program until Ctrl-C, and answer GET /metrics meanwhile.
 
 Each session lasts until the program ends. The next session begins when the program runs again.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope show`: print a run's screen again, or export its record. Needs no root."""
 
 import argparse
@@ -7,7 +8,7 @@ from pathlib import Path
 
 from copyscope.base import files
 from copyscope.base.arguments import UsageParser, add_options
-from copyscope.base.errors import RunError, UsageError, how_to_install_extra
+from copyscope.base.errors import RunError, UsageError
 from copyscope.commands import entry, outcome, record_files
 from copyscope.plan.arguments import VERBOSE
 from copyscope.record.run import CompleteRun, Run
@@ -92,11 +93,6 @@ def _export(runs: Sequence[CompleteRun], args: argparse.Namespace) -> int:
         raise UsageError(f"--export {args.export}: not for a simulated machine; use --export drawing")
     try:
         data = export_format.write(run)
-    except ModuleNotFoundError as error:
-        install = how_to_install_extra("report")
-        raise RunError(
-            f"--export {args.export}: {error.name} is missing; {install}, or use --export csv"
-        ) from error
     except (ValueError, OverflowError) as error:
         raise RunError(f"{args.record}: --export {args.export}: {error}; measure again") from error
     if export_format.needs_stacks and isinstance(run, Run) and not run.raw.stacks:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope simulate`: count the cache misses caused by the copies of each send strategy.
 
 The traffic runs in a simulated machine, so root is not needed. `copyscope run --simulate` does the same for

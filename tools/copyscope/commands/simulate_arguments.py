@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Help of `copyscope simulate`: the options of `copyscope run` that a simulated machine supports."""
 
 import argparse

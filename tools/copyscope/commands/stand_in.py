@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measure copyscope's own traffic in place of a watched program's, and keep the runs for each machine."""
 
 import io

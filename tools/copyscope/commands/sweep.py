@@ -1,6 +1,8 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope sweep`: run every combination of an experiment's factors. Interrupted sweeps can be resumed."""
 
 import argparse
+import importlib.util
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -13,10 +15,10 @@ from rich.text import Text
 
 from copyscope.base import paths
 from copyscope.base.arguments import UsageParser, add_options
-from copyscope.base.errors import UsageError, out_of_range
+from copyscope.base.errors import RunError, UsageError, how_to_install_extra, out_of_range
 from copyscope.base.spelling import counted, format_minutes, visible
 from copyscope.base.stats import SAME, Estimate
-from copyscope.commands import entry, output_files
+from copyscope.commands import entry, output_files, report
 from copyscope.judge import estimates
 from copyscope.judge.metrics import METRICS
 from copyscope.machine import fingerprint
@@ -116,6 +118,8 @@ def _sweep(args: argparse.Namespace, argv: list[str]) -> int:
             experiment, directory, budget_s=budget_s, progress=progress, run=runner, here=machine
         )
     _print_outcome(experiment, outcome, args)
+    if args.json != "-" and not entry.is_part():
+        _finish(Path(outcome.directory), interrupted=outcome.interrupted)
     if outcome.interrupted:
         return entry.INTERRUPTED
     return 0 if outcome.complete else entry.FAILED
@@ -263,13 +267,30 @@ def _print_outcome(experiment: Experiment, outcome: Outcome, args: argparse.Name
         return
     lines = outcome_lines(experiment.name, len(expand(experiment)), outcome, args.verbose)
     print("\n".join(map(visible, lines)))
-    console, directory = make_console(), Path(outcome.directory)
+    directory = Path(outcome.directory)
     if experiment.simulated or not results.has_records(directory):
-        print_lines(next_step_lines(str(directory), console.width), console)
         return
     records = results.load(directory).records
     if records:
-        print_lines(result_lines(study_table.fill(records), str(directory), console), console)
+        console = make_console()
+        print_lines(result_lines(study_table.fill(records), console), console)
+
+
+def _finish(directory: Path, *, interrupted: bool) -> None:
+    """Make the page of a sweep, whose name is the last line. Without its libraries, print how to make it."""
+    if not results.has_records(directory):
+        return
+    print()
+    if not interrupted and importlib.util.find_spec("matplotlib"):
+        try:
+            report.make_page(directory, directory)
+            return
+        except RunError as error:
+            entry.print_message(str(error))
+    steps = [] if importlib.util.find_spec("matplotlib") else [how_to_install_extra("report")]
+    console = make_console()
+    step = "; ".join([*steps, f"{paths.command()} report {visible(str(directory))}"])
+    print_lines(wrap(f"next: {step}", console.width, indent=2), console)
 
 
 def outcome_lines(name: str, planned_runs: int, outcome: Outcome, verbose: bool) -> list[str]:
@@ -325,11 +346,10 @@ COLUMN_WIDTH = 8
 BEST_MARK = "*"
 
 
-def result_lines(rows: Sequence[StudyRow], directory: str, console: Console) -> list[Text]:
-    """Return the tables of goodput and CPU time, and the command that makes a report.
+def result_lines(rows: Sequence[StudyRow], console: Console) -> list[Text]:
+    """Return the tables of goodput and CPU time.
 
     rows: points of the sweep; the settings with the fewest threads come first
-    directory: directory of the sweep
     """
     axis = find_axis(rows, first="size")
     panels = arrange(rows, axis)
@@ -345,12 +365,7 @@ def result_lines(rows: Sequence[StudyRow], directory: str, console: Console) -> 
             lines += _table(panel, axis, metric, width, plain=not console.is_terminal)
     if len(panels) > PANELS_MAX:
         lines += wrap(f"and {len(panels) - PANELS_MAX} more settings: the report shows all settings", width)
-    return [*lines, Text(), *next_step_lines(directory, width)]
-
-
-def next_step_lines(directory: str, width: int) -> list[Text]:
-    """Return the command that makes a report of the sweep."""
-    return wrap(f"next: copyscope report {visible(directory)}", width, indent=2)
+    return lines
 
 
 def _table(panel: Panel, axis: Axis, metric: str, width: int, *, plain: bool) -> list[Text]:

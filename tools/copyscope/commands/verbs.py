@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """`copyscope COMMAND ...`: the table of all commands, and the overview that `copyscope --help` prints."""
 
 import importlib

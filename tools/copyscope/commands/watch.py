@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The commands `watch`, `advise` and `why`: measure a program while it runs, and print a report."""
 
 import argparse

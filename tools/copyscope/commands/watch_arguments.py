@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Options of `watch`, `advise` and `why`, the commands that measure any program that sends or receives."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Search for the processes that the target options of `watch`, `advise` and `why` name."""
 
 import argparse

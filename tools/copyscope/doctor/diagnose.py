@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Diagnosis of this machine: try every instrument, and return facts with advice.
 
 Nothing on the machine is changed. commands/doctor.py prints the findings.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Types of the findings of `copyscope doctor`: facts about this machine, with advice."""
 
 from dataclasses import asdict, dataclass

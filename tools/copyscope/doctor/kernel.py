@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Findings about the kernel, installed tools, and confounders (settings and load that distort results)."""
 
 import os
@@ -13,6 +14,8 @@ from copyscope.machine.fingerprint import MachineFacts, read_kernel_config
 from copyscope.machine.processors import ROOT, read_integer, read_text
 
 kernel_finding = partial(DoctorFinding, "kernel")
+# Purpose of tools that an installed copy does not need, because nothing is built there.
+BUILD = "building the BPF programs"
 # Purpose, Debian package, and True if essential, by name of the tool. tools/deps.sh has packages of other
 # distributions.
 TOOLS = {
@@ -23,8 +26,8 @@ TOOLS = {
     "setpriv": ("running the traffic without privileges", "util-linux", True),
     "perf": ("counters", "linux-perf (Ubuntu: linux-tools-$(uname -r))", False),
     "addr2line": ("source lines of the callers of a program's own copies", "binutils", False),
-    "clang": ("building the BPF programs", "clang", False),
-    "bpftool": ("building the BPF programs", "bpftool (Ubuntu: linux-tools-common)", False),
+    "clang": (BUILD, "clang", False),
+    "bpftool": (BUILD, "bpftool (Ubuntu: linux-tools-common)", False),
 }
 # Bit number (include/uapi/linux/capability.h) and purpose of each capability.
 CAPABILITIES = {
@@ -50,7 +53,7 @@ def check_tools(
     """
     folders = (os.environ.get("PATH", "") if search_path is None else search_path).split(os.pathsep)
     for tool, (purpose, package, essential) in TOOLS.items():
-        if tool == "clang" and paths.INSTALLED:  # nothing is built there
+        if paths.INSTALLED and purpose == BUILD:
             continue
         if not any(os.access(Path(folder) / tool, os.X_OK) for folder in folders if folder):
             advice = f"install {package}" + ("" if paths.INSTALLED else ", or run tools/deps.sh run")

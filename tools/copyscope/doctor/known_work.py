@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Known work on one core of each type, and a verdict on each event of the PMU that counted it.
 
 The collector does the work (src/collector/kernel/known_work.c).

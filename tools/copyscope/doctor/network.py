@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Findings about zero-copy sends and the network: limits on sends, io_uring, kernel TLS, packet sockets."""
 
 import ctypes

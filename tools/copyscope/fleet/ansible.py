@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run one command on many hosts through ansible-core, with the user's inventory, settings and connections.
 
 ansible-playbook runs a play of one task. The module in `library/` runs on each host. The plugin in

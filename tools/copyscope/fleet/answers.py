@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Judge the answers from a fleet's hosts: a table row for each host, and sentences about differences.
 
 Answers come from other machines and are not trusted. Documents with an unexpected structure are rejected, and
@@ -275,40 +276,40 @@ def copied_share(zerocopy: Zerocopy) -> float | None:
 
 Cell = str | int | float | bool | list[str] | None
 TableLine = dict[str, Cell]
-# Type of Arrow for each column. The columns host and date come from the names of the directories.
+# SQL type of each column. The columns host and date come from the names of the directories.
 RUN_COLUMNS = {
-    "started_at": "timestamp[us]",  # UTC
-    "run": "string",
-    "subject": "string",  # the strategy, or the name of the watched program
-    "watched": "bool",
-    "valid": "bool",
-    "kernel": "string",
-    "arch": "string",
-    "cpu": "string",
-    "cpus": "int64",
-    "nic": "string",  # drivers of the devices on the path
-    "path": "string",
-    "mtu_bytes": "int64",
-    "size_bytes": "int64",
-    "goodput_gbps": "double",
-    "delivered_bytes": "int64",  # in the segments of the ledger
-    "copied_bytes": "int64",  # by all copies in the same segments
-    "zero_copy_copied_share": "double",
-    "cause": "string",
-    "save_share": "double",  # upper bound of the share of CPU time that fewer copies would save
-    "save_share_low": "double",
-    "stoppers": "string",
+    "started_at": "TIMESTAMP",  # UTC
+    "run": "VARCHAR",
+    "subject": "VARCHAR",  # the strategy, or the name of the watched program
+    "watched": "BOOLEAN",
+    "valid": "BOOLEAN",
+    "kernel": "VARCHAR",
+    "arch": "VARCHAR",
+    "cpu": "VARCHAR",
+    "cpus": "BIGINT",
+    "nic": "VARCHAR",  # drivers of the devices on the path
+    "path": "VARCHAR",
+    "mtu_bytes": "BIGINT",
+    "size_bytes": "BIGINT",
+    "goodput_gbps": "DOUBLE",
+    "delivered_bytes": "BIGINT",  # in the segments of the ledger
+    "copied_bytes": "BIGINT",  # by all copies in the same segments
+    "zero_copy_copied_share": "DOUBLE",
+    "cause": "VARCHAR",
+    "save_share": "DOUBLE",  # upper bound of the share of CPU time that fewer copies would save
+    "save_share_low": "DOUBLE",
+    "stoppers": "VARCHAR",
 }
 ROW_COLUMNS = {
-    "kind": "string",  # run, account, stage
-    "name": "string",
-    "side": "string",
-    "context": "string",
-    "bytes": "int64",
-    "calls": "int64",
-    "cpu_ns": "double",
-    "ns_per_kib": "double",
-    "method": "string",
+    "kind": "VARCHAR",  # run, account, stage
+    "name": "VARCHAR",
+    "side": "VARCHAR",
+    "context": "VARCHAR",
+    "bytes": "BIGINT",
+    "calls": "BIGINT",
+    "cpu_ns": "DOUBLE",
+    "ns_per_kib": "DOUBLE",
+    "method": "VARCHAR",
 }
 COLUMNS = {**RUN_COLUMNS, **ROW_COLUMNS}
 

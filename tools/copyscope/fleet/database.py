@@ -1,18 +1,18 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Query a fleet's records with SQL: a Parquet file beside each record, and two DuckDB tables.
 
 Records come from other machines and are not trusted: incomplete ones are skipped, and their file names are
-reported. DuckDB and pyarrow (requirements/fleet.txt) are needed for queries only, not for running commands.
+reported. DuckDB (requirements/fleet.txt) is needed for queries only, not for running commands.
 """
 
-import atexit
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from copyscope.base.errors import RecordError, RunError, how_to_install_extra
+from copyscope.base.database import connect, parquet_of
+from copyscope.base.errors import RecordError, RunError
 from copyscope.base.files import save
 from copyscope.fleet.answers import COLUMNS, TableLine, record_lines
 from copyscope.ledger.derive import completed
@@ -20,13 +20,13 @@ from copyscope.record import store
 from copyscope.record.run import Run
 from copyscope.record.store import NoSchemaError
 
-MISSING = f"is missing; {how_to_install_extra('fleet')}"
 TABLES = """
-CREATE TABLE every AS SELECT *
+CREATE OR REPLACE TABLE every AS SELECT *
   FROM read_parquet($files, hive_partitioning = true, hive_types_autocast = false);
-CREATE VIEW runs AS SELECT * EXCLUDE (kind, name, side, context, bytes, calls, cpu_ns, ns_per_kib, method)
+CREATE OR REPLACE VIEW runs AS
+  SELECT * EXCLUDE (kind, name, side, context, bytes, calls, cpu_ns, ns_per_kib, method)
   FROM every WHERE kind = 'run';
-CREATE VIEW rows AS SELECT * FROM every WHERE kind <> 'run';
+CREATE OR REPLACE VIEW rows AS SELECT * FROM every WHERE kind <> 'run';
 """
 
 
@@ -58,7 +58,7 @@ def update_parquet_files(out: Path) -> KeptRecords:
             kept.left_out.append(f"{path.relative_to(out)}: {reason}")
             parquet_path.unlink(missing_ok=True)
             continue
-        save(parquet_path, parquet_of(table))
+        save(parquet_path, parquet_of(COLUMNS, table))
         kept.records += 1
     return kept
 
@@ -80,42 +80,22 @@ def _with_utc_time(line: TableLine) -> Mapping[str, Any]:
         raise RecordError(f"run.started: {line['started_at']}: not a time") from None
 
 
-def parquet_of(table: list[Mapping[str, Any]]) -> bytes:
-    """Return a Parquet file of table lines, typed as in COLUMNS. Raises RunError if pyarrow is missing."""
-    try:
-        import pyarrow  # noqa: PLC0415 (optional, and takes 150 ms)
-        from pyarrow import parquet  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise RunError(f"{error.name} {MISSING}") from error
-    stream = pyarrow.BufferOutputStream()
-    parquet.write_table(
-        pyarrow.Table.from_pylist(table, schema=pyarrow.schema(COLUMNS)), stream, compression="zstd"
-    )
-    return bytes(stream.getvalue())
-
-
 def query(out: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Run an SQL query over the records in a directory. Return the column names and the rows.
 
     Raises RunError with DuckDB's message.
     """
+    database = connect()
+    import duckdb  # noqa: PLC0415 (optional)
+
     try:
-        import duckdb  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise RunError(f"{error.name} {MISSING}") from error
-    # __main__ calls gc.freeze(). DuckDB would report its uncollected objects on stderr at exit.
-    atexit.register(gc.unfreeze)
-    # DuckDB must not download extensions.
-    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    with duckdb.connect(":memory:", config=settings) as database:
-        try:
-            for statement in filter(None, map(str.strip, TABLES.split(";"))):
-                files = {"files": f"{out}/host=*/date=*/*.parquet"} if "$files" in statement else {}
-                database.execute(statement, files)
-            answer = database.execute(sql)
-            return [column[0] for column in answer.description or ()], answer.fetchall()
-        except duckdb.Error as error:
-            raise RunError(f"SQL: {error}") from error
+        for statement in filter(None, map(str.strip, TABLES.split(";"))):
+            files = {"files": f"{out}/host=*/date=*/*.parquet"} if "$files" in statement else {}
+            database.execute(statement, files)
+        answer = database.execute(sql)
+        return [column[0] for column in answer.description or ()], answer.fetchall()
+    except duckdb.Error as error:
+        raise RunError(f"SQL: {error}") from error
 
 
 # Predefined questions of `copyscope fleet query`.

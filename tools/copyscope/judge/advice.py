@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table of all findings, and two sections of a record made from the table: `advice` and `why`. Pure.
 
 The cost of the copy into the kernel is the largest saving that zero-copy can bring. If a program already uses

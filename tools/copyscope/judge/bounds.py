@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Least and most that each remedy saves, as shares of a watched program's CPU time. Pure.
 
 The least is the work that is certainly saved. The most is all work that scales with the calls, packets or

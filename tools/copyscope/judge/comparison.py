@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two or more groups of runs, compared setting by setting: differences, verdicts and a ranking. Pure."""
 
 import math

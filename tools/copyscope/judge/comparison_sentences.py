@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Comparisons in sentences: one for each quantity, with its interval and its verdict. Pure."""
 
 from collections.abc import Iterator, Sequence

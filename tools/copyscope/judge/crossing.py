@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Crossings of two measured costs: the message size at which their ratio crosses 1, with its interval. Pure.
 
 Between two measured sizes the logarithm of a cost, or of a ratio, is interpolated linearly in the logarithm

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Crossovers: the message sizes at which one strategy is better than another, and why. Pure.
 
 Each size at which both strategies were measured gives a ratio, paired by repeat. A difference at a size is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Content of crossover.json, and what a saved crossover answers about a watched program. Pure.
 
 docs/reference/verdicts.md explains each key.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Crossovers in sentences: where one strategy beats another, by how much, and why. Pure.
 
 A sentence names the sizes with a certain difference, and gives the ratio and its interval at one of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A setting measured before and after a change: differences, verdicts, and new late or hidden copies. Pure.
 
 The verdict of a time depends on its interval. A time is worse if the whole interval lies beyond the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Estimates of the metrics, ledger rows and parts of a point (all runs with equal settings). Pure.
 
 An estimate is a median over repeats with its interval (stats.median_of). Two points are compared repeat by

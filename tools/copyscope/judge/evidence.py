@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Facts about a watched program that the rules for findings use, all from the record of one run. Pure."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules for findings about a watched program, and how a rule is applied to a run. Pure.
 
 problems.py has the rules of `why`. remedies.py and obstacles.py have the rules of `advise`.

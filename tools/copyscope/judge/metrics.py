@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Settings and metrics of one run. Settings have the names of the options of `copyscope run`.
 
 A metric is a pure function of one run. If a run lacks a metric, its value is a Missing with the reason,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules for obstacles to zero-copy and sendfile, and for reasons why sendfile is not in use. Pure."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules for problems that keep zero-copy from making a watched program faster (`why`). Pure.
 
 A problem is reported only if counters or samples show that problem, never because it is likely.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A saving that `advise` promised before a change, compared with the measured saving. Pure."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rules for remedies: changes that make a watched program copy less (`advise`). Pure."""
 
 from collections.abc import Callable, Iterator

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Roles of a watched program, derived from the sizes, number and timing of its sends and receives. Pure."""
 
 from copyscope.judge.evidence import MOSTLY

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Saving from a change of strategy: a program's send sizes, priced by a saved crossover. Pure.
 
 A crossover gives the size above which the second strategy is cheaper, and the difference at each size. Each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Known servers and languages, from servers.toml. The top of that file explains the keys. Pure."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Two simulated machines, compared per KiB delivered: does the second kernel execute or move more? Pure.
 
 The simulator counts every instruction, so any difference between two kernels comes from the kernels. Two

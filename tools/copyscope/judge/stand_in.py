@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Stand-ins: copyscope's own traffic that imitates a program before and after a remedy. Pure.
 
 A stand-in has the program's mean message size, its number of sends per answer, its number of threads and its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """CPU time of each process, and how samples divide it between the ledger rows. Pure.
 
 The CPU time of a process is known exactly, because its CPU clock is read as each segment starts and ends.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Derivation of all sections of a run, or of a window of a running watch, from its measured sections.
 
 Deriving is pure and idempotent. It depends only on the measured sections and does not change them, so a

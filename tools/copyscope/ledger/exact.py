@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The exact tier: copies counted by function hooks, and the fate of zero-copy sends. Pure."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes and calls of each account in the ledger segments, with their source. Pure.
 
 Kernel counts come from the collector's byte hooks, and a program's counts from its own totals.

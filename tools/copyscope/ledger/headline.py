@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The main finding of a run as one sentence: what happened to the bytes, and what the copies cost. Pure."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Estimate of the CPU time that byte-counting hooks add to a watched program. Pure.
 
 These hooks stay attached for the whole watch, so no segment of the watch shows their cost.

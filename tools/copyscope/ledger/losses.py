@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Events that the instruments lost, each with the total that the loss is a part of. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """How busy and steady the machine was, which CPUs the sides ran on, and what the instruments cost. Pure.
 
 CPU time of other programs is the busy time of the sides' CPUs (/proc/stat), minus the CPU time of the sides,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Noise of runs: disturbances in a few words, and how much the cost differs between segments. Pure."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Functions of a watched program that take most of its CPU time outside the kernel. Pure."""
 
 from typing import NamedTuple

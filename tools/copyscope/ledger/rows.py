@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rows of the ledger and of the stages: bytes from flows, CPU time and hardware events from samples. Pure.
 
 The count of an event in a row is the row's share of that event's samples, times the total of the counter.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Totals of sends: counted by our sender, at the sockets of a watched program, or by kernel hooks. Pure."""
 
 from collections.abc import Iterable

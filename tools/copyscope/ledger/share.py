@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A share of CPU time with its interval and wording, and how long to watch if samples are too few. Pure."""
 
 import math

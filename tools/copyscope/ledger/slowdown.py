@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Slowdown of a run's CPUs by hyper-thread siblings, CPU quotas and the CPU clock. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Largest difference between two counts of the same CPU time that chance and known errors explain. Pure."""
 
 import math

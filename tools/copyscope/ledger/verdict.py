@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The verdict: validity of a run with its reasons, what to do next, and what limited goodput. Pure."""
 
 import re

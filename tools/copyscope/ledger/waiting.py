@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Why the threads of a watched program wait: each cause with its share of the time and a remedy. Pure.
 
 Samples of the threads show the call and the kernel function of each wait. TCP's own times, readings of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sections that only a watched program has: portrait of its traffic, own copies and ciphers, threads. Pure.
 
 The portrait describes sizes, calls, buffers, options, packets and peers. Buffers are read from the arguments

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Zero-copy sends: how many were copied after all, and why. Pure.
 
 The kernel function that needed the copy tells the cause, and the network path tells the device.

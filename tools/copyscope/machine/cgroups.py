@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Cgroups of processes, and how long the CPU quotas of these cgroups stopped threads.
 
 Sources: cgroups(7), Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Topology of the CPUs: the core, the core type, the NUMA node and the last-level cache of each.
 
 The numbers of CPUs do not show which CPUs are threads of one core: CPUs i and i + N/2 on most servers and

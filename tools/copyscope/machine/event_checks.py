@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Results of `copyscope doctor --measure`, saved for each processor model and microcode."""
 
 import json

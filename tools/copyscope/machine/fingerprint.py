@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Fingerprint of the machine: the `machine` section of the record, read from /proc and /sys.
 
 Unknown values are None, and `reasons` gives the reason. Tests use other trees as the root directory. The

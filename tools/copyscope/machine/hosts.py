@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Machines that take part in a run: this machine, and others that are reached over ssh."""
 
 import os

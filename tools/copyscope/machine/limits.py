@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Check that this process may use enough file descriptors and memory to measure.
 
 Without this check, the measurement would fail later, or the kernel might kill it without a message.

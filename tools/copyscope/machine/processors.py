@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Processors of a machine: model, caches, core types, clock rate and PMUs, read from /proc and /sys."""
 
 import contextlib

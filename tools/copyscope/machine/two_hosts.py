@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Network path between two machines that are reached over ssh. copyscope changes no settings of this path."""
 
 import ipaddress

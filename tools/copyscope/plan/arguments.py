@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Command-line options of `copyscope run`. options.py turns the options into a workload."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Resolve the options of `copyscope run` into traffic, a workload and a network path."""
 
 import argparse

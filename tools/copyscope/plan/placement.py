@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Choose the CPUs of sender and receiver: separate cores of the same type, near each other. Pure.
 
 Two threads of one core share its units and first caches, E cores are slower than P cores, and data in the

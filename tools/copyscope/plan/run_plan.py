@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Plan one run: the instruments of each segment, and fallback plans for kernels that lack hooks."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Split a run into segments, and choose the instruments of each segment. Pure."""
 
 import math

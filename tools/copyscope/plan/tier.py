@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Choose the tier of a run (exact or sampled), and the share of function calls that is timed."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Options of the traffic program, as that program describes them.
 
 traffic_options.json is the output of `traffic options --json`. `make pages` writes this file, so do not edit

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Assemble the measured part of a record from the raw results of a session. Pure."""
 
 import errno

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs of the derived part of a record: results computed from the measured part. Pure."""
 
 from collections.abc import Collection

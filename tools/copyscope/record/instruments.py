@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs of measurements by instrument: counters, hooks, system calls, functions, samples. Pure."""
 
 from typing import ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs of the measured part of a record, of our own traffic or of a watched process. Pure."""
 
 from typing import Annotated, TypeVar

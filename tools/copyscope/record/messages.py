@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Types of the messages of the collector and the traffic program, with the keys that copyscope uses. Pure.
 
 The programs print JSON lines. Messages may have more keys; the keys of reports are copied to the record.

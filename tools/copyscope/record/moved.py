@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Compute the data that a watched process moved in each segment. Old segments keep only sums. Pure."""
 
 from array import array

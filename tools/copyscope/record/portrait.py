@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs about the traffic of a watched process: its shape, and changes that would save copies. Pure."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Combine the measured and the derived part of a run in one value. Pure."""
 
 from dataclasses import dataclass

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Base classes of the sections of a record, and parts that several sections share. Pure.
 
 A record consists of msgspec Structs: measurements (measured.py) and results computed from them (derived.py).

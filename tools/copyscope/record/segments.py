@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Select segments of a run, add up their counts, and find hooks that could not be attached. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

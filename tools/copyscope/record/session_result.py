@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Raw results of a session (run/session.py), however the session ends. assemble() makes the record."""
 
 from collections.abc import Mapping

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs of counts in a simulated machine, kept apart from all measurements. Pure."""
 
 from copyscope.record.sections import Section

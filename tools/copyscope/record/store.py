@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read and write records: one run as one JSON file. Every step after a run reads only such files.
 
   schema 1   copyscope 0.1: our own traffic and watched processes had two kinds of record.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs of the totals of each process in a segment, and of the final reports of our own traffic. Pure."""
 
 from copyscope.record.sections import Buckets, Section

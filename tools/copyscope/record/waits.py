@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs about where the threads of a watched process wait. Pure."""
 
 from typing import ClassVar

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Structs that only the record of a watched process has. Pure."""
 
 from collections.abc import Callable, Iterable

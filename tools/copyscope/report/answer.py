@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A sweep's answer to its own question: the cost of each value of the factor that the sweep compares."""
 
 from collections.abc import Mapping, Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Blocks of a page (headings, tables, bars, pictures), and a function that returns the page as one HTML file.
 
 The template of the page is report.html.j2. Records can contain any text: control characters are replaced

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Judge published claims by measured runs: `holds`, `refuted` or `undetermined here`.
 
 All functions are pure: no input, no output.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Claims of four published reports, and the runs and figures that show if a claim holds. Pure functions.
 
 A claim about a mechanism is judged by that mechanism (which function copied, how often the TLB was flushed),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Exports of a record's CPU time by call stack: folded lines, flame graph, pprof.
 
 The sums agree with the ledger. A ledger row's CPU time is divided among the stacks sampled for that row in

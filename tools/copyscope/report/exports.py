@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Formats in which `copyscope show --export` writes a saved record for other tools."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SVG drawing of the cache lines that each copy in a simulated machine reads and writes."""
 
 from collections.abc import Sequence

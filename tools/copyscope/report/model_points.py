@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Points of simulated machines: a strategy's cache counts at a message size, over several boots.
 
 All functions are pure: no input, no output.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Report of a simulated experiment: plots, misses at each point, answers, claims, and the model's limits."""
 
 from collections.abc import Mapping, Sequence
@@ -261,7 +262,7 @@ def document(study: ModelStudy, undrawn: Mapping[str, str]) -> list[Block]:
         *_failed(study),
         Heading(2, "Files beside this page", "files"),
         Code(
-            "modelled.csv     modelled.parquet   one row per point and account or stage\n"
+            "modelled.csv     one row per point and account or stage\n"
             "plots/           every plot as PNG (150 DPI) and SVG\n"
             "records.jsonl.gz the records, one line per boot: docs/reference/record.md"
         ),

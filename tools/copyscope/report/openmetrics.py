@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Metrics as text: OpenMetrics 1.0, and Prometheus 0.0.4 for the textfile collector of node_exporter.
 
 prometheus_client formats the text. A metric with an unknown value has no line, because 0 would look like a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """HTML page for one run in a single file: verdict, path of a byte, ledger, checks and terminal output."""
 
 import io

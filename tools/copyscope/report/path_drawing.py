@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """SVG drawing of a byte's path through a run: each copy is an arrow with its bytes and its cost.
 
 Equal records give equal bytes. The drawing follows the viewer's light or dark theme, and loads no fonts or

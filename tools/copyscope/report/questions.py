@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Answers to the six questions of the published reports, from the measured ledger. Pure functions.
 
 Each answer has sentences and the facts behind them. A sentence claims a difference only if the interval

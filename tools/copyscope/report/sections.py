@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sections of a sweep's report, from verdict to machine, and the README.md for its directory."""
 
 import math
@@ -55,8 +56,8 @@ from copyscope.taxonomy.accounts import ACCOUNTS
 
 # Text of the section "Files beside this page".
 FILES = """\
-results.csv      results.parquet    one row per point: value, low, high of every metric
-ledger.csv       ledger.parquet     one row per point and account or stage: ns/KiB
+results.csv      one row per point: value, low, high of every metric
+ledger.csv       one row per point and account or stage: ns/KiB
 plots/           every plot as PNG (150 DPI) and SVG
 records.jsonl.gz the records, one line per run: docs/reference/record.md"""
 NO_PAIR = "No pair of strategies was measured at several sizes with the same settings."

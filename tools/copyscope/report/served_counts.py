@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Metrics of `copyscope watch --serve`: a watched program's counts, added up over all its restarts."""
 
 from collections import defaultdict, deque

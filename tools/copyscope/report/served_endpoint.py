@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """HTTP server for /metrics and /healthz, in its own thread, so that a measurement never waits for a client.
 
 A request's Accept header selects the format of the metrics. Slow clients are disconnected. The text of the

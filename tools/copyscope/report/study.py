@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Results of an experiment: all values in its report, and the report's tables.
 
 All functions are pure: no input, no output.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The table of an experiment, read by the pages, plots and exports: one row per point, with all estimates.
 
 This module also arranges the rows for line plots, as ratios to one strategy, and as waterfalls between two

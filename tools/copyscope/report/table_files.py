@@ -1,4 +1,5 @@
-"""Tables of a sweep as files: results and ledger, as CSV and as Parquet with the same cells.
+# SPDX-License-Identifier: GPL-2.0-only
+"""Tables as CSV, and tables of a run as Parquet with the same cells.
 
 Numbers are rounded to six digits, so that every machine writes the same bytes. All intervals are wider than
 the rounding error. An unknown number is an empty cell, and the column `missing` gives the reason.
@@ -14,6 +15,7 @@ import io
 from collections.abc import Mapping, Sequence, Set
 from statistics import median
 
+from copyscope.base.database import parquet_of
 from copyscope.base.spelling import for_csv, visible
 from copyscope.base.stats import Estimate, Missing, gathered, grouped
 from copyscope.judge.metrics import METRICS, ledger_segments, settings, switches, unchanged_settings
@@ -212,27 +214,27 @@ def spell_cell(cell: CellValue) -> str:
 
 
 def as_parquet(table: TableLines) -> bytes:
-    """Return a table as Parquet. A column of mixed types becomes text, one without values becomes float."""
-    import pyarrow  # noqa: PLC0415 (takes 150 ms, and only this format needs it)
-    from pyarrow import parquet  # noqa: PLC0415
+    """Return a table as Parquet. A column of mixed types becomes text, one without values becomes a float."""
+    types = (
+        {name: _sql_type([line[name] for line in table]) for name in table[0]}
+        if table
+        else {"run": "VARCHAR"}
+    )
+    lines = [
+        {
+            visible(name): spell_cell(cell) if types[name] == "VARCHAR" and cell is not None else cell
+            for name, cell in line.items()
+        }
+        for line in table
+    ]
+    return parquet_of({visible(name): type_ for name, type_ in types.items()}, lines)
 
-    names = list(table[0]) if table else list(COLUMNS)
-    columns = {visible(name): _column(pyarrow, [line[name] for line in table]) for name in names}
-    stream = pyarrow.BufferOutputStream()
-    parquet.write_table(pyarrow.table(columns), stream, compression="zstd")
-    return bytes(stream.getvalue())
 
-
-def _column(pyarrow: object, cells: Sequence[CellValue]) -> object:
-    """Return cells as a pyarrow array of the type that all cells share. `pyarrow`: the module."""
+def _sql_type(cells: Sequence[CellValue]) -> str:
+    """Return the SQL type that all cells of a column share."""
     types = {type(cell) for cell in cells if cell is not None}
     if types == {bool}:
-        arrow_type = "bool_"
-    elif types == {int}:
-        arrow_type = "int64"
-    elif types <= {int, float}:
-        arrow_type = "float64"
-    else:
-        arrow_type = "string"
-        cells = [None if cell is None else spell_cell(cell) for cell in cells]
-    return pyarrow.array(cells, getattr(pyarrow, arrow_type)())  # type: ignore[attr-defined]
+        return "BOOLEAN"
+    if types == {int}:
+        return "BIGINT"
+    return "DOUBLE" if types <= {int, float} else "VARCHAR"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Format estimates and numbers for sentences and table cells. Pure functions."""
 
 from copyscope.base.spelling import NOT_AVAILABLE

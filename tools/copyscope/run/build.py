@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Rebuild the compiled programs before a run, as the user who owns the tree."""
 
 import fcntl

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Drive child programs that read commands from stdin, one per line, and answer on stdout in JSON lines.
 
 A child runs as long as copyscope holds the child's stdin open. When copyscope dies, even by SIGKILL, the

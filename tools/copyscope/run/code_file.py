@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read a file with code of a watched process: function names, and which functions copy or encrypt.
 
 Functions are read from .symtab, .dynsym, or Go's own table. A libc without .symtab does not name the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Find function names that an ELF symbol table lacks, in Go's table and in perf maps (/tmp/perf-PID.map)."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Start a command to watch, as the invoking user, and note why a measurement ends.
 
 copyscope passes signals on to the command. The first Ctrl-C or SIGTERM ends the measurement, but leaves the

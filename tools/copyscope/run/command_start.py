@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Starter of a watched command: wait until released, become the invoking user, and execute the command.
 
 command.py starts this file as a program. A mere fork of copyscope would go on running Python, and could hang

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read TCP's own counts for each connection with sock_diag(7), to check the bytes and to describe the path.
 
 A server may have thousands of connections, and each snapshot reads all of them. Therefore derived values are

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parse the output of `perf stat` into counters, and determine which counters are valid. No side effects.
 
 perf runs with --no-scale, so every value that it prints is a raw count; this module scales and labels it.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parse 64-bit little-endian ELF files (elf(5)) to find names and addresses of functions.
 
 pyelftools is not used because it creates an object per symbol, which takes seconds for the 100,000 symbols

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Describe the network path of a watched process for the record's `topology`.
 
 The section names devices and their features, packet sockets, and local peers (peers that packets reach

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Count processes' events with `perf stat` between enable() and disable().
 
     counting = PerfStat(pid)

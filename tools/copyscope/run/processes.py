@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read processes from /proc: their parents, their CPU time and their sockets.
 
 A process may exit while it is being read: such a process is left out, without an error. Reading /proc takes

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measure a watched program without ever pausing it: a segment is just a period of time.
 
 The hooks that count its bytes (`watch` and `volume`) are attached throughout; other hooks are

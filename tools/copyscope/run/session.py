@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run one measurement of our own traffic or of a watched program, from its plan to its raw results.
 
 The steps of each segment are: mark (read the totals), attach the instruments, begin, wait, end, detach, mark.

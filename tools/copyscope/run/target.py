@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Find the processes to watch: by --pid, --comm, --cgroup, --container or --unit, or those of a command.
 
 The options are checked before anything starts, using /proc and the files of container runtimes. No daemon is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Measure our own traffic: a sender and a receiver over a network path that copyscope creates.
 
 Sender and receiver cooperate. At a mark the traffic pauses, all bytes in flight arrive, and both programs

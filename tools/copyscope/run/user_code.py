@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Identify code that a watched program ran in user mode: functions that copy or encrypt, and their callers.
 
 A sample has a process and an address. The mappings of a process are read while the process lives. Mapped

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Name the system calls in which threads wait, from the text of /proc/PID/task/TID/syscall. Pure."""
 
 import platform

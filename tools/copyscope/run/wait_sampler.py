@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Sample where a watched program's threads wait: in which system call, and in which kernel function.
 
 A thread of copyscope reads /proc/PID/task/TID/syscall and wchan at random moments, about twenty times a

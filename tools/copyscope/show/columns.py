@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Columns of the ledger. COLUMNS lists them for the first screen, the report of `-v`, the page and the files.
 
 Every screen chooses its columns by name, width and verbosity. `-v` and the page follow the order of COLUMNS.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Comparisons of runs on a terminal and as Markdown: two sets of runs, rankings, and crossovers by size.
 
 Numbers are formatted here, never computed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables of CPU time: by stage, by thread and by processor."""
 
 from collections.abc import Iterable, Mapping

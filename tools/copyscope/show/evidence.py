@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parts of a report besides the ledger: bottleneck, system calls, counters, losses, checks, hooks."""
 
 from collections import Counter

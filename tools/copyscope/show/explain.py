@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Explanations for a first-time reader (--explain): the meaning of each row, and a drawing of a byte's path.
 
 The texts that explain the rows are constants. Names of kernel functions, and where they ran, come from the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Lines on the findings of two commands: remedies for `advise` and problems for `why`."""
 
 from collections.abc import Sequence

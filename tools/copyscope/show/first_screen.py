@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """First screen of a run: goodput, a byte's path as bars, reliability of the numbers, and verdict.
 
 The screen has at most 24 lines of 80 columns, unless the terminal is larger.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Layout of prose and tables on a terminal, and the width and colours of the terminal."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Values and texts of the ledger's cells. A line on a screen shows one row, or the sum of several."""
 
 import math

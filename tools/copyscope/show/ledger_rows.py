@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Ledger rows: their selection and order on a screen, and the samples from which they were estimated."""
 
 from collections import Counter

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables of the copy ledger (one row per account, side and context) and of hooked functions."""
 
 from collections import defaultdict

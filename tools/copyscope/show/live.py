@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Live view of a watched program: a screen of at least 80x24 characters, or lines in a log."""
 
 import sys

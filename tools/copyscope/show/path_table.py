@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Table "path of a byte" of the first screen, and notes on the hardware events in this table.
 
 Each copy has a row, in the order in which a byte passes the copies. Rows for all other work follow. The rows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Progress of a job on stderr: a bar on a terminal, lines in a log.
 
 stdout is only for results. A log gets the first step, then at most one line every ten seconds. That is enough

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Tables for a simulated machine: cache lines and cache misses of each copy and of all other work."""
 
 from collections.abc import Callable, Iterable, Sequence

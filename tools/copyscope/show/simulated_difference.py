@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Screen of `copyscope diff` for two simulated machines."""
 
 from rich.console import Console

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Report that `-v` prints for a run of copyscope's own traffic."""
 
 from collections.abc import Sequence

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Report that `-v` prints for a watched program: the ledger, and a description of its traffic."""
 
 from rich.console import Console

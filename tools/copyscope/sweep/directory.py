@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """The directory of a sweep. However the sweep ends, each run's record is either complete or missing.
 
 experiment.toml        the file that was run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Experiments: turn a TOML file into the runs of a sweep, in the order in which they are measured.
 
 A point is one combination of factors. A block contains every point once, in an order shuffled by a seed.

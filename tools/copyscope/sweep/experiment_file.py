@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reader of an experiment's TOML file. Every mistake raises UsageError with `file: key: reason`."""
 
 import re

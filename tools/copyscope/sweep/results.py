@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Reader of a sweep's directory: its records, and the names of the runs that are left out.
 
     results/HOST/EXPERIMENT/experiment.toml    the experiment that was run

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Perform the single runs of a sweep: with the same code as `copyscope run`, or simulated."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A sweep: run every point (combination of factors) of an experiment, then repeat the noisy points.
 
 A point is noisy if its goodput without instruments has a large coefficient of variation (standard deviation /

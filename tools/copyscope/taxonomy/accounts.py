@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Table of the ledger's accounts, with their names, texts and colours, and sums over accounts.
 
 An account is a copy of the payload, or work that replaces a copy. All other work belongs to stages. Pure.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Find out from the callers why the kernel copied a packet that refers to a program's pages. Pure.
 
 Based on the kernel's source, 5.10 to 7.x. skb_orphan_frags_rx() (include/linux/skbuff.h) is inline, so that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Names of the events that are sampled and counted, and of the columns that show their counts. Pure."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Turn the stacks from the collector into rows of the record, and into text for flame graphs. Pure."""
 
 from collections import Counter, defaultdict

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Classify a kernel stack as a copy or a stage, by the rules in taxonomy.tsv.
 
 The comment at the top of taxonomy.tsv explains the rules.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Recognise functions of user code that copy or encrypt, by their names or instructions."""
 
 import platform

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Find the kernel function that copies what a program sends.
 
 Sender and receiver run on one CPU, and perf_event_open(2) records kernel stacks on this CPU: at each call to

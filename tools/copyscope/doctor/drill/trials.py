@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Trials of the drill: send a buffer, rewrite it, and count the rewritten bytes that arrive.
 
 Each trial runs `traffic send --rewrite` with one send method over one path.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Callback plugin for ansible: write a line of JSON when the task begins and when it ends on a host.
 
 When the copyscope process that started ansible exits, the plugin ends ansible.

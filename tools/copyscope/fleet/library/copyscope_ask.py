@@ -1,4 +1,5 @@
 #!/usr/bin/python
+# SPDX-License-Identifier: GPL-2.0-only
 """Module for ansible: run one copyscope command on a host, with a time limit.
 
 The command is also ended when the connection closes. The module needs only Python 3.8 and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Consistency checks: pairs of independent counts that must agree, because both count the same events. Pure.
 
 Checks of counts are tables of balances (own_traffic.py, target.py). copyscope's own traffic is paused at the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Checks of the exact tier: copies counted by function hooks. Pure.
 
 The checks compare the hooks' counts with those of the programs or their sockets. A watched program is not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Balances of copyscope's own traffic: exact, because it is paused as each segment starts or ends. Pure.
 
 Each balance compares two independent counters: one in a program, and one in a kernel hook, in TCP itself, or

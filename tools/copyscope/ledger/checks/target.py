@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Balances of a watched program: its calls, its sockets and TCP's own counts, compared in pairs. Pure.
 
 Traffic of a watched program is never paused. Bytes that moved while hooks were attached or detached are known

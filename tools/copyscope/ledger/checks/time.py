@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Checks of CPU time against clocks, against the capacity of the CPUs, and against bytes. Pure.
 
 All checks of time share one tolerance, time_tolerance() in ledger/tolerance.py.

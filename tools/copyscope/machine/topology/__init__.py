@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Network path of a run: anonymous network namespaces and the link between them.
 
 Example:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Topologies on this machine: two network cards, veth, veth with XDP, loopback."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parse output of ip(8) and ethtool(8); find packet sockets; restore interfaces that a run has borrowed."""
 
 import json

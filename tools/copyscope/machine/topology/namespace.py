@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Create network namespaces, run commands in a namespace, and choose the user that runs the traffic."""
 
 import os

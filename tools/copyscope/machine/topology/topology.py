@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Base class of all topologies, and the `topology` section of the record."""
 
 import os

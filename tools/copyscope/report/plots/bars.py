@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Plots of stacked bars: the ledger at measured points, and the cache misses of simulated machines."""
 
 import math

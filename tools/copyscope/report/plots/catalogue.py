@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """List of all plots in a report, in order, with the colours, markers and hatches that they share.
 
 A plot is drawn as curves of quantities, or by a function of another file in this folder. This file does not

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Plots with a line for each strategy: a quantity along a factor, or ratios to one strategy along a factor.
 
 Error bars are 95 % intervals, and missing values are written as `n/a`. Plots of ratios also show crossovers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Draw all plots of a report as SVG and PNG, with a picture of the ratios for each setting."""
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ def _png(figure: Figure) -> bytes:
     figure.set_dpi(DPI)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()  # type: ignore[no-untyped-call]
-    pixels = canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+    # Pillow of Debian 12 reads no memoryview.
+    pixels = bytes(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
     size = canvas.get_width_height()
     image = Image.frombytes("RGB", size, pixels, "raw", "RGBX")
     # Free the pixels now: the figure refers to its canvas, which would hold them until it is collected.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Layout of figures: matplotlib settings, and grids of panels with a title, a legend and a caption.
 
 The layout is computed here, in inches. matplotlib's automatic layout takes longer than the drawing itself,

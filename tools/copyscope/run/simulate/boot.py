@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Boot a simulated machine: build its file system, run QEMU, and read the counts that the plugin wrote."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read a kernel that the user has built: a bzImage, or a build tree with its modules and configuration."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Choose the cache model of a simulated machine: a preset with its source, or the caches of this machine."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Parse the output of the QEMU plugin, and find the symbol names of addresses. Pure."""
 
 from collections.abc import Callable, Iterable

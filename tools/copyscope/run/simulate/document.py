@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Turn the output of a simulated machine into the section `simulated` of a record."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Write the job for a simulated machine: measurements of copyscope's traffic, or a user's command."""
 
 import shutil

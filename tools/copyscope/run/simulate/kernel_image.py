@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """A kernel for a simulated machine: its image, unpacked into the form that QEMU starts fastest."""
 
 import lzma

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Get kernels to simulate: Debian's (downloaded once), this machine's, or one that the user built."""
 
 import contextlib

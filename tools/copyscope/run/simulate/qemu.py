@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Find QEMU, and build its command line. Only find_qemu() runs a program."""
 
 import re

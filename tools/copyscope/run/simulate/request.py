@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Read the options of `simulate` and `run --simulate`, and reject those that cannot be simulated."""
 
 import argparse

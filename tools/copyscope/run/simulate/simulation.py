@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Run a simulation: build programs, get kernel and symbols, boot once per seed, and make the record."""
 
 import hashlib
