@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Bytes that go through pipes to sockets (pipes.c): doubled, mixed, moved by threads that exit."""
 
 import json

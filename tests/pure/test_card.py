@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Settings of a network card, read from ethtool and /proc/irq, and named by `diff` where they differ."""
 
 import copy

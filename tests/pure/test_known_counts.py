@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Errors of counts that tests of a simulated PMU compare with theory."""
 
 import math

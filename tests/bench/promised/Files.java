@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only
 // Send a file to a client again and again. Arguments: port, file, `stream` or `transferTo`.
 import java.io.FileInputStream;
 import java.net.InetSocketAddress;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only
 """Settings of a network card: queues, rings, coalescing, and the CPUs of its interrupts. Pure."""
 
 import re
