@@ -18,6 +18,7 @@
 #include "../../src/collector/kernel/perf_open.h"
 #include "../../src/collector/kernel/pmu.h"
 #include "../../src/collector/report/names.h"
+#include "../../src/collector/sampling/interrupt_cost.h"
 #include "../../src/collector/sampling/sampler.h"
 #include "check.h"
 #include "sampling.skel.h"
@@ -92,10 +93,11 @@ static void note_rate(const struct perf_event_attr *attr, int cpu)
 	machine.rates[timer ? SAMPLE_CPU_CLOCK : SAMPLE_CYCLES][cpu] = rate;
 }
 
-int perf_open(struct perf_event_attr *attr, int cpu)
+int perf_open(struct perf_event_attr *attr, pid_t task, int cpu)
 {
 	int err = -ENODEV;
 
+	(void)task;
 	if (attr->sample_period)
 		note_rate(attr, cpu);
 	if (attr->type != PERF_TYPE_SOFTWARE)
@@ -103,6 +105,16 @@ int perf_open(struct perf_event_attr *attr, int cpu)
 	else if (machine.online & 1U << cpu)
 		err = 0;
 	return err ?: open("/dev/null", O_RDONLY);
+}
+
+void interrupt_cost__measure(const struct event_row *const rows[], int count, struct bpf_program *program,
+			     const volatile __u64 *interrupts, struct interrupt_cost costs[])
+{
+	(void)rows;
+	(void)program;
+	(void)interrupts;
+	for (int i = 0; i < count; i++)
+		costs[i].mean = 1;
 }
 
 double perf_tsc_cycle_ns(int fd)
