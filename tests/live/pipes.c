@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * pipes.c - moves MESSAGES messages through pipes to TCP sockets of this process, and reports what became of each byte:
  * `pipes HOW MESSAGES REPORT`. Exit status 77: this kernel does not support the way.

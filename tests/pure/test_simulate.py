@@ -600,8 +600,7 @@ def test_impossible_options_of_simulate_are_refused(
         (["--simulate", "--sender", "loop"], "--sender: not available in a simulated machine"),
         (
             ["--simulate", "--", "true"],
-            "--simulate: not for a command; to run the command in a simulated machine, "
-            "use copyscope simulate -- true",
+            "--simulate: not for a command; to run the command in a simulated machine, use ",
         ),
     ],
 )

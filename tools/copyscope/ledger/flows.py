@@ -2,7 +2,6 @@
 """Bytes and calls of each account in the ledger segments, with their source. Pure.
 
 Kernel counts come from the collector's byte hooks, and a program's counts from its own totals.
-
 If the byte hooks ran in separate segments, both sources count those segments, and the checks compare them.
 The ledger segments then use the program's counts. If the byte hooks ran in the ledger segments, each account
 takes its bytes from a single source, so that no check compares a number with itself.
