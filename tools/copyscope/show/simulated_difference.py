@@ -15,6 +15,7 @@ from copyscope.judge.simulated_difference import (
     ChangedRow,
     CountChange,
     SettingDifference,
+    SimulatedCount,
     SimulatedDifference,
 )
 from copyscope.show.layout import TextTable, heading, print_lines, report_width, wrap
@@ -48,17 +49,33 @@ def render_simulated_difference(difference: SimulatedDifference, *, verbose: boo
 
 def sentence(setting: SettingDifference, difference: SimulatedDifference) -> str:
     """Return the verdict on a setting in one sentence, instructions and cache lines first."""
-    changes = [setting.total.change(quantity) for quantity in (INSTRUCTIONS, LINES, L1D)]
+    quantities = (INSTRUCTIONS, LINES, L1D)
+    changes = [setting.total.change(quantity) for quantity in quantities]
     texts = [
         f"a copy appeared ({ACCOUNTS[row.category].title}, {_number(row.change(LINES).after)} lines per KiB)"
         for row in setting.rows
         if row.is_new_copy
     ]
     texts += [_change_text(change) for change in changes if change.verdict != SAME]
-    if same := [change.quantity for change in changes if change.verdict == SAME]:
-        texts += [f"the same {join_with_and(same)}" + " within the spread" * (L1D.name in same)]
+    unchanged = [
+        quantity for quantity, change in zip(quantities, changes, strict=True) if _is_equal(quantity, change)
+    ]
+    if unchanged:
+        texts.append(f"the same {join_with_and([quantity.name for quantity in unchanged])}")
+    unclear = [
+        f"{change.quantity} {_number(change.before)} -> {_number(change.after)} per KiB"
+        for quantity, change in zip(quantities, changes, strict=True)
+        if change.verdict == SAME and quantity not in unchanged
+    ]
+    if unclear:
+        texts.append(f"within the spread of the seeds: {join_with_and(unclear)}")
     kernels = f"{difference.before} -> {difference.after}"
     return f"{setting.name}: {setting.verdict}: {'; '.join(texts)}; {kernels}"
+
+
+def _is_equal(quantity: SimulatedCount, change: CountChange) -> bool:
+    """Return True if a change is too small for any verdict, whatever the spread of the seeds."""
+    return abs(change.difference) <= quantity.least_change(change.before)
 
 
 def _change_text(change: CountChange) -> str:
