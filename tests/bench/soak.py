@@ -8,21 +8,26 @@ time of each watch. The status is 1 if a watch grew from the second quarter of t
 import contextlib
 import os
 import pty
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from watch_bench import WATCH, http
+from watch_bench import FILE_BYTES, NGINX, PORT, SEARCHED, WATCH, running
 
 MINUTES = 120.0
 ROWS = 24
 SERVE_PORT = 9465
 SCRAPE_S = 5.0
+# Pause between two requests, so that the load leaves the machine usable.
+PAUSE_S = 0.002
 # Allocators keep what they freed, so that the resident memory of a process without a leak wanders.
 GROWTH_MIB = 3.0
 CLOCK_HZ = os.sysconf("SC_CLK_TCK")
@@ -71,6 +76,31 @@ def reading(pid: int, minute: float) -> Reading:
                 maps += "map_id:" in text and "map_type:" in text
                 programs += "prog_tag:" in text and "link_id:" not in text
     return Reading(minute, (mib[False], mib[True]), files, maps, programs, ticks / CLOCK_HZ)
+
+
+@contextlib.contextmanager
+def nginx() -> Iterator[int]:
+    """Run nginx, and request a file from it again and again. Yield the pid of nginx."""
+    with contextlib.ExitStack() as exit_:
+        here = Path(exit_.enter_context(tempfile.TemporaryDirectory()))
+        (here / "file").write_bytes(bytes(FILE_BYTES))
+        (here / "conf").write_text(NGINX.format(here=here, port=PORT), encoding="ascii")
+        program = str(shutil.which("nginx", path=SEARCHED))
+        server = running(exit_, [program, "-p", str(here), "-c", str(here / "conf"), "-g", "user root;"])
+        ended = threading.Event()
+        exit_.callback(ended.set)
+        threading.Thread(target=request_files, args=(ended,)).start()
+        yield server.pid
+
+
+def request_files(ended: threading.Event) -> None:
+    while not ended.wait(PAUSE_S):
+        # nginx does not listen yet, or closed a connection that served many requests.
+        with contextlib.suppress(OSError, HTTPException):
+            connection = HTTPConnection("127.0.0.1", PORT, timeout=SCRAPE_S)
+            while not ended.wait(PAUSE_S):
+                connection.request("GET", "/file")
+                connection.getresponse().read()
 
 
 @contextlib.contextmanager
@@ -143,16 +173,15 @@ def grown(name: str, readings: list[Reading]) -> list[str]:
 
 
 def main(minutes: float) -> int:
-    cpus = [str(cpu) for cpu in sorted(os.sched_getaffinity(0))]
     readings: dict[str, list[Reading]] = {"serve": [], "live": []}
-    with http([cpus[0], cpus[-1]]) as load, serving(load.pid) as serve_pid, live(load.pid) as live_pid:
+    with nginx() as pid, serving(pid) as serve_pid, live(pid) as live_pid:
         print("watch  minute copyscope MiB collector MiB files BPF maps BPF programs CPU s", flush=True)
         began_s = time.monotonic()
         for _ in range(ROWS):
             time.sleep(60 * minutes / ROWS)
             minute = (time.monotonic() - began_s) / 60
-            for name, pid in (("serve", serve_pid), ("live", live_pid)):
-                readings[name].append(reading(pid, minute))
+            for name, watch_pid in (("serve", serve_pid), ("live", live_pid)):
+                readings[name].append(reading(watch_pid, minute))
                 print(f"{name:6} {minute:6.1f} {readings[name][-1].cells()}", flush=True)
     sentences = [sentence for name, rows in readings.items() for sentence in grown(name, rows)]
     print("\n".join(sentences) or f"nothing grew in the second half of {minutes:g} minutes")
