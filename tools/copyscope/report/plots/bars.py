@@ -49,10 +49,27 @@ from copyscope.report.study_table import (
     strategy_order,
     varied,
 )
-from copyscope.taxonomy.accounts import ACCOUNTS, STAGES, called
+from copyscope.taxonomy.accounts import ACCOUNTS, PACKET_STAGES, called
 
-# Plot of the ledger: its categories, from the bottom of a bar to the top.
-CATEGORIES = (*ACCOUNTS, *STAGES)
+# Plot of the ledger: groups of stages, because more greys cannot be told apart, and their fills.
+STAGE_GROUPS = {
+    "network stack": (*PACKET_STAGES, "irq"),
+    "system calls, waking, memory": ("syscall", "wakeup_sched", "lock", "memory"),
+}
+REST = "rest"
+LEDGER_FILLS = {
+    **{name: FILLS[name] for name in ACCOUNTS},
+    **dict(
+        zip(
+            (*STAGE_GROUPS, REST),
+            (Fill("#B3B3B3", ""), Fill("#6E6E6E", ""), Fill("#F4F4F4", "")),
+            strict=True,
+        )
+    ),
+}
+GROUP_OF = {stage: group for group, stages in STAGE_GROUPS.items() for stage in stages}
+# Maximum height of a panel, in heights of its highest bar: intervals of few repeats may be 30 times as long.
+INTERVALS_MAX = 2.0
 GROUP_GAP = 0.7  # gap between groups, in widths of a bar
 GROUP_LINE_IN = 0.145  # height of a line of a group's name, in inches
 LETTERS_PER_BAR = 4.0  # letters per line in the name of a group, for each bar of the group
@@ -93,19 +110,23 @@ def ledger_stack(rows: Sequence[StudyRow], caption: str) -> Figure | Missing:
     if not panels:
         reasons = [cost.reason for row in rows if isinstance(cost := _system_cost(row), Missing)]
         return Missing(reasons[0] if reasons else "no sample was taken")
-    categories = [name for name in CATEGORIES if any(row.parts.get(name) for row in rows)]
+    drawn = {name for row in rows for name, part in _ledger_parts(row).items() if part}
+    categories = [name for name in LEDGER_FILLS if name in drawn]
     bars_max = max(map(len, panels.values()))
     swept = varied(rows, without=("impl", axis.factor))
     names = [called(name, watched=False) for name in categories]
     name_lines = max(
         text.count("\n") + 1 for members in panels.values() for _, text in _groups(members, swept)
     )
-    note = "Colours are copies in all processes, greys are other work; error bar: 95 % interval of the total."
+    note = (
+        "Colours are copies in all processes, greys are other work; error bar: 95 % interval of the total "
+        "(without a cap at its upper end, it goes on)."
+    )
     grid = Grid(
         "The copy ledger: CPU time per delivered KiB, by kind of work",
         f"{note} {caption}",
         len(panels),
-        columns=3 if bars_max <= 8 else 2 if bars_max <= 20 else 1,
+        columns=3 if bars_max <= 16 else 2 if bars_max <= 24 else 1,
         panel_in=2.5,
         above_in=0.36 + GROUP_LINE_IN * name_lines,
         legend_lines=legend_lines(names),
@@ -117,8 +138,16 @@ def ledger_stack(rows: Sequence[StudyRow], caption: str) -> Figure | Missing:
         axes.set_title(spell_factor(axis.factor, value), loc="left", pad=6 + 72 * GROUP_LINE_IN * name_lines)
     for axes in grid.axes[:: grid.columns]:
         axes.set_ylabel("CPU time (ns/KiB)")
-    grid.legend([legend_patch(FILLS[name]) for name in categories], names)
+    grid.legend([legend_patch(LEDGER_FILLS[name]) for name in categories], names)
     return grid.figure
+
+
+def _ledger_parts(row: StudyRow) -> dict[str, float]:
+    """Return the height of each part of a bar, by account or group of stages, from the bottom to the top."""
+    parts = dict.fromkeys(LEDGER_FILLS, 0.0)
+    for category, height in row.parts.items():
+        parts[category if category in ACCOUNTS else GROUP_OF.get(category, REST)] += height
+    return parts
 
 
 def _groups(members: Sequence[StudyRow], swept: Sequence[str]) -> list[tuple[list[StudyRow], str]]:
@@ -137,7 +166,7 @@ def _groups(members: Sequence[StudyRow], swept: Sequence[str]) -> list[tuple[lis
 def _draw_ledger_panel(axes: Axes, groups: Sequence[tuple[Sequence[StudyRow], str]]) -> None:
     """Draw the bars in a panel of the ledger. `groups`: each group's bars and name."""
     x, ticks, labels = 0.0, [], []
-    shapes: dict[str, list[Corners]] = {name: [] for name in CATEGORIES}
+    shapes: dict[str, list[Corners]] = {name: [] for name in LEDGER_FILLS}
     tops: list[BarTop] = []
     for bars, name in groups:
         group_start = x
@@ -145,8 +174,7 @@ def _draw_ledger_panel(axes: Axes, groups: Sequence[tuple[Sequence[StudyRow], st
             if not row.parts:
                 axes.text(x, 0.02, "n/a", transform=axes.get_xaxis_transform(), rotation=90, fontsize=7,
                           ha="center", va="bottom", color=FAINT)  # fmt: skip
-            parts = ((category, row.parts.get(category, 0.0)) for category in CATEGORIES)
-            stack_boxes(parts, x - 0.43, x + 0.43, shapes)
+            stack_boxes(_ledger_parts(row).items(), x - 0.43, x + 0.43, shapes)
             cost = _system_cost(row)
             if row.parts and isinstance(cost, Estimate):
                 tops.append(BarTop(x, cost.value, cost))
@@ -160,13 +188,15 @@ def _draw_ledger_panel(axes: Axes, groups: Sequence[tuple[Sequence[StudyRow], st
         x += GROUP_GAP
     highest = 0.0
     for category, boxes in shapes.items():
-        draw_boxes(axes, boxes, FILLS[category], border_width=0.3)
+        draw_boxes(axes, boxes, LEDGER_FILLS[category], border_width=0.3)
         highest = max([highest, *(corners[2][1] for corners in boxes)])
+    ends = [top.estimate.high for top in tops if top.estimate.high is not None]
+    height = max(highest * 1.05, min(max(ends, default=0.0) * 1.02, highest * INTERVALS_MAX))
     draw_intervals(axes, tops, width=0.9, cap=2)
     axes.set_xticks(ticks, [visible(label) for label in labels], rotation=90, fontsize=7.5)
     axes.set_xlim(-0.8, x - GROUP_GAP - 0.2)
     axes.grid(False, axis="x")
-    axes.set_ylim(0, highest * 1.15)
+    axes.set_ylim(0, height)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
