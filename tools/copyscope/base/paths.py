@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Paths of files in the source tree or in an installed copy. This module opens no file."""
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -37,7 +38,10 @@ def command() -> str:
     if ROOT == PACKAGE or ROOT.parent.name == "lib":  # a wheel, or an installation with a link on PATH
         return "copyscope"
     program = ROOT / "bin" / "copyscope"
-    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
+    # The current directory may be elsewhere (ValueError), or have been removed (OSError).
+    with contextlib.suppress(ValueError, OSError):
+        program = program.relative_to(Path.cwd())
+    return str(program)
 
 
 def host_results(hostname: str, kernel: str) -> Path:
