@@ -13,7 +13,7 @@ CC := $(TRIPLE)-gcc
 # library belongs to the cross compiler.
 CROSS_CFLAGS := -O2 -g -std=gnu11 -Wall -Wextra -Werror -isystem $(abspath $(SYSROOT))/usr/include
 LDFLAGS := -static -L$(LIBRARIES)
-COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -pthread
+COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -lm -pthread
 # Guests do not test io_uring, so build without it. Released programs are built with it (tools/dist.mk).
 URING := no
 PROGRAMS := $(OUTPUT)/collector $(OUTPUT)/traffic
