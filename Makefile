@@ -141,7 +141,7 @@ test: trusted deps-test all ## Install packages, build, and run the most importa
 	$(Q)$(MAKE) --no-print-directory check-live
 
 test-all: test-more ## Run all tests that `make test` leaves out, also on other kernels and distributions: at most an hour (root, network)
-	$(Q)$(MAKE) --no-print-directory check-kernels MATRIX=--least KERNELS="5.10 6.1 6.12 7.x 6.12-arm64"
+	$(Q)$(MAKE) --no-print-directory check-kernels MATRIX=--least KERNELS="5.10 6.12 7.x 6.12-arm64"
 	$(Q)$(MAKE) --no-print-directory check-simulator EXTENT=brief
 	$(Q)$(MAKE) --no-print-directory check-pmu EXTENT=brief
 	$(Q)$(MAKE) --no-print-directory check-compilers COMPILERS="13 17 19" KERNELS=here
