@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -69,3 +70,12 @@ class Program:
         if self._process.returncode:
             raise SystemExit(f"{' '.join(self.argv)}: status {self._process.returncode}: {errors or output}")
         return Ended(output, used.ru_utime + used.ru_stime, used.ru_nvcsw)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return [pid]
+    return [pid, *(member for child in text.split() for member in family(int(child)))]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contestants import family
 from copyscope.base import paths
 from samples import compare
 from watch_bench import SEARCHED, running
@@ -128,15 +129,6 @@ def listens() -> bool:
     texts = (Path(f"/proc/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6"))
     rows = (line.split() for text in texts for line in text.splitlines())
     return any(row[1].endswith(f":{PORT:04X}") and row[3] == "0A" for row in rows)
-
-
-def family(pid: int) -> list[int]:
-    """Return a process and its descendants."""
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    except FileNotFoundError:
-        return [pid]
-    return [pid, *(member for child in text.split() for member in family(int(child)))]
 
 
 def busy_s(cpu: str) -> float:

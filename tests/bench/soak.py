@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from contestants import family
 from watch_bench import FILE_BYTES, NGINX, PORT, SEARCHED, WATCH, running
 
 MINUTES = 120.0
@@ -49,15 +50,6 @@ class Reading:
         python, collector = self.mib
         counts = f"{self.files:5} {self.bpf_maps:8} {self.bpf_programs:12}"
         return f"{python:13.1f} {collector:13.1f} {counts} {self.cpu_s:9.1f}"
-
-
-def children(pid: int) -> list[int]:
-    return [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def family(pid: int) -> list[int]:
-    """Return a process and its descendants."""
-    return [pid, *(member for child in children(pid) for member in family(child))]
 
 
 def reading(pid: int, minute: float) -> Reading:
@@ -112,9 +104,8 @@ def serving(pid: int) -> Iterator[int]:
 
         def scrape() -> None:
             while not ended.wait(SCRAPE_S):
-                with contextlib.suppress(
-                    OSError
-                ):  # not listening yet; a watch that ended is seen in reading()
+                # The watch may not listen yet. A watch that ended is seen in reading().
+                with contextlib.suppress(OSError):
                     urllib.request.urlopen(f"http://127.0.0.1:{SERVE_PORT}/metrics", timeout=SCRAPE_S).read()
 
         scraper = threading.Thread(target=scrape)
