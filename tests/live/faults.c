@@ -281,10 +281,7 @@ static void do_ring_waits(void)
 	}
 }
 
-static const struct {
-	const char *name;
-	void (*all)(void);
-} ways[] = {
+static const struct way ways[] = {
 	{ "none", do_none },
 	{ "paced", do_paced },
 	{ "rare", do_rare },
@@ -316,25 +313,18 @@ static void connect_to(const char *address)
 
 int main(int argc, char **argv)
 {
-	size_t way = 0;
+	const struct way *way;
 	FILE *report;
 
 	if (argc != 5)
 		errx(2, "usage: faults HOW SECONDS REPORT ADDRESS");
-	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
-		way++;
-	if (way == sizeof(ways) / sizeof(*ways))
-		errx(2, "%s: no such way", argv[1]);
-	memory = mmap(NULL, (BUFFERS + 1) * BUFFER_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (memory == MAP_FAILED)
-		err(1, "mmap");
+	way = find_way(ways, sizeof(ways) / sizeof(*ways), argv[1]);
+	memory = map_memory((BUFFERS + 1) * BUFFER_BYTES);
 	/* Open the report first, because some faults change the user of this process. */
-	report = fopen(argv[3], "w");
-	if (!report)
-		err(1, "%s", argv[3]);
+	report = open_report(argv[3]);
 	connect_to(argv[4]);
 	until = now_s() + atof(argv[2]);
-	ways[way].all();
+	way->all();
 	fprintf(report, "{\"sends\": %lld, \"bytes\": %lld, \"refused\": %lld, \"read\": %lld}\n", did.sends, did.bytes, did.refused,
 		did.read);
 	return fclose(report) ? 1 : 0;

@@ -633,10 +633,7 @@ static void do_relay_unix(void)
 	relay_stream();
 }
 
-static const struct {
-	const char *name;
-	void (*all)(void);
-} ways[] = {
+static const struct way ways[] = {
 	{ "unix_stream", do_unix_stream },
 	{ "unix_dgram", do_unix_dgram },
 	{ "unix_length", do_unix_length },
@@ -662,28 +659,21 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	size_t way = 0;
+	const struct way *way;
 	FILE *report;
 
 	if (argc != 4)
 		errx(2, "usage: moves HOW MESSAGES|SECONDSs REPORT");
-	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
-		way++;
-	if (way == sizeof(ways) / sizeof(*ways))
-		errx(2, "%s: no such way", argv[1]);
+	way = find_way(ways, sizeof(ways) / sizeof(*ways), argv[1]);
 	began = now_s();
 	if (strchr(argv[2], 's'))
 		until = began + atof(argv[2]);
 	else
 		messages = atoll(argv[2]);
-	memory = mmap(NULL, 2 * STREAM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (memory == MAP_FAILED)
-		err(1, "mmap");
+	memory = map_memory(2 * STREAM_BYTES);
 	/* Open the report first, because some ways change the user of this process. */
-	report = fopen(argv[3], "w");
-	if (!report)
-		err(1, "%s", argv[3]);
-	ways[way].all();
+	report = open_report(argv[3]);
+	way->all();
 	fprintf(report, "{\"sends\": %lld, \"sent\": %lld, \"receives\": %lld, \"received\": %lld, \"mappings\": %lld, "
 		"\"mapped\": %lld, \"copied\": %lld, \"completions\": %lld, \"flagged\": %lld, "
 		"\"refused\": %lld, \"relayed\": %lld, \"spliced\": %lld, "

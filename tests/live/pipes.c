@@ -385,10 +385,7 @@ static void do_read_out(void)
 	end(&one);
 }
 
-static const struct {
-	const char *name;
-	void (*all)(void);
-} ways[] = {
+static const struct way ways[] = {
 	{ "tee", do_tee },
 	{ "tee_read", do_tee_read },
 	{ "two_pipes", do_two_pipes },
@@ -401,23 +398,16 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-	size_t way = 0;
+	const struct way *way;
 	FILE *report;
 
 	if (argc != 4)
 		errx(2, "usage: pipes HOW MESSAGES REPORT");
-	while (way < sizeof(ways) / sizeof(*ways) && strcmp(ways[way].name, argv[1]))
-		way++;
-	if (way == sizeof(ways) / sizeof(*ways))
-		errx(2, "%s: no such way", argv[1]);
+	way = find_way(ways, sizeof(ways) / sizeof(*ways), argv[1]);
 	messages = atoll(argv[2]);
-	memory = mmap(NULL, 2 * MESSAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (memory == MAP_FAILED)
-		err(1, "mmap");
-	report = fopen(argv[3], "w");
-	if (!report)
-		err(1, "%s", argv[3]);
-	ways[way].all();
+	memory = map_memory(2 * MESSAGE_BYTES);
+	report = open_report(argv[3]);
+	way->all();
 	fprintf(report, "{\"copied\": %lld, \"packets\": %lld, \"memory\": %lld, \"written\": %lld, \"file\": %lld, "
 		"\"received\": %lld, \"spliced\": %lld, \"read\": %lld}\n",
 		did.copied, did.packets, did.memory, did.written, did.file, did.received, did.spliced, did.read);
