@@ -730,7 +730,7 @@ def test_screen_has_a_line_per_remedy_and_the_next_command() -> None:
 def test_answer_fits_one_screen_and_counts_the_reasons_without_room(
     rows: list[Record], options: Record
 ) -> None:
-    """One line is left for the prompt. A taller screen shows all reasons."""
+    """The screen leaves one line for the shell's prompt. A taller screen shows all reasons."""
     full = derived(**options)
     advice = full["advice"] = advise(full, saved_crossovers(*rows) or None)
     screens = {}

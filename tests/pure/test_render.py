@@ -293,7 +293,7 @@ def test_the_summary_names_invalid_runs_and_ignores_their_numbers() -> None:
 def test_on_a_terminal_the_summary_is_one_screen_and_counts_every_run(
     name: str, invalid: int, count: int
 ) -> None:
-    """One line is left for the prompt. Invalid runs are listed first."""
+    """The screen leaves one line for the shell's prompt. Invalid runs are listed first."""
     run_record = derive(with_tls(raw_record("zero_copy"))) if name == "tls" else RECORDS[name]()
     broken = run_record["verdict"] | broken_record()["verdict"]
     records = [

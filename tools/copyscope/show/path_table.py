@@ -57,7 +57,7 @@ Columns = Sequence[tuple[LedgerColumn, OnFirstScreen]]
 
 @dataclass(frozen=True)
 class PathStep:
-    """One row of the table.
+    """Row of the table of the path.
 
     name: name of the copy or of the work
     where: `sender` or `receiver`, with `softirq` for work in softirqs only; empty: the watched program
