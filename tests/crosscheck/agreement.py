@@ -52,7 +52,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Row:
-    """Comparison of two tools' values. `agrees` is None, with the reason, if the two values could not be compared.
+    """Comparison of two tools' values. `agrees` is None, with the reason, if they could not be compared.
 
     `category`: account of a share, by its name in the record.
     """
