@@ -88,20 +88,6 @@ def _busy_and_own_s() -> tuple[float, float]:
     return (user + nice + system + steal) / os.sysconf("SC_CLK_TCK"), own
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name tests that passed only at the second run (FLAKY), and show the first of two failures."""
-    failed = {row.nodeid for kind in ("failed", "error") for row in terminalreporter.getreports(kind)}
-    for rerun in terminalreporter.getreports("rerun"):
-        if rerun.nodeid in failed:
-            terminalreporter.section(f"{rerun.nodeid}: the first time", "_")
-            terminalreporter.write_line(rerun.longreprtext)
-    for rerun in terminalreporter.getreports("rerun"):
-        if rerun.nodeid not in failed:
-            crash = getattr(rerun.longrepr, "reprcrash", None)
-            message = (crash.message if crash else rerun.longreprtext).partition("\n")[0]
-            terminalreporter.write_line(f"FLAKY {rerun.nodeid}: {message}")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Delete at the end what killed programs and failed runs leave in TMPDIR."""

@@ -73,7 +73,7 @@ def make(
     os.chown(directory, os.geteuid(), -1)
     for name in ("host", "user", "other"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / name)]
-        subprocess.run(command, check=True, timeout=10)
+        subprocess.run(command, check=True, timeout=60)
     assert SSHD is not None
     session_environment = " ".join([f"TMPDIR={tmp or tempfile.gettempdir()}", *caller])
     fields = {

@@ -52,7 +52,7 @@ def test_sigkill_at_any_moment_leaves_nothing(seed: int) -> None:
     run = start("--duration", "3", "--threads", "2", "--impl", "relay_splice" if seed % 2 else "zerocopy")
     time.sleep(random.Random(seed).uniform(0.05, 2.5) * SLOW)
     run.kill()
-    run.communicate(timeout=10 * SLOW)
+    run.communicate(timeout=60 * SLOW)
     assert left_after_a_second(before) == []
 
 

@@ -179,9 +179,11 @@ def test_time_of_each_strategy_is_in_its_account_and_on_its_screen(words: str, p
         # The timed gather copy may exceed the sampled time in user mode, within the interval that the check
         # `sender_rows` of this valid run allows.
         assert "gather" in way.accounts or sum(parts) <= spent_ns + len(parts)
-    # The CPU time by the instruments agrees with the CPU time that the process reports.
+    # The CPU time by the instruments agrees with the CPU time that the process reports. Only the former may
+    # include time that the hypervisor gave to others.
     used_ns = sum(segment["sides"]["sender"]["process_cpu_ns"] for segment in record["run"]["segments"])
-    assert record["sides"]["sender"]["cpu_ns"] == pytest.approx(used_ns, rel=0.25)
+    tolerance_ns = used_ns / 4 + (record["machine_state"]["steal_ns"] or 0)
+    assert record["sides"]["sender"]["cpu_ns"] == pytest.approx(used_ns, abs=tolerance_ns)
     if way.sampled is not None:
         assert any(row["samples"] for row in rows(record, way.sampled))
     if strategy == "two_copy":

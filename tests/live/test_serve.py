@@ -78,7 +78,7 @@ def samples(port: int) -> dict[str, float]:
     """Return all samples of one scrape; none while nobody listens or no value is known."""
     try:
         url, headers = f"http://127.0.0.1:{port}/metrics", {"Accept": "application/openmetrics-text"}
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
             text = answer.read().decode()
     except urllib.error.URLError:
         return {}

@@ -91,7 +91,7 @@ def talk(topology: Topology) -> None:
     with listener:
         port = listener.stdout.readline().strip()
         connect = topology.command("receiver", ["python3", "-c", CONNECT, address, port])
-        subprocess.run(connect, check=True, timeout=10 * SLOW)
+        subprocess.run(connect, check=True, timeout=60 * SLOW)
         assert listener.stdout.readline().split() == [topology.addresses["receiver"], "hello"]
 
 

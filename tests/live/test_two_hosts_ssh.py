@@ -91,7 +91,7 @@ def run(directory: Path) -> Iterator[Run]:
     yield start
     for process in started:
         process.kill()
-        process.communicate(timeout=20 * SLOW)
+        process.communicate(timeout=60 * SLOW)
 
 
 BOTH = ("--sender-at", "sending", "--receiver-at", "receiving")

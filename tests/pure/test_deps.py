@@ -20,7 +20,7 @@ PROXY = 'http://eve:"$(touch made)@proxy:3128/'
 def run(argv: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program with only PATH, LC_ALL and the given variables in its environment."""
     variables = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", **environment}
-    return subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False, env=variables)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=variables)
 
 
 def program(file: Path, text: str) -> Path:

@@ -107,7 +107,7 @@ def test_shells_complete_verbs_and_options(destdir: Path) -> None:
         words = ["copyscope", *typed.split()]
         script = f"source {bash}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
         script += "; $(complete -p copyscope | sed 's/.*-F \\([^ ]*\\).*/\\1/'); echo ${COMPREPLY[@]}"
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout.split() == [expected], done.stderr
     for file, shell in (
         ("zsh/site-functions/_copyscope", "zsh"),
@@ -116,7 +116,7 @@ def test_shells_complete_verbs_and_options(destdir: Path) -> None:
         text = (share / file).read_text()
         assert all(verb.name in text for verb in VERBS) and "netns" in text
         if shutil.which(shell):
-            subprocess.run([shell, "-n", share / file], check=True, timeout=10)
+            subprocess.run([shell, "-n", share / file], check=True, timeout=60)
 
 
 def test_uninstall_leaves_other_files(destdir: Path) -> None:
@@ -127,7 +127,7 @@ def test_uninstall_leaves_other_files(destdir: Path) -> None:
 
 def test_relative_prefix_is_refused() -> None:
     done = subprocess.run(
-        [INSTALL, "install", "", "here"], capture_output=True, text=True, timeout=10, check=False
+        [INSTALL, "install", "", "here"], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (
         1,

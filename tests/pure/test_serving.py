@@ -197,7 +197,7 @@ def served_text(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 
 def connect(served: Endpoint) -> socket.socket:
     host, port = served.address.split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=60)
 
 
 def ask(served: Endpoint, request: bytes = GET) -> bytes:
@@ -272,7 +272,7 @@ def test_the_address_that_a_client_connected_to_is_a_name_of_the_server() -> Non
     with Endpoint(("127.0.0.2", 0), lambda *_: METRICS) as served:
         port = int(served.address.rpartition(":")[2])
         for host, status in (("127.0.0.2", 200), ("127.0.0.3", 421)):
-            with socket.create_connection(("127.0.0.2", port), timeout=10) as client:
+            with socket.create_connection(("127.0.0.2", port), timeout=60) as client:
                 client.sendall(f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
                 assert client.recv(100).startswith(b"HTTP/1.1 %d " % status)
 

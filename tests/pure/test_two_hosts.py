@@ -124,7 +124,7 @@ def test_a_command_runs_here_or_by_ssh_without_a_prompt() -> None:
     assert options["BatchMode"] == "yes" and options["ControlMaster"] == "no"
     # The installed ssh accepts each option.
     accepted = subprocess.run(
-        ["ssh", "-G", "-F", "none", *argv[1:-2], "h"], check=False, capture_output=True, timeout=10
+        ["ssh", "-G", "-F", "none", *argv[1:-2], "h"], check=False, capture_output=True, timeout=60
     )
     assert accepted.returncode == 0, accepted.stderr
 
