@@ -20,7 +20,7 @@ WATCH_GOAL = 0.95
 def goal_of(name: str, comparison: dict[str, Any]) -> float | None:
     """Return the minimum ratio of a comparison in the benchmark `name`, or None if it has no goal."""
     quantity, size_bytes = comparison["quantity"], comparison["factors"]["size_bytes"]
-    if name == "watch":
+    if name in ("watch", "sends"):
         return WATCH_GOAL
     if quantity == "gbps" and name in ("traffic", "uring") and comparison["ours"] != "bare":
         return TRAFFIC_GOALS.get(comparison["peer"], 1.0)

@@ -31,8 +31,8 @@ from samples import BLOCKS, Comparison, compare
 WATCH = [str(paths.ROOT / "bin" / "copyscope"), "watch"]
 PINGPONG = paths.OUTPUT / "tests" / "pingpong"
 LOAD_S = 10.0
-# The load is measured within the watch: from its first segment on, and it ends earlier.
-WATCH_S = LOAD_S + 0.5
+# The load is measured within the watch: from its first segment on, and it ends this much earlier.
+AFTER_LOAD_S = 0.5
 SETTLE_S = 1.0
 END_S = 20.0
 SENDS_BYTES = FILE_BYTES = 8192
@@ -81,9 +81,9 @@ def sent_from(port: int) -> Iterator[Callable[[], int]]:
 
 
 @contextlib.contextmanager
-def sender(cpus: list[str]) -> Iterator[Load]:
-    """Run our sender and receiver at full speed."""
-    options = ["--control", "--size", str(SENDS_BYTES)]
+def sender(cpus: list[str], size_bytes: int = SENDS_BYTES, threads: int = 1) -> Iterator[Load]:
+    """Run our sender and receiver at full speed, all senders on one CPU and all receivers on the other."""
+    options = ["--control", "--size", str(size_bytes), "--threads", str(threads)]
     with contextlib.ExitStack() as exit_:
         child = Child(
             "sender", [str(paths.TRAFFIC), "send", "--impl", "one_copy", "--cpus", cpus[0], *options]
@@ -96,7 +96,7 @@ def sender(cpus: list[str]) -> Iterator[Load]:
         receiver.expect("connected")
         child.expect("connected")
         child.ask("go", "going")
-        yield Load("sender", SENDS_BYTES, child.pid, exit_.enter_context(sent_from(port)))
+        yield Load("sender", size_bytes, child.pid, exit_.enter_context(sent_from(port)))
 
 
 @contextlib.contextmanager
@@ -133,16 +133,17 @@ def running(exit_: contextlib.ExitStack, argv: list[str]) -> "subprocess.Popen[b
     return process
 
 
-def rate(load: Load) -> float:
-    """Return the bytes per second that a program sends during LOAD_S."""
+def rate(load: Load, load_s: float = LOAD_S) -> float:
+    """Return the bytes per second that a program sends during `load_s`."""
     began_s, before = time.monotonic(), load.sent()
-    time.sleep(LOAD_S)
+    time.sleep(load_s)
     return (load.sent() - before) / (time.monotonic() - began_s)
 
 
-def watched(load: Load, record: Path) -> dict[str, float]:
-    """Return the rate of a program while it is watched, and figures of the record."""
-    argv = [*WATCH, "--pid", str(load.pid), "--duration", f"{WATCH_S:g}", "--json", str(record)]
+def watched(load: Load, pid: int, record: Path, load_s: float = LOAD_S) -> dict[str, float]:
+    """Return the rate of a load while a process is watched, and figures of the record."""
+    duration = f"{load_s + AFTER_LOAD_S:g}"
+    argv = [*WATCH, "--pid", str(pid), "--duration", duration, "--json", str(record)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as profile:
         assert profile.stderr is not None
         lines: list[str] = []
@@ -150,7 +151,7 @@ def watched(load: Load, record: Path) -> dict[str, float]:
             lines.append(profile.stderr.readline())
             if not lines[-1]:
                 raise SystemExit(f"{' '.join(argv)}: ended before it watched: {''.join(lines)}")
-        bytes_per_s = rate(load)
+        bytes_per_s = rate(load, load_s)
         profile.communicate(timeout=END_S)
     record_read = json.loads(record.read_text(encoding="utf-8"))
     if not record_read["verdict"]["valid"]:
@@ -181,7 +182,7 @@ def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Compa
         shuffler.shuffle(order)
         for state in order:
             record = scratch / f"{pair}.json"
-            sample = watched(load, record) if state == "watched" else {"bytes_per_s": rate(load)}
+            sample = watched(load, load.pid, record) if state == "watched" else {"bytes_per_s": rate(load)}
             samples[state].append(sample)
     factors = {"size_bytes": load.size_bytes}
     comparison = compare(samples, "watched", "alone", "bytes_per_s", factors)
@@ -191,8 +192,8 @@ def _one(load: Load, scratch: Path, shuffler: random.Random) -> tuple[list[Compa
 def lines(raw: list[dict[str, Any]]) -> list[str]:
     """Return the section of results/bench/README.md."""
     text = [
-        f"Goodput or requests of programs that copyscope watches for {WATCH_S:g} s with its default",
-        "instruments, compared with the same time without copyscope. `said` is the median cost that the",
+        f"Goodput or requests of programs that copyscope watches for {LOAD_S + AFTER_LOAD_S:g} s with its",
+        "default instruments, compared with the same time without copyscope. `said` is the median cost that the",
         "watches themselves report, which excludes the hooks that count bytes.",
         "",
         "| program | size | goodput or requests kept | goal | reached | said | watches not valid |",
