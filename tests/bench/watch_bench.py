@@ -193,8 +193,8 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     """Return the section of results/bench/README.md."""
     text = [
         f"Goodput or requests of programs that copyscope watches for {LOAD_S + AFTER_LOAD_S:g} s with its",
-        "default instruments, compared with the same time without copyscope. `said` is the median cost that the",
-        "watches themselves report, which excludes the hooks that count bytes.",
+        "default instruments, compared with the same time without copyscope. `said` is the median cost",
+        "that the watches themselves report, which excludes the hooks that count bytes.",
         "",
         "| program | size | goodput or requests kept | goal | reached | said | watches not valid |",
         "|---|---|---|---|---|---|---|",
