@@ -77,6 +77,8 @@ KERNELS = (
 # with libbpf 1.x, so that its C library is not newer than the one they are linked with.
 LIBRARIES = ("libbpf-dev", "libelf-dev", "zlib1g-dev", "libjansson-dev", "busybox-static")
 LIBRARIES_OF = {"arm64": ("bookworm", *LIBRARIES)}
+# Exit status of pytest, and of a guest, if tests failed. Each failed test is a problem of its own.
+TESTS_FAILED = 1
 EMULATORS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -127,6 +129,10 @@ class Matrix:
         with ThreadPoolExecutor(len(boots)) as guests:
             for boot, ended in zip(boots, guests.map(partial(self._start, kernel, root), boots), strict=True):
                 self._read(kernel, boot, ended, outcome)
+        failed = [row["id"] for row in outcome.tests if row["outcome"] == "failed"]
+        if failed and kernel.arch == "amd64":
+            print("\n".join(f"  AGAIN {kernel.name}: {problem}" for problem in outcome.problems), flush=True)
+            self._repeat(kernel, root, outcome, failed)
         return outcome
 
     def run_again(self, kernel: Kernel, tests: Sequence[str]) -> Outcome:
@@ -136,10 +142,14 @@ class Matrix:
         if root is None:
             outcome.problems.append(f"{kernel.suite}-{kernel.arch} cannot be downloaded (above)")
             return outcome
+        self._repeat(kernel, root, outcome, tests)
+        return outcome
+
+    def _repeat(self, kernel: Kernel, root: str, outcome: Outcome, tests: Sequence[str]) -> None:
+        """Run these tests in another guest, and replace their results in the outcome."""
         outcome.forget(tests, datetime.now(UTC).strftime("%Y-%m-%d"))
         boot = Boot(AGAIN, tuple(tests))
         self._read(kernel, boot, self._start(kernel, root, boot), outcome)
-        return outcome
 
     def boots_of(self, kernel: Kernel) -> list[Boot]:
         """Return the guests to start for a kernel."""
@@ -184,13 +194,15 @@ class Matrix:
         outcome.boots += 1
         outcome.seconds += ended.seconds
         outcome.cpu_seconds += ended.cpu_seconds
-        if ended.status != 0:
-            log = (ended.kept / "log.txt").relative_to(ROOT)
-            outcome.problems.append(f"{boot.name}: the guest ended with status {ended.status}: see {log}")
         if kernel.arch != "amd64":
             judge_outside(ended.kept)
         tested = bool(boot.tests) or kernel.arch != "amd64"
+        read_before = len(outcome.tests)
         read_boot(ended.kept, outcome, surveyed=boot.surveys, tested=tested)
+        failed = any(row["outcome"] == "failed" for row in outcome.tests[read_before:])
+        if ended.status not in ((0, TESTS_FAILED) if failed else (0,)):
+            log = (ended.kept / "log.txt").relative_to(ROOT)
+            outcome.problems.append(f"{boot.name}: the guest ended with status {ended.status}: see {log}")
         kept = {RESULTS / f"{kernel.name}.doctor.txt": "doctor.txt", kept_ways(kernel.name): "drill.json"}
         self.found |= {path: ended.kept / name for path, name in kept.items() if (ended.kept / name).exists()}
         outcome.require(test for test in boot.tests if "::" in test)
