@@ -55,7 +55,7 @@ $(OUTPUT)/collector: $(COLLECTOR_OBJECTS)
 $(OUTPUT)/static/collector: $(COLLECTOR_OBJECTS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS) -static $^ $(COLLECTOR_LIBS) $(shell pkg-config --static --libs libelf) -o $@
+	$(Q)$(CC) $(LDFLAGS) -static -Wl,--wrap=bpf_btf_get_next_id $^ $(COLLECTOR_LIBS) $(shell pkg-config --static --libs libelf) -o $@
 
 $(OUTPUT)/bpf:
 	$(Q)mkdir -p $@

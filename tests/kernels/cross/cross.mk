@@ -12,7 +12,7 @@ CC := $(TRIPLE)-gcc
 # Headers of libbpf and jansson come from SYSROOT, and so do the libraries. The C
 # library belongs to the cross compiler.
 CROSS_CFLAGS := -O2 -g -std=gnu11 -Wall -Wextra -Werror -isystem $(abspath $(SYSROOT))/usr/include
-LDFLAGS := -static -L$(LIBRARIES)
+LDFLAGS := -static -Wl,--wrap=bpf_btf_get_next_id -L$(LIBRARIES)
 COLLECTOR_LIBS := -lbpf -lelf -lz -ljansson -lm -pthread
 # Guests do not test io_uring, so build without it. Released programs are built with it (tools/dist.mk).
 URING := no
