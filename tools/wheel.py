@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Build hook for hatchling: add the compiled programs of one architecture to the wheel."""
+"""Hooks for hatchling: add the compiled programs of one architecture and the origin of a release."""
 
 import os
 import platform
@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 # Environment variable with the architecture of the wheel; default: that of this machine.
 MACHINE = "COPYSCOPE_MACHINE"
+# Environment variable with the email address that PyPI shows.
+CONTACT = "COPYSCOPE_CONTACT"
 
 
 class Programs(BuildHookInterface[Any]):
@@ -23,3 +26,13 @@ class Programs(BuildHookInterface[Any]):
             raise FileNotFoundError(f"{programs}: contains no programs; run make dist")
         build_data["tag"] = f"py3-none-manylinux_2_17_{machine}"
         build_data["force_include"][str(programs)] = "copyscope/.output"
+
+
+class Origin(MetadataHookInterface):
+    """Metadata hook for the origin of a release: the repository and the contact that its CI names."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set the authors and the URLs. Without CI there is neither an address nor a URL."""
+        contact, server = os.environ.get(CONTACT), os.environ.get("GITHUB_SERVER_URL")
+        metadata["authors"] = [{"name": "The copyscope authors"} | ({"email": contact} if contact else {})]
+        metadata["urls"] = {"Source": f"{server}/{os.environ['GITHUB_REPOSITORY']}"} if server else {}
