@@ -6,9 +6,9 @@
 The source distribution and the bill of materials are the same for all architectures.
 
 The tarball contains the tree that bin/copyscope needs, with the packages of requirements/run.txt for each
-supported Python. The Debian package installs the same tree in /usr/lib. Builds are reproducible: the same
-commit and compiler give the same bytes, because all times are that of the commit, all owners are root, and
-all names are sorted.
+supported Python. The Debian package installs the same tree in /usr/lib, and a service. Builds are
+reproducible: the same commit and compiler give the same bytes, because all times are that of the commit, all
+owners are root, and all names are sorted.
 """
 
 import gzip
@@ -46,8 +46,8 @@ Installed-Size: {size_kib}
 Section: devel
 Priority: optional
 Depends: python3 (>= 3.11) | python3.11 | python3.12, libc6, iproute2, ethtool
-Recommends: linux-perf | linux-tools-common
-Suggests: python3-matplotlib, python3-prometheus-client, bpftrace, qemu-system-x86
+Recommends: linux-perf | linux-tools-common, python3-prometheus-client (>= 0.16)
+Suggests: python3-matplotlib, bpftrace, qemu-system-x86
 Description: where the Linux kernel copies the bytes of a TCP connection, and at what price
  Profiles send strategies and any program: each copy with its bytes, its CPU
  time and an interval, as a ledger that balances.
@@ -72,17 +72,26 @@ copyscope: binary-from-other-architecture *
 # Wheels of PyPI, as their authors built them
 copyscope: unstripped-binary-or-object *
 """
-# Scripts of the Debian package: bytecode is compiled by the installed Python, and removed before the package.
+# Scripts of the Debian package. The installed Python compiles bytecode, which is removed before the package.
+# The service runs only after `systemctl enable --now copyscope`; an upgrade restarts it.
 SCRIPTS = {
     "postinst": """\
 #!/bin/sh
 set -e
+if [ -d /run/systemd/system ]; then
+	systemctl --system daemon-reload
+	deb-systemd-invoke try-restart copyscope.service
+fi
 python=$(/usr/lib/copyscope/tools/python.sh) || exit 0
 "$python" -m compileall -q /usr/lib/copyscope/tools
 """,
     "prerm": """\
 #!/bin/sh
 set -e
+if [ "$1" = remove ]; then
+	[ ! -d /run/systemd/system ] || deb-systemd-invoke stop copyscope.service
+	deb-systemd-helper disable copyscope.service
+fi
 find /usr/lib/copyscope -name __pycache__ -prune -exec rm -rf {} +
 """,
 }
@@ -221,6 +230,9 @@ def make_debian_package(tree: Path, machine: str, output: Path) -> None:
         page.unlink()
     (root / "usr" / "bin").mkdir()
     (root / "usr" / "bin" / "copyscope").symlink_to("../lib/copyscope/bin/copyscope")
+    units = root / "usr" / "lib" / "systemd" / "system"
+    units.mkdir(parents=True)
+    shutil.copy(ROOT / "tools" / "daemon" / "copyscope.service", units)
     documents = share / "doc" / "copyscope"
     documents.mkdir(parents=True)
     (lib / "copyright").rename(documents / "copyright")
