@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Use a release (`make dist`) as its users do: in roots of distributions without a compiler, and on other kernels.
+"""Use a release (`make dist`) as its users do: in roots without a compiler, and on other kernels.
 
     make check-dist KEEP=--keep              all of SUITES and KERNELS; writes machines.md
     make check-dist SUITES=trixie KERNELS=   one suite; writes nothing
 
-In a root each form is installed, runs doctor, measures, watches a program with known sends, and is removed. It must
-attach the hooks that this tree attaches, count every byte, and leave no file. The Debian package also simulates.
-Where Python is too old, each form must say so. In a guest, the tarball is compared with this tree's build.
+In a root each form is installed, runs doctor, measures, watches a program with known sends, and is removed.
+It must attach the hooks that this tree attaches, count every byte, and leave no file. The Debian package also
+simulates, and attaches hooks with the capabilities of its service. Where Python is too old, each form must
+say so. In a guest, the tarball is compared with this tree's build.
 """
 
 import argparse
@@ -32,6 +33,8 @@ ROOT = HERE.parent.parent
 DIST = ROOT / ".output" / "dist"
 SUITES = ("bookworm", "trixie", "sid", "jammy", "noble")
 FORMS = ("wheel", "deb", "tarball")
+# Steps of tests/dist/inside that must succeed.
+STEPS, STEPS_OF_DEB = ("doctor", "run", "watch", "remove"), ("simulate", "service")
 # Maximum sizes for one architecture: of the packed file, and installed with its dependencies.
 PACKED_MB, INSTALLED_MB = 15, 40
 # Newest glibc of the wheel's tag, manylinux_2_17 (tools/wheel.py). Debian 12 has 2.36, RHEL 9 has 2.34.
@@ -75,7 +78,7 @@ def check_form(directory: Path, hooks: Hooks) -> dict[str, Any]:
     form_facts = facts(directory / "said")
     problems = [
         f"{step}: status {form_facts.get(step, 'unknown')}"
-        for step in ("doctor", "run", "watch", "remove", *(["simulate"] if directory.name == "deb" else []))
+        for step in (*STEPS, *(STEPS_OF_DEB if directory.name == "deb" else ()))
         if form_facts.get(step) != "0"
     ]
     commit = ask("git", "rev-parse", "HEAD")[:12]
