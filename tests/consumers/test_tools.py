@@ -161,6 +161,28 @@ def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
     assert look(file.as_uri(), ask=ask)["said"] == [1200, "none"]
 
 
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ["drawing", "flamegraph"])
+def test_texts_of_a_picture_contrast_with_the_background(
+    record: dict[str, Any], name: str, dark: bool, tmp_path: Path
+) -> None:
+    """WCAG 2 requires a contrast of 4.5. Names of frames are not on the background."""
+    file = tmp_path / "run.svg"
+    file.write_bytes(FORMATS[name].write_run(typed_whole(record)))
+    ask = """
+    (() => {
+      const luminance = text => text.match(/[\\d.]+/g).slice(0, 3)
+        .map(value => value / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, index) => sum + v * [0.2126, 0.7152, 0.0722][index], 0);
+      const paper = luminance(getComputedStyle(document.documentElement).backgroundColor);
+      return [...document.querySelectorAll('svg > text')].map(text => luminance(getComputedStyle(text).fill))
+        .map(ink => (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05));
+    })()
+    """
+    contrasts = look(file.as_uri(), dark=dark, ask=ask, name=f"{name}-{'dark' if dark else 'light'}")["said"]
+    assert contrasts and min(contrasts) >= 4.5
+
+
 @pytest.mark.parametrize(("name", "file"), [("folded", "run.folded"), ("pprof", "run.pb.gz")])
 def test_speedscope_opens_the_export(record: dict[str, Any], name: str, file: str, tmp_path: Path) -> None:
     """As the command speedscope does, a script beside its page passes the file."""

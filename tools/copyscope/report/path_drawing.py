@@ -31,6 +31,7 @@ LINE_HEIGHT = 17
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
 STYLE = """\
+svg{background:#fff}
 text{font:13px system-ui,sans-serif;fill:#1f2328}
 .head{font-size:16px;font-weight:600} .name{font-weight:600} .soft{fill:#59636e}
 .box{fill:#f6f8fa;stroke:#59636e} .edge{stroke:#818b98;stroke-dasharray:6 5}
@@ -38,6 +39,7 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}
 .copy{stroke:#0969da} .late{stroke:#c93c00} .none{stroke:#59636e}
 .tip-copy{fill:#0969da} .tip-late{fill:#c93c00} .tip-none{fill:#59636e}
 @media (prefers-color-scheme:dark){
+svg{background:#0d1117}
 text{fill:#e6edf3} .soft{fill:#9198a1}
 .box{fill:#161b22;stroke:#9198a1} .edge{stroke:#656c76}
 .copy{stroke:#4493f8} .late{stroke:#ff8e57} .none{stroke:#9198a1}
