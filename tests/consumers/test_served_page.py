@@ -47,3 +47,17 @@ def test_numbers_change_and_nothing_is_cut_off(url: str, width: int, dark: bool)
 def test_the_name_of_a_program_is_text(url: str) -> None:
     ask = "[document.querySelector('h1').innerText, document.querySelectorAll('h1 *').length]"
     assert look(url, ask=ask)["said"] == ["<b>server</b>: the path of a byte", 0]
+
+
+def test_the_page_says_that_the_server_does_not_answer() -> None:
+    pages = iter((live_page.write("server", (), None, 15.0),))
+
+    def page() -> bytes:
+        if html := next(pages, None):
+            return html
+        raise OSError("the server has ended")
+
+    with Endpoint(("127.0.0.1", 0), lambda *_: MetricsText(b"", "text/plain"), page=page) as served:
+        shown = "document.querySelector('[role=status]').offsetHeight > 0"
+        answer = look(f"http://{served.address}/", wait=shown, name="live-silent")
+    assert any("not loaded" in message for message in answer["messages"])

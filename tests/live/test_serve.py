@@ -154,7 +154,7 @@ def page_with(port: int, text: str) -> str:
 
 def test_the_page_draws_a_program_as_soon_as_it_sends() -> None:
     with served_pump() as (start_sends, port):
-        assert "Nothing was measured yet." in page_with(port, "Sent <b>0 B</b>")
+        assert "Nothing to draw yet" in page_with(port, "Sent <b>0 B</b>")
         start_sends()
         page = page_with(port, "<svg")
         assert f"<h1>{NAME}: the path of a byte</h1>" in page and "Sent <b>0 B</b>" not in page

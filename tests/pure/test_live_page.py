@@ -73,7 +73,7 @@ def test_the_page_has_the_bytes_of_the_counters_and_of_the_sampled_second() -> N
 
 def test_the_page_says_that_nothing_was_measured_or_that_the_program_does_not_run() -> None:
     empty = live_page.write("nginx", [], None, 15.0).decode()
-    assert "no numbers were read yet" in empty and "Nothing was measured yet." in empty
+    assert "no numbers were read yet" in empty and "Nothing to draw yet" in empty
     assert "<svg" not in empty and "0 B" not in empty
     ended = live_page.write("nginx", metrics(processes=0), None, 15.0).decode()
     assert "The program does not run now; copyscope waits for it." in ended

@@ -126,7 +126,9 @@ def write(name: str, families: Iterable[Family], sampled: SampledRun | None, int
         refresh_s=REFRESH_S,
         version=VERSION,
         numbers="\n".join(_numbers(samples, sampled, interval_s)),
-        drawing=path_drawing.draw(sampled.run) if sampled else "<p>Nothing was measured yet.</p>",
+        drawing=path_drawing.draw(sampled.run)
+        if sampled
+        else "<p>Nothing to draw yet: no bytes were measured.</p>",
     ).encode()
 
 
@@ -155,7 +157,10 @@ def _numbers(samples: Samples, sampled: SampledRun | None, interval_s: float) ->
             f"{schedule}, and leaves out seconds without bytes.</p>"
         )
     else:
-        yield f"<p>{schedule}. The drawing appears after the first in which the program moved bytes.</p>"
+        yield (
+            f"<p>{schedule}. The drawing appears after the first sampled second in which the "
+            "program sends or receives.</p>"
+        )
 
 
 def _sum(samples: Samples, name: str, direction: str | None = None) -> float:
