@@ -230,17 +230,18 @@ deps-consumers: artifacts .venv/.ready-test
 	$(Q)tools/deps.sh consumers
 	$(Q)$(AS_USER) $(MAKE) --no-print-directory $(OUTPUT)/tests/consumers/.ready
 
-# Unpack promtool from the Prometheus package without installing it, because the installed package would start a server.
+# Unpack promtool and node_exporter without installing their packages, because these would start servers.
 $(OUTPUT)/tests/consumers/.ready: tests/consumers/package-lock.json tests/consumers/requirements.txt | $(OUTPUT)/tests
 	$(call say,GET,consumers)
 	$(Q)mkdir -p $(@D) && cp tests/consumers/package.json tests/consumers/package-lock.json $(@D)
 	$(Q)cd $(@D) && npm ci --silent --ignore-scripts --no-audit --no-fund
 	$(Q)$(PYTHON) -m pip install --quiet --disable-pip-version-check --require-hashes --upgrade --target $(@D)/python -r tests/consumers/requirements.txt
-	$(Q)cd $(@D) && rm -f prometheus_*.deb && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb prometheus
+	$(Q)cd $(@D) && rm -f prometheus*.deb && apt-get -qq download prometheus prometheus-node-exporter && \
+		for package in prometheus*.deb; do dpkg-deb -x $$package prometheus; done
 	$(Q)go build -o $(@D)/pprof cmd/pprof
 	$(Q)touch $@
 
-check-consumers: deps-consumers .venv/.ready-report .venv/.ready-serve ## Open pages and exports with the programs that read them: Chromium, axe, speedscope, pprof, promtool, DuckDB (network)
+check-consumers: deps-consumers .venv/.ready-report .venv/.ready-serve ## Open pages and exports with the programs that read them: Chromium, axe, speedscope, pprof, promtool, node_exporter, DuckDB (network)
 	$(Q)$(AS_USER) $(PYTEST) -q tests/consumers
 
 check-records: .venv/.package .venv/.ready ## Derive all committed records with an older commit and with this tree, and compare: OLD=main

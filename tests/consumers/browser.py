@@ -21,6 +21,22 @@ MODULES = PLACE / "node_modules"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 NODE = shutil.which("node")
 TIMEOUT_S = 60
+# Width of a screen in pixels, and whether its colour scheme is dark.
+SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
+# Returns by how many pixels an element without its own scroll bar exceeds the screen: that part is cut off.
+CUT = """
+(() => {
+  const wide = [document.documentElement.scrollWidth - innerWidth];
+  for (const one of document.querySelectorAll('figure, img, svg, p, h1, h2, h3, select, .choice, main > *'))
+    if (!one.closest('.wide')) wide.push(Math.round(one.getBoundingClientRect().right - innerWidth));
+  return Math.max(...wide);
+})()
+"""
+# True once the first number of the page of `watch --serve` has changed.
+CHANGED = """
+(globalThis.first ??= document.querySelector('#numbers b').innerText)
+    !== document.querySelector('#numbers b').innerText
+"""
 
 
 def look(url: str, **request: Any) -> dict[str, Any]:

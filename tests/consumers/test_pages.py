@@ -8,23 +8,12 @@ from typing import Any
 
 import pytest
 import stack_record
-from browser import look
+from browser import CUT, SCREENS, look
 from builders.documents import advise, derive, typed_whole
 from builders.sweep import store, sweep
 from builders.watched import watched_record
 from copyscope.commands import report
 from copyscope.report.exports import FORMATS
-
-SCREENS = [(1280, False), (1280, True), (400, False), (400, True)]
-# Returns by how many pixels an element without its own scroll bar exceeds the screen: that part is cut off.
-CUT = """
-(() => {
-  const wide = [document.documentElement.scrollWidth - innerWidth];
-  for (const one of document.querySelectorAll('figure, img, svg, p, h1, h2, h3, select, .choice, main > *'))
-    if (!one.closest('.wide')) wide.push(Math.round(one.getBoundingClientRect().right - innerWidth));
-  return Math.max(...wide);
-})()
-"""
 
 
 @pytest.fixture(scope="module")

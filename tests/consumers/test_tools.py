@@ -10,9 +10,13 @@ import io
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import textwrap
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +26,13 @@ from browser import MODULES, PLACE, look
 from builders.documents import typed_whole
 from copyscope.base import paths
 from copyscope.report.exports import FORMATS
-from copyscope.report.openmetrics import write_families
+from copyscope.report.openmetrics import PLAIN_TEXT, write_families
 from copyscope.report.served_counts import FAMILIES, ServedCounts
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")
 PROMTOOL = shutil.which("promtool") or str(PLACE / "prometheus" / "usr" / "bin" / "promtool")
+NODE_EXPORTER = PLACE / "prometheus" / "usr" / "bin" / "prometheus-node-exporter"
 SPEEDSCOPE = MODULES / "speedscope" / "dist" / "release"
 
 
@@ -74,6 +79,49 @@ def test_prometheus_reads_the_metrics_of_a_record(record: dict[str, Any], tmp_pa
     assert float(line.split("}")[1].split()[0]) == stack_record.row(record, "copy_in")["bytes"]
 
 
+@pytest.mark.skipif(not NODE_EXPORTER.exists(), reason="no node_exporter: make deps-consumers")
+def test_the_textfile_collector_serves_the_rows_of_a_record(record: dict[str, Any], tmp_path: Path) -> None:
+    text = FORMATS["prometheus"].write_run(typed_whole(record))
+    run(PROMTOOL, "check", "metrics", stdin=text)
+    (tmp_path / "run.prom").write_bytes(text)
+    port = free_port()
+    options = ("--collector.disable-defaults", "--collector.textfile", "--web.disable-exporter-metrics")
+    directory = f"--collector.textfile.directory={tmp_path}"
+    argv = [str(NODE_EXPORTER), *options, directory, f"--web.listen-address=127.0.0.1:{port}"]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as exporter:
+        try:
+            shown = page_of(f"http://127.0.0.1:{port}/metrics")
+        finally:
+            exporter.kill()
+    assert "node_textfile_scrape_error 0" in shown
+    (line,) = (
+        text_line
+        for text_line in shown.splitlines()
+        if text_line.startswith("copyscope_row_bytes{") and 'account="copy_in"' in text_line
+    )
+    assert float(line.split("}")[1]) == stack_record.row(record, "copy_in")["bytes"]
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port: int = server.getsockname()[1]
+        return port
+
+
+def page_of(url: str) -> str:
+    """Return the answer of a server that is starting."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+                return str(answer.read().decode())
+        except urllib.error.URLError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 @pytest.mark.skipif(not Path(PROMTOOL).exists(), reason="no promtool: make deps-consumers")
 def test_prometheus_reads_every_served_metric(tmp_path: Path) -> None:
     """Each metric has a sample with a label that the format must escape."""
@@ -81,6 +129,7 @@ def test_prometheus_reads_every_served_metric(tmp_path: Path) -> None:
     for name, (_, _, labels, _) in FAMILIES.items():
         counts.own[name, tuple(f'a "{label}\\' for label in labels)] = 1.5
     shown = database_of(write_families(counts.families()).data, tmp_path)
+    run(PROMTOOL, "check", "metrics", stdin=write_families(counts.families(), PLAIN_TEXT).data)
     divided = {"account_bytes", "account_cpu_seconds", "account_cpu_ratio", "zerocopy_copied_sends"}
     assert all(f"copyscope_{name}" in shown for name in FAMILIES.keys() - divided)
 
@@ -159,6 +208,28 @@ def test_the_flame_graph_zooms(record: dict[str, Any], tmp_path: Path) -> None:
     })()
     """
     assert look(file.as_uri(), ask=ask)["said"] == [1200, "none"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ["drawing", "flamegraph"])
+def test_texts_of_a_picture_contrast_with_the_background(
+    record: dict[str, Any], name: str, dark: bool, tmp_path: Path
+) -> None:
+    """WCAG 2 requires a contrast of 4.5. Names of frames are not on the background."""
+    file = tmp_path / "run.svg"
+    file.write_bytes(FORMATS[name].write_run(typed_whole(record)))
+    ask = """
+    (() => {
+      const luminance = text => text.match(/[\\d.]+/g).slice(0, 3)
+        .map(value => value / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, index) => sum + v * [0.2126, 0.7152, 0.0722][index], 0);
+      const paper = luminance(getComputedStyle(document.documentElement).backgroundColor);
+      return [...document.querySelectorAll('svg > text')].map(text => luminance(getComputedStyle(text).fill))
+        .map(ink => (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05));
+    })()
+    """
+    contrasts = look(file.as_uri(), dark=dark, ask=ask, name=f"{name}-{'dark' if dark else 'light'}")["said"]
+    assert contrasts and min(contrasts) >= 4.5
 
 
 @pytest.mark.parametrize(("name", "file"), [("folded", "run.folded"), ("pprof", "run.pb.gz")])

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from copyscope.base import paths
 from profiling import SLOW, WATCH, is_root, left_after_a_second, traces
 from programs import free_port
+
+sys.path.append(str(paths.ROOT / "tests" / "consumers"))
+from browser import CHANGED, look
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="make .venv/.ready-serve")
 
@@ -60,6 +64,19 @@ for number in range({MESSAGES}):
 out.shutdown(socket.SHUT_WR)
 reader.join()
 print(json.dumps({{"zerocopy": zerocopy, "received": sum(received)}}), flush=True)
+"""
+
+# Sends over loopback from the first line of input to the end of input.
+PUMP = f"""
+import select, socket, sys, threading, time
+open("/proc/self/comm", "w").write({NAME!r})
+listener = socket.create_server(("127.0.0.1", 0))
+out = socket.create_connection(listener.getsockname())
+there, _ = listener.accept()
+threading.Thread(target=lambda: all(iter(lambda: there.recv(1 << 20), b"")), daemon=True).start()
+sys.stdin.readline()
+while not select.select([sys.stdin], [], [], 0.001)[0]:
+    out.sendall(bytes(1 << 18))
 """
 
 
@@ -111,6 +128,48 @@ def sender() -> Iterator[tuple[int, Callable[[], dict[str, Any]]]]:
             return dict(json.loads(output))
 
         yield process.pid, go
+
+
+@contextlib.contextmanager
+def served_pump() -> Iterator[tuple[Callable[[], None], int]]:
+    """Serve the metrics of PUMP. Yield a function that starts its sends, and the port of the server."""
+    argv = [sys.executable, "-c", PUMP]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, text=True) as pump:
+        assert pump.stdin is not None
+        with pump.stdin as sends, serving(str(pump.pid), "--interval", "2") as (_, port):
+            wait_until(port, lambda metrics: metrics["program_processes"] == 1)
+            yield lambda: print(file=sends, flush=True), port
+
+
+def page_with(port: int, text: str) -> str:
+    """Return the page of the server once it contains a text."""
+    deadline = time.monotonic() + 40 * SLOW
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as answer:
+            if text in (page := answer.read().decode()):
+                return str(page)
+        time.sleep(0.3)
+    raise AssertionError(f"no {text!r} within {40 * SLOW:g} s: {page}")
+
+
+def test_the_page_draws_a_program_as_soon_as_it_sends() -> None:
+    with served_pump() as (start_sends, port):
+        assert "Nothing to draw yet" in page_with(port, "Sent <b>0 B</b>")
+        start_sends()
+        page = page_with(port, "<svg")
+        assert f"<h1>{NAME}: the path of a byte</h1>" in page and "Sent <b>0 B</b>" not in page
+        assert all(f">{name}<" in page for name in ("copy into the kernel", "copy to the receiver"))
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("dark", [False, True])
+def test_numbers_of_the_page_change_in_a_browser_while_a_program_sends(dark: bool) -> None:
+    with served_pump() as (start_sends, port):
+        start_sends()
+        page_with(port, "<svg")
+        name = f"watched-{'dark' if dark else 'light'}"
+        answer = look(f"http://127.0.0.1:{port}/", wait=CHANGED, dark=dark, name=name)
+        assert answer["messages"] == []
 
 
 @pytest.mark.all

@@ -99,6 +99,24 @@ def test_a_watched_program_and_an_invalid_run_are_labelled() -> None:
     assert "INVALID RUN: do not use its figures" in texts(draw(typed_whole(record)))
 
 
+def test_a_copy_of_which_nothing_is_known_is_no_arrow() -> None:
+    """Without samples, a program may or may not have read a file."""
+    raw = watched_record()
+    raw["samples"] = []
+    lines = texts(draw(typed_whole(derive(raw))))
+    assert "copy into the kernel" in lines and "the program's memory" in lines
+    assert not {"copy from the page cache", "program's own memcpy", "a file"} & set(lines)
+    _, _, unknown = " ".join(lines).partition("Not drawn, because nothing is known about them: ")
+    assert "copy from the page cache" in unknown and "program's own memcpy" in unknown
+
+
+def test_the_load_of_other_programs_is_a_note_below_the_drawing() -> None:
+    record = derive(watched_record())
+    record["machine_state"] |= {"disturbance": "busy", "others_share": 0.5, "sentence": "busy"}
+    note = "The goodput was measured on a busy machine (other programs used 50 % of the CPUs)."
+    assert note in texts(draw(typed_whole(record)))
+
+
 def test_hostile_names_stay_text() -> None:
     record = copy.deepcopy(record_with_prices())
     evil = "</text><script>alert(1)</script>&\x1b[2J\u202e"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`copyscope watch --serve`: measure a program until Ctrl-C, and answer GET /metrics meanwhile.
+"""`copyscope watch --serve`: measure a program until Ctrl-C, and answer GET / and /metrics meanwhile.
 
 Each session lasts until the program ends. The next session begins when the program runs again.
 """
@@ -18,7 +18,9 @@ from copyscope.commands import entry
 from copyscope.commands.watch_target import find_target, target_section
 from copyscope.ledger.derive import Window
 from copyscope.plan.run_plan import served_plan
+from copyscope.plan.schedule import SERVED_BLOCK_S
 from copyscope.record.messages import TotalsMessage
+from copyscope.report import live_page
 from copyscope.report.openmetrics import Family, MetricsText, write_families
 from copyscope.report.served_counts import ServedCounts
 from copyscope.report.served_endpoint import Endpoint
@@ -41,9 +43,9 @@ def serve(args: argparse.Namespace, target: WatchTarget) -> int:
     """
     metrics = MetricsServer(args, target)
     write_families(())  # raises RunError now if its library is missing
-    with Endpoint(args.serve, metrics.text, args.serve_name.split(",")) as endpoint:
+    with Endpoint(args.serve, metrics.text, args.serve_name.split(","), metrics.page) as endpoint:
         try:
-            metrics.print_message(f"http://{endpoint.address}/metrics until Ctrl-C")
+            metrics.print_message(f"http://{endpoint.address}/ (for Prometheus: /metrics) until Ctrl-C")
             while (stop_reason := metrics.run_session(target)) in (PROGRAM_ENDED, CGROUP_REMOVED, FAILED):
                 metrics.print_message(f"{stop_reason}; waiting until the program runs again")
                 target = next_target(args, target, metrics.comm)
@@ -88,6 +90,8 @@ class MetricsServer(SilentProgress):
         self._counts = ServedCounts()
         # Metrics that text() returns. The list is replaced as a whole, because another thread reads it.
         self._families: list[Family] = []
+        # Last sampled second in which the program sent or received. It is also replaced as a whole.
+        self._sampled: live_page.SampledRun | None = None
         # Time of the last reading of the byte counters.
         self._last_reading_ns: int | None = None
         self._session: Session
@@ -117,6 +121,11 @@ class MetricsServer(SilentProgress):
             for family in self._families
         )
         return write_families(families, accept)
+
+    def page(self) -> bytes:
+        """Return the page with the path of a byte as HTML."""
+        interval_s = self._args.interval or SERVED_BLOCK_S
+        return live_page.write(self.comm or self._name, self._families, self._sampled, interval_s)
 
     def run_session(self, target: WatchTarget) -> str | None:
         """Measure until the program ends or a signal arrives, and return the reason why the session ended.
@@ -160,7 +169,10 @@ class MetricsServer(SilentProgress):
         load = session.read_load()
         self._window.add_load(segment.block, load)
         if segment.phase == "ledger":
-            self._counts.sampled(self._window.run(raw, session.ask_samples(forget=True)))
+            run = self._window.run(raw, session.ask_samples(forget=True))
+            self._counts.sampled(run)
+            if run.derived.rx_bytes or run.derived.tx_bytes:
+                self._sampled = live_page.SampledRun(run, time.time())
             self._window.forget(raw)
             self._program.forget_ended()
         own_metrics["watcher_cpu_seconds", ()] = (load.own_ns or 0) / 1e9

@@ -88,9 +88,10 @@ OUTPUT_TABLE = """
 --by thread             a line for each thread name: CPU time and copies
 -i --interval S         print a summary line every S seconds, instead of a screen; with --serve: sample one
                         second of S
---serve [ADDR]:PORT     answer GET /metrics there (for Prometheus), on loopback without ADDR,
-                        until Ctrl-C; when the program ends, wait for the next of its name. Counts are read
-                        every 5 s; a second of every 15 is sampled (--interval), at 499 Hz (--frequency)
+--serve [ADDR]:PORT     answer GET / (a page that draws the path of a byte) and GET /metrics (for
+                        Prometheus) there, on loopback without ADDR, until Ctrl-C; when the program ends, wait
+                        for the next of its name. Counts are read every 5 s; a second of every 15 is sampled
+                        (--interval), at 499 Hz (--frequency)
 --with-arguments        keep the arguments of COMMAND, which may hold secrets, in the record
 --serve-name NAME[,..]  names of this machine that clients may use in URLs, besides localhost and its address
 """

@@ -149,8 +149,12 @@ LETTER_WIDTH = 7.3
 SHARE_MIN = 0.0005
 COPY_COLOUR, STAGE_COLOUR, SIDE_COLOUR = "#d9603b", "#e8b04b", "#8fa7bf"
 STYLE = (
+    "svg{background:#fff}.paper{fill:#fff}"
     "text{font:12px monospace;fill:#111}rect{stroke:#fff;stroke-width:.5}"
     ".f{cursor:pointer}.m rect{fill:#b05fd0}"
+    # Frames have the same colours in both themes, and so have their names.
+    "@media (prefers-color-scheme:dark){svg{background:#0d1117}.paper{fill:#0d1117}"
+    "text{fill:#e6edf3}g text{fill:#111}rect{stroke:#0d1117}}"
 )
 SCRIPT = """
 const R=document.documentElement,F=[...R.querySelectorAll('g.f')],S=R.querySelector('#result');
@@ -220,7 +224,8 @@ def flame_graph(run: Run) -> bytes:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
         ' preserveAspectRatio="xMidYMin">'
         f"<title>{for_html(title)}</title><style>{STYLE}</style>"
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/><text x="4" y="18">{for_html(title)}</text>'
+        f'<rect class="paper" width="{WIDTH}" height="{height}"/>'
+        f'<text x="4" y="18">{for_html(title)}</text>'
         f'<text x="4" y="38" id="search" class="f">search (Ctrl-F); Esc resets</text>'
         f'<text x="420" y="38" id="result"></text>{body}'
         f"<script><![CDATA[{_script()}]]></script></svg>\n"

@@ -24,12 +24,14 @@ LINE_PX = 2.5  # pixels of a bar per cache line per KiB
 # Parts of a bar: (CSS class, origin of the lines).
 SOURCES = (("l2", "from L2"), ("llc", "from the last level or the other CPU"), ("memory", "from memory"))
 STYLE = """\
+svg{background:#fff}
 text{font:13px system-ui,sans-serif;fill:#1f2328}
 .head{font-size:16px;font-weight:600} .name{font-weight:600} .soft{fill:#59636e}
 .box{fill:#f6f8fa;stroke:#59636e} .arrow{stroke:#59636e;stroke-width:2;fill:none} .tip{fill:#59636e}
 .none{stroke:#59636e;stroke-width:2;stroke-dasharray:5 4;fill:none}
 .l2{fill:#7cb8f7} .llc{fill:#0969da} .memory{fill:#c93c00}
 @media (prefers-color-scheme:dark){
+svg{background:#0d1117}
 text{fill:#e6edf3} .soft{fill:#9198a1} .tip{fill:#9198a1}
 .box{fill:#161b22;stroke:#9198a1} .arrow,.none{stroke:#9198a1}
 .l2{fill:#a5d0ff} .llc{fill:#4493f8} .memory{fill:#ff8e57}

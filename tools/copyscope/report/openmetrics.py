@@ -102,9 +102,9 @@ def run_families(run: Run) -> Iterator[Family]:
     yield Family("valid", "gauge", "", "1: every consistency check of the run holds.", [(base, valid)])
     goodput = run.derived.throughput_gbps
     phases = {"unprobed": goodput.unprobed, "probed": goodput.probed}
-    rates = [(base | {"phase": phase}, rate and rate * 1e9) for phase, rate in phases.items()]
+    rates = [(base | {"phase": phase}, rate and rate * 1e9 / 8) for phase, rate in phases.items()]
     help_text = "Delivered payload, with instruments attached (probed) and without (unprobed)."
-    yield Family("goodput_bits_per_second", "gauge", "", help_text, rates)
+    yield Family("goodput_bytes_per_second", "gauge", "", help_text, rates)
     sides = run.derived.sides
     by_side = {"other": sides.other, "elsewhere": sides.elsewhere, **sides.processes()}
     times = [(base | {"side": name}, _seconds(side.cpu_ns)) for name, side in by_side.items()]

@@ -31,6 +31,7 @@ LINE_HEIGHT = 17
 # Causes of a late copy that the kernel makes before the packet reaches the device.
 BEFORE_DEVICE = ("no_offload", "packet_socket", "timestamps")
 STYLE = """\
+svg{background:#fff}
 text{font:13px system-ui,sans-serif;fill:#1f2328}
 .head{font-size:16px;font-weight:600} .name{font-weight:600} .soft{fill:#59636e}
 .box{fill:#f6f8fa;stroke:#59636e} .edge{stroke:#818b98;stroke-dasharray:6 5}
@@ -38,6 +39,7 @@ text{font:13px system-ui,sans-serif;fill:#1f2328}
 .copy{stroke:#0969da} .late{stroke:#c93c00} .none{stroke:#59636e}
 .tip-copy{fill:#0969da} .tip-late{fill:#c93c00} .tip-none{fill:#59636e}
 @media (prefers-color-scheme:dark){
+svg{background:#0d1117}
 text{fill:#e6edf3} .soft{fill:#9198a1}
 .box{fill:#161b22;stroke:#9198a1} .edge{stroke:#656c76}
 .copy{stroke:#4493f8} .late{stroke:#ff8e57} .none{stroke:#9198a1}
@@ -86,8 +88,8 @@ def draw(run: Run) -> str:
 
 
 def _steps(run: Run) -> dict[str, Step]:
-    """Return a mapping: account -> arrow, for the accounts that occur in the run's ledger."""
-    rows = supported(run, occurring(run.derived.ledger))
+    """Return a mapping: account -> arrow, for the accounts whose work the run has seen."""
+    rows = [row for row in supported(run, occurring(run.derived.ledger)) if not _is_unknown(row)]
     steps = {}
     relay_rows = copies_to_relay(run, rows)
     for name, account in ACCOUNTS.items():
@@ -104,6 +106,11 @@ def _steps_of_leg(steps: Mapping[str, Step], leg: Leg) -> list[Step]:
     """Return the steps of one part of the path. Copies into a relay's memory belong to the part `program`."""
     legs = {name: account.leg for name, account in ACCOUNTS.items()} | {TO_RELAY: "program"}
     return [step for name, step in steps.items() if legs[name] == leg]
+
+
+def _is_unknown(row: AccountRow) -> bool:
+    """Return True if neither bytes nor CPU time are known: an arrow would claim that the copy happens."""
+    return row.bytes is None and row.cpu_ns is None and not (row.calls or row.samples)
 
 
 def _amount(rows: Sequence[AccountRow]) -> str:
@@ -172,8 +179,7 @@ def _subtitle(run: Run) -> str:
     goodput = run.derived.throughput_gbps.unprobed
     machine = run.raw.machine
     control = "with its bytes counted" if run.raw.target is not None else "without instruments"
-    noise = beside_goodput(run.derived.machine_state)
-    speed = f"{spelling.format_gbps(goodput)} {control}{noise}; " if goodput is not None else ""
+    speed = f"{spelling.format_gbps(goodput)} {control}; " if goodput is not None else ""
     return f"{speed}measured on Linux {machine.kernel}, {machine.cpu_model or 'unknown processor'}"
 
 
@@ -279,9 +285,15 @@ def _border(height: float) -> list[str]:
 
 
 def _notes(run: Run) -> list[str]:
-    """Return why costs are n/a, and the cause of a late copy, wrapped to the drawing's width."""
+    """Return caveats and the cause of a late copy, wrapped to the drawing's width."""
     few = few_samples(run.raw, run.derived.sides)
     notes = [f"n/a: {few}."] if few else []
+    unknown = {ACCOUNTS[row.account].title for row in occurring(run.derived.ledger) if _is_unknown(row)}
+    if unknown:
+        notes += wrap(f"Not drawn, because nothing is known about them: {', '.join(sorted(unknown))}.", 130)
+    noise = beside_goodput(run.derived.machine_state)
+    if noise and run.derived.throughput_gbps.unprobed is not None:
+        notes += wrap(f"The goodput was measured{noise}.", 130)
     cause = run.derived.zerocopy.cause if run.derived.zerocopy else None
     if cause:
         notes += wrap(f"Why the copy was made: {one_line(cause.sentence, 300)}.", 130)

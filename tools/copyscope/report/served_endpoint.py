@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""HTTP server for /metrics and /healthz, in its own thread, so that a measurement never waits for a client.
+"""HTTP server for /, /metrics and /healthz, in its own thread: a measurement never waits for a client.
 
-A request's Accept header selects the format of the metrics. Slow clients are disconnected. The text of the
-metrics is cached for a second, and at most ten connections are accepted per second, so that a flood of
+A request's Accept header selects the format of the metrics. Slow clients are disconnected. The page and the
+metrics are cached for a second, and at most ten connections are accepted per second, so that a flood of
 requests costs little CPU time.
 
 A web page may bind its own host name to this server's address to read the metrics (DNS rebinding). The server
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Self
 
 from copyscope.base.errors import RunError, UsageError
+from copyscope.report.live_page import POLICY
 from copyscope.report.openmetrics import MetricsText, accepted_format
 
 # Maximum duration of a request and its answer, in seconds.
@@ -33,15 +34,20 @@ CONNECTIONS_MAX = 16
 # Minimum time between two accepted connections, and lifetime of the text of the metrics, in seconds.
 ACCEPT_INTERVAL_S = 0.1
 TEXT_INTERVAL_S = 1.0
-PAGES, METHODS = ("/metrics", "/healthz"), ("GET", "HEAD")
+PAGES, METHODS = ("/", "/metrics", "/healthz"), ("GET", "HEAD")
 STATUS_LINES = {
     200: "OK",
     400: "Bad Request",
-    404: "Not Found: GET /metrics or /healthz",
+    404: "Not Found: GET /, /metrics or /healthz",
     405: "Method Not Allowed: GET or HEAD",
     421: "Misdirected Request: the name in the URL is unknown; start watch with --serve-name NAME",
     431: "Request Header Fields Too Large",
 }
+# Browsers neither keep the page nor guess its type, and the page loads and runs only what POLICY allows.
+PAGE_HEADERS = (
+    f"Content-Security-Policy: {POLICY}\r\n"
+    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n"
+)
 # Names of every server in the header Host, besides the address that the client connected to.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -68,17 +74,19 @@ class Endpoint:
         address: tuple[str, int],
         text: Callable[[Mapping[str, int], str], MetricsText],
         names: Iterable[str] = (),
+        page: Callable[[], bytes] | None = None,
     ) -> None:
         """Listen on an address. Raises RunError if that is impossible.
 
         text: function that returns the text of the metrics; the server's thread calls this function with the
             number of answers by HTTP status and the header Accept of a request
         names: names of this machine that clients may use, besides LOOPBACK_NAMES and its address
+        page: function that returns the HTML of GET /; the server's thread calls this function
         """
         self._names = LOOPBACK_NAMES | {normal_host(name) for name in names if name}
-        self._text = text
-        # Header Accept -> text for this header. All texts are dropped when the oldest expires.
-        self._texts: dict[str, MetricsText] = {}
+        self._text, self._page = text, page
+        # Path and format -> body and header Content-Type. All are dropped when the oldest expires.
+        self._texts: dict[tuple[str, str], tuple[bytes, str]] = {}
         self._oldest_text_s = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         # Number of answers by HTTP status. Key `closed`: connections without an answer.
@@ -167,32 +175,36 @@ class Endpoint:
         if host not in self._names and host != normal_host(address):
             return HttpRequest(421)
         method, page = words[0], words[1].partition("?")[0]
-        if page not in PAGES:
+        if page not in PAGES or (page == "/" and self._page is None):
             return HttpRequest(404)
         accepted = accepted_format(",".join(headers["accept"]))
         return HttpRequest(200 if method in METHODS else 405, page, method, accepted)
 
     def _answer(self, request: HttpRequest) -> bytes:
-        """Return the HTTP response: the metrics, or the status in words. The response to HEAD has no body."""
+        """Return the HTTP response: page, metrics or status in words. The response to HEAD has no body."""
         status_line = STATUS_LINES[request.status]
         body, content_type = f"{status_line}\n".encode(), "text/plain; charset=utf-8"
-        if request.status == 200 and request.page == "/metrics":
-            body, content_type = self._fresh_text(request.accept)
-        extra_header = f"Allow: {', '.join(METHODS)}\r\n" if request.status == 405 else ""
+        if request.status == 200 and request.page != "/healthz":
+            body, content_type = self._fresh_text(request.page, request.accept)
+        extra_headers = f"Allow: {', '.join(METHODS)}\r\n" if request.status == 405 else ""
+        extra_headers += PAGE_HEADERS if request.page == "/" else ""
         head = (
             f"HTTP/1.1 {request.status} {status_line.partition(':')[0]}\r\nContent-Type: {content_type}\r\n"
         )
-        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n{extra_header}\r\n"
+        head += f"Content-Length: {len(body)}\r\nConnection: close\r\n{extra_headers}\r\n"
         return head.encode() + (b"" if request.method == "HEAD" else body)
 
-    def _fresh_text(self, accept: str) -> MetricsText:
-        """Return the metrics in the format that a client accepts, at most one second old."""
+    def _fresh_text(self, path: str, accept: str) -> tuple[bytes, str]:
+        """Return the page, or the metrics in the format that a client accepts, at most one second old."""
         now = time.monotonic()
         if not self._texts or now - self._oldest_text_s >= TEXT_INTERVAL_S:
             self._texts, self._oldest_text_s = {}, now
-        if accept not in self._texts:
-            self._texts[accept] = self._text(self.answers, accept)
-        return self._texts[accept]
+        key = path, accept
+        if key not in self._texts and path == "/" and self._page:
+            self._texts[key] = self._page(), "text/html; charset=utf-8"
+        elif key not in self._texts:
+            self._texts[key] = self._text(self.answers, accept)
+        return self._texts[key]
 
 
 def normal_host(host: str, *, has_port: bool = False) -> str:
