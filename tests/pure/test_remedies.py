@@ -95,6 +95,8 @@ def test_server_with_short_answers_is_no_relay() -> None:
     """A GET of Redis receives and sends about as many bytes, 22 in each call."""
     raw = watched_record(size=22, receives=22)
     raw["target"] |= {"pids": [{"pid": 4711, "comm": "redis-server"}], "comm": "redis-server"}
+    # The watch began between a request and its answer.
+    raw = with_calls(raw, send=30_001, receive=30_000)
     raw["relays"] = {"threads": 1, "received_bytes": 660_000, "sent_bytes": 660_000}
     answer, remedies = advised(raw)
     assert "splice" not in remedies
