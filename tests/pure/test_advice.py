@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from builders import sweep as sweeps
+from builders.advised import named, without_capture
 from builders.documents import advise, derive, typed_whole, validate
+from builders.samples import sampled, with_file_reads
 from builders.watched import SIZE, watched_record
 from copyscope.base import paths
 from copyscope.commands import crossover, entry, watch
@@ -56,8 +58,7 @@ SENDING = 0.25
 
 def derived(*, local: bool = False, files: bool = True, **options: Any) -> Record:
     """Return a program that reads files. No obstacle decides: no other program captures its packets."""
-    raw = watched_record(**options)
-    raw["topology"]["packet_sockets"] = []
+    raw = without_capture(watched_record(**options))
     if files:
         row = next(row for row in raw["samples"] if row["side"] == "target")
         raw["samples"].append({**row, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
@@ -324,8 +325,7 @@ def test_call_kinds_are_weighted_by_bytes() -> None:
 def test_veth_is_an_obstacle_before_linux_6_17_only() -> None:
     """The peers of a container are on other machines: the veth forwards packets, and copies before 6.17."""
     for kernel, copies in (("6.12.107+deb13-amd64", True), ("6.18.0", False), ("7.2.13", False)):
-        raw = watched_record()
-        raw["topology"]["packet_sockets"] = []
+        raw = without_capture(watched_record())
         raw["topology"]["devices"][0]["driver"] = "veth"
         raw["machine"]["kernel"] = kernel
         stoppers = advise(derive(raw), None)["stoppers"]
@@ -451,8 +451,7 @@ def test_no_crossover_is_needed_if_an_obstacle_decides(kind: str, why: str) -> N
     if kind == "listened":
         full = derive(watched_record())
     if kind == "small":
-        raw = watched_record()
-        raw["topology"]["packet_sockets"] = []
+        raw = without_capture(watched_record())
         for row in raw["volume"]:
             row["sizes"] = [[1024, row["calls"]]]
         full = derive(raw)
@@ -507,14 +506,10 @@ def test_remedies_in_use_are_judged_by_their_effect() -> None:
 def served(comm: str, file: str = "/opt/server", **changes: Any) -> Record:
     """Return a program with this name and code. It spends a quarter of its time in copies into the kernel,
     and a quarter in reads of files."""
-    raw = watched_record()
-    raw["topology"]["packet_sockets"] = []
-    raw["target"] |= {"pids": [{"pid": 4711, "comm": comm}], "comm": comm}
+    raw = without_capture(named(watched_record(), comm))
     for row in raw["user_code"]:
         row |= {"file": file, **changes}
-    (copy,) = (row for row in raw["samples"] if row["category"] == "copy_in")
-    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
-    return derive(raw)
+    return derive(with_file_reads(raw))
 
 
 # A fifth of the samples reads files, a fifth copies into the kernel, and the rest goes with the calls.
@@ -633,17 +628,11 @@ def test_maybe_requires_a_measurable_saving() -> None:
                 assert remedy["saves"]["most_share"] >= 0.05, remedy
 
 
-def with_samples_in_copy(in_copy: int, others: int) -> dict[str, Any]:
+def with_samples_in_copy(in_copy: int, others: int) -> Record:
     """Return a record of a program with this many samples in the copy into the kernel, and elsewhere."""
-    raw = watched_record()
-    rows = [row for row in raw["samples"] if row["side"] == "target"]
-    weight = 600_000_000 // (in_copy + others)
-    for row in rows:
-        count = in_copy if row["category"] == "copy_in" else others if row["category"] == "tcp_ip" else 0
-        row |= {"samples": count, "weight": count * weight, "weight_squared": float(count * weight**2)}
-    raw["samples"] = [row for row in raw["samples"] if row["samples"]]
-    raw["topology"]["packet_sockets"] = []
-    return derive(raw)
+    period_ns = 600_000_000 / (in_copy + others)
+    raw = sampled({"copy_in": in_copy, "tcp_ip": others}, period_ns, size=SIZE)
+    return derive(without_capture(raw))
 
 
 @pytest.mark.parametrize(

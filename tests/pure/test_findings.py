@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from builders.documents import advise, derive, typed_whole, validate
+from builders.advised import named, with_advice
+from builders.documents import derive, typed_whole, validate
+from builders.samples import with_file_reads
 from builders.watched import watched_record
 from copyscope.commands import watch
 from copyscope.judge import advice, servers
@@ -122,13 +124,9 @@ def test_new_server_needs_only_a_table_in_the_file(tmp_path: Path, monkeypatch: 
     file.write_text(SERVER + servers.FILE.read_text())
     monkeypatch.setattr(servers, "FILE", file)
     servers.known_servers.cache_clear()
-    raw = watched_record()
-    raw["topology"]["packet_sockets"] = []
-    raw["target"] |= {"pids": [{"pid": 4711, "comm": "gopherd"}], "comm": "gopherd"}
-    (copy,) = (row for row in raw["samples"] if row["category"] == "copy_in")
-    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
+    raw = with_file_reads(named(watched_record(), "gopherd"))
     try:
-        section = advise(derive(raw), None)
+        section = with_advice(raw)["advice"]
     finally:
         servers.known_servers.cache_clear()
     remedies = {row["name"]: row for row in section["remedies"]}
