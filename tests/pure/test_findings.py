@@ -89,7 +89,9 @@ def test_new_finding_needs_only_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     (remedy,) = (row for row in section["remedies"] if row["name"] == "fewer pages")
     assert (remedy["answer"], remedy["how"]) == ("maybe", "`MSG_ZEROCOPY`")
     assert remedy["why"] == "`MSG_ZEROCOPY` saves 22 to 29 % of 90,000 sends"
-    assert remedy["saves"] == pytest.approx({"least_share": 0.218, "most_share": 0.286}, abs=0.001)
+    assert remedy["saves"] == pytest.approx(
+        {"least_share": 0.218, "most_share": 0.286, "likely_share": None}, abs=0.001
+    )
     assert "90,000 sends cross a sea" in section["stoppers"]
     assert "fewer pages maybe `MSG_ZEROCOPY` saves 22 to 29 % of 90,000 sends" in screen(run)
     assert "Pages are larger. By samples in pinning." in screen(run)

@@ -36,15 +36,18 @@ def test_larger_sends_may_save_all_work_per_call() -> None:
     saves = remedies["larger sends"]["saves"]
     # Wilson's interval of 300 of 600 samples begins at 46 %.
     assert saves["least_share"] == pytest.approx(0.46, abs=0.01) and saves["most_share"] > 0.99
-    assert answer.startswith("server: a larger buffer for `send(2)` may save 46 to 100 %")
+    assert answer.startswith("server: a larger buffer for `send(2)` may save about 100 % (46 to 100)")
 
 
 def test_larger_sends_leave_the_work_per_byte() -> None:
-    """Packets of 16 KiB can become four times larger, so a quarter of TCP stays, and most of the copy."""
+    """Packets of 16 KiB can become four times larger, so a quarter of TCP stays, and most of the copy.
+
+    Calls of 32 KiB grow to 64 KiB, so half of the work per call likely goes.
+    """
     _, remedies = advised(watched_record(size=32_768))
     saves = remedies["larger sends"]["saves"]
     # 1/4 own code + 3/4 * 1/2 TCP + 1/9 * 1/4 copy = 0.65; the interval of the samples adds 4 points.
-    assert saves == pytest.approx({"least_share": 0.0, "most_share": 0.69}, abs=0.01)
+    assert saves == pytest.approx({"least_share": 0.0, "most_share": 0.69, "likely_share": 0.33}, abs=0.01)
 
 
 def test_io_uring_never_leads() -> None:
@@ -119,7 +122,7 @@ def test_small_receives_get_a_larger_buffer() -> None:
     raw = watched_record(receives=1)
     raw["volume"] = [row for row in raw["volume"] if row["direction"] != "send"]
     answer, remedies = advised(move_samples(raw, "syscall", "do_syscall_64"))
-    assert answer.startswith("server: a larger buffer for `recv(2)` may save 46 to 100 %")
+    assert answer.startswith("server: a larger buffer for `recv(2)` may save about 100 % (46 to 100)")
     assert "sendfile" not in remedies and "io_uring" not in remedies
 
 

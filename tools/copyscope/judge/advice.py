@@ -12,6 +12,7 @@ from pathlib import PurePath
 from msgspec import structs, to_builtins
 
 from copyscope.base.spelling import counted, format_bytes, format_percent, format_size
+from copyscope.judge.bounds import SavingBounds
 from copyscope.judge.crossover_file import (
     SavedCrossover,
     SizeQuestion,
@@ -156,9 +157,14 @@ def _remedy(finding: Finding) -> Remedy:
         finding.answer,
         finding.summary,
         finding.is_open,
-        None if finding.saving is None else Bounds(finding.saving.low, finding.saving.high),
+        None if finding.saving is None else _bounds(finding.saving),
         finding.change,
     )
+
+
+def _bounds(saving: Share) -> Bounds:
+    """Return the bounds of a saving, and the likely saving if it is known."""
+    return Bounds(saving.low, saving.high, saving.likely if isinstance(saving, SavingBounds) else None)
 
 
 def _saving(share: Share | None) -> Saving | None:

@@ -28,9 +28,6 @@ from copyscope.ledger.share import MENTIONED_SHARE_MIN, percent
 from copyscope.record.portrait import Direction
 from copyscope.taxonomy.accounts import saved_by
 
-# Size of a send in bytes above which larger sends gain almost nothing, because the cost of a call is spread
-# over many bytes.
-LARGE_BYTES = 65_536
 # Maximum number of plaintext bytes in a TLS record (RFC 8446, 5.1).
 TLS_RECORD_BYTES = 16_384
 SAVES = "{how} saves {saving}"
@@ -102,7 +99,7 @@ def sends_no_files(evidence: Evidence) -> Decision | None:
 def sends_large(evidence: Evidence) -> Decision | None:
     """Decide against larger sends if the sends are large already, or are TLS records."""
     size = format_size(evidence.size_bytes)
-    if evidence.size_bytes >= LARGE_BYTES:
+    if evidence.size_bytes >= bounds.LARGE_BYTES:
         return Decision("no", f"half of its bytes are in calls of {size} or more", is_priced=False)
     if evidence.tls is not None and evidence.size_bytes >= TLS_RECORD_BYTES // 2:
         return Decision("no", "each send is a TLS record, at most 16 KiB", is_priced=False)
@@ -254,7 +251,7 @@ REMEDIES = (
     remedy(
         "sendfile",
         sent_files,
-        SAVES + ": both copies, calls{except_for}",
+        SAVES + ": both copies{except_for}",
         remedy=RemedyTerms(
             "sendfile",
             bounds.sendfile,
@@ -327,7 +324,7 @@ REMEDIES = (
     remedy(
         "splice",
         relayed_bytes,
-        SAVES + ": both copies, calls",
+        SAVES + ": both copies",
         remedy=RemedyTerms(
             "splice",
             bounds.splice,

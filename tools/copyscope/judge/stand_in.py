@@ -13,14 +13,13 @@ from msgspec import json
 
 from copyscope.base.spelling import counted, format_size
 from copyscope.base.stats import Missing
+from copyscope.judge.bounds import BATCH, LARGE_BYTES
 from copyscope.judge.estimates import group_points, ratio
 from copyscope.judge.evidence import Evidence, relay_of
 from copyscope.judge.roles import sends_per_answer
 from copyscope.record.portrait import Direction, Saving, StandIn
 from copyscope.record.run import Run
 
-# Size in bytes to which larger calls grow, and the number of requests in a batch.
-LARGE_BYTES, BATCH = 65_536, 16
 # Size in bytes of messages and socket buffers for a receiver with small calls.
 SOCKET_BYTES = 16_384
 # Short runs of each side, as for crossovers.

@@ -23,7 +23,7 @@ def advice_lines(run: Run, width: int, room: int | None = None, *, explain: bool
     advice = run.derived.advice
     if advice is None:
         return []
-    lines = heading("WHAT WOULD HELP?", "least and most of its CPU time that each change saves", width)
+    lines = heading("WHAT WOULD HELP?", "part of its CPU time that each change saves (least to most)", width)
     # Records of old versions, and programs that send nothing, have no remedies.
     if not advice.remedies:
         return lines + wrap(advice.text, width)
