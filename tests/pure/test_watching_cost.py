@@ -97,6 +97,6 @@ def test_the_cost_of_the_byte_hooks_is_estimated_from_the_calls() -> None:
         segment["sides"]["target"]["process_cpu_ns"] = duration_ns // 2
     run = typed_whole(derive(raw))
     assert hook_share(run.raw) == pytest.approx(0.165, rel=1e-3)
-    assert hook_text(run.raw) == "counting its bytes about 16 % of its CPU time"
+    assert hook_text(run.raw) == "counting its bytes takes about 16 % of its CPU time"
     raw["target"] |= {"send_calls": 8_000, "receive_calls": 2_000}
     assert hook_text(typed_whole(derive(raw)).raw) == ""

@@ -243,7 +243,7 @@ REMEDIES = (
         remedy=RemedyTerms(
             "nodelay",
             lambda _: None,
-            unknown=("maybe", "{how}, or one send an answer: each takes {time}"),
+            unknown=("maybe", "{how}, or one send: an answer takes {time}"),
             headline="{how} may end the wait for delayed acknowledgements: each answer takes {time}",
             meaning="The last piece need not wait. Evidence: sends, receives and time of an answer.",
         ),

@@ -66,7 +66,7 @@ def _reasons(advice: Advice, width: int, room: int | None) -> list[Text]:
     reasons = [wrap(f"- {reason}", width, indent=2) for reason in advice.reasons or []]
     needed = sum(map(len, reasons))
     free_lines = needed if room is None else room
-    # One line is reserved for the number of reasons that do not fit.
+    # The last line is reserved for the number of reasons that do not fit.
     free_lines -= needed > free_lines
     lines: list[Text] = []
     for number, reason in enumerate(reasons):

@@ -69,7 +69,7 @@ def render(run: Run, console: Console, *, explain: bool = False, by_thread: bool
     """
     has_size = has_screen(console)
     width = min(console.width, WIDTH_MAX if has_size else WIDTH)
-    # One line of the terminal is left for the prompt of the shell.
+    # The last line of the terminal is left for the prompt of the shell.
     height = (max(console.height, HEIGHT) if has_size else HEIGHT) - 1
     title = [*wrap(_title(run), width, indent=2, style="bold"), *processor_lines(run, width)]
     waits = _waits_text(run)
@@ -252,7 +252,9 @@ def _sampling_gaps(run: Run) -> list[str]:
     checks = [check for check in run.derived.identities if check.name.endswith("_time")]
     shares = {check.name.removesuffix("_time"): _sampled_share(check) for check in checks}
     gaps = {side: share for side, share in shares.items() if share < SAMPLED_SHARE_MIN}
-    return [f"the sampler saw {100 * share:.0f} % of the {side}" for side, share in gaps.items()]
+    return [
+        f"samples cover {100 * share:.0f} % of the CPU time of the {side}" for side, share in gaps.items()
+    ]
 
 
 def _sampled_share(time_check: Identity) -> float:
@@ -279,7 +281,10 @@ def _short_cost(name: str, cost: Ratio) -> str:
     """Format a cost in whole percent, or as unclear. `name`: name of the cost in the text."""
     if cost.ratio is None:
         return f"{name} n/a"
-    return f"{name} unclear" if _is_unclear(cost) else f"{name} {_lost(cost, 0)}"
+    if _is_unclear(cost):
+        return f"{name} unclear"
+    # Goodput that is higher with instruments is noise, not a negative cost.
+    return f"{name} nothing measurable" if cost.ratio > 1 else f"{name} {_lost(cost, 0)}"
 
 
 def _is_unclear(cost: Ratio) -> bool:
