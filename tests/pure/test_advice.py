@@ -619,7 +619,7 @@ def test_answer_is_one_sentence_with_the_setting_of_the_program() -> None:
 
 
 def test_maybe_requires_a_measurable_saving() -> None:
-    """One sample of 60 in the program's own copies means 0.3 to 9 %, which is no finding."""
+    """A single sample of 60 in the program's own copies means 0.3 to 9 %, which is no finding."""
     for full in (derived(), derived(files=False), derived(call="sendfile"), served("nginx")):
         for remedy in advised(full)["remedies"]:
             if remedy["answer"] == "maybe":
