@@ -239,6 +239,9 @@ def _trust(run: Run, width: int) -> str:
         cost = _short_cost("overhead", overhead)
     elif _is_unclear(watching):
         cost = "what watching cost could not be measured"
+    elif watching.ratio is not None and watching.ratio > 1:
+        # Goodput that is higher with instruments is noise, not a negative cost.
+        cost = "watching cost nothing measurable"
     else:
         cost = _short_cost("watching cost", watching)
     return "; ".join([validity, cost, *hooks, load if is_in_title else load_text(state), *end])
@@ -281,10 +284,7 @@ def _short_cost(name: str, cost: Ratio) -> str:
     """Format a cost in whole percent, or as unclear. `name`: name of the cost in the text."""
     if cost.ratio is None:
         return f"{name} n/a"
-    if _is_unclear(cost):
-        return f"{name} unclear"
-    # Goodput that is higher with instruments is noise, not a negative cost.
-    return f"{name} nothing measurable" if cost.ratio > 1 else f"{name} {_lost(cost, 0)}"
+    return f"{name} unclear" if _is_unclear(cost) else f"{name} {_lost(cost, 0)}"
 
 
 def _is_unclear(cost: Ratio) -> bool:
