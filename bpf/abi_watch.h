@@ -213,7 +213,7 @@ struct zerocopy_socket {
 };
 _Static_assert(sizeof(struct zerocopy_socket) == 56, "zerocopy_socket");
 
-/* One zero-copy send, until another send overwrites the entry. */
+/* A zero-copy send, until another send overwrites the entry. */
 struct zerocopy_buffer {
 	__u64 socket;
 	__u64 returned_ns;

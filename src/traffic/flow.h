@@ -74,7 +74,7 @@ enum notices { NOTICES_BATCH, NOTICES_EACH, NOTICES_NEVER, NOTICES_CNT };
 
 extern const char *const notices_names[NOTICES_CNT];
 
-/* One connection of the sender: everything that a strategy may use. */
+/* A connection of the sender: everything that a strategy may use. */
 struct flow {
 	int fd;
 	bool timed;			/* the current message is timed */

@@ -214,16 +214,18 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
         f"change, and measured by {PAIRS} pairs without copyscope. Bounds hold for any program of this kind;",
         "the stand-in is copyscope's own traffic of the same sizes on this machine.",
         "",
-        "| program and change | bounds | stand-in | measured | bounds hold it |",
-        "|---|---|---|---|---|",
+        "| program and change | likely | bounds | stand-in | measured | bounds hold it |",
+        "|---|---|---|---|---|---|",
     ]
     for item in raw:
         ratio, promised = item["comparison"], item["promise"]
         saved, low, high = (1 - ratio[key] for key in ("ratio", "high", "low"))
         bounds, stand_in = promised["bounds"], promised["stand_in"]
+        likely = bounds and bounds["likely_share"]
         is_held = bounds and bounds["least_share"] <= high and low <= bounds["most_share"]
         cells = [
             item["program"].replace("_", " "),
+            "n/a" if likely is None else f"{likely * 100:.0f} %",
             spread(bounds and (bounds["least_share"], bounds["most_share"])),
             spread(stand_in and (stand_in["low"], stand_in["high"])),
             f"{saved:.0%} ({low:.0%} to {high:.0%})".replace("%", " %"),

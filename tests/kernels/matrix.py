@@ -59,7 +59,7 @@ NICS = "eth0,eth1"
 
 @dataclass(frozen=True)
 class Kernel:
-    """One row of the matrix: the newest kernel of a Debian suite."""
+    """Row of the matrix: the newest kernel of a Debian suite."""
 
     name: str
     suite: str

@@ -148,8 +148,7 @@ def test_a_packet_that_passes_two_devices_is_counted_once(two_hosts: tuple[int, 
             assert line_of(asker) == "ready"
             with watching(asker.pid) as collector:
                 packets = volume_of_work(collector, asker, "packets")["packets"]
-    # One message is a packet of 10 bytes and at least 52 bytes of headers. Pure acknowledgements do not
-    # count.
+    # Each message is a packet: 10 bytes and 66 bytes of headers. Pure acknowledgements do not count.
     assert packets["packets"] == packets["segments"] == 200
     assert packets["bytes"] == 200 * (10 + 14 + 20 + 32)
 

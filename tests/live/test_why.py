@@ -176,5 +176,5 @@ def test_why_names_the_limit_of_option_memory(tmp_path: Path) -> None:
 @pytest.mark.all
 @pytest.mark.parametrize("how", ["none", "paced", "header_apart", "plain_between", "registered"])
 def test_why_finds_no_problem_in_a_correct_program(how: str, tmp_path: Path) -> None:
-    """One of these programs pauses by its own clock, and others have the cure of a fault above."""
+    """`paced` pauses by its own clock; the other programs have the cure of a fault above."""
     assert problems(how, tmp_path / how) == []

@@ -177,7 +177,7 @@ def test_work_for_a_watched_socket_in_sends_of_others_is_counted() -> None:
 
 @pytest.mark.all
 def test_two_runs_side_by_side_have_the_same_ledgers_as_alone() -> None:
-    """One run copies at once, the other has late copies.
+    """The first run copies at once, and the second has late copies.
 
     Bytes, calls and rows are exact, and none is of the other run.
     """

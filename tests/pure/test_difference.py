@@ -470,7 +470,7 @@ def test_watched_programs_are_compared() -> None:
 
 
 def test_noise_is_the_difference_of_identical_runs(base: dict[str, Record], tmp_path: Path) -> None:
-    """One block differs by a factor e^0.01. The limit is that times Student's quantile."""
+    """The two runs differ by a factor e^0.01. The limit is this factor to the power of Student's quantile."""
     pair = (runs(base["one_copy"], [goodput]) for goodput in (100.0, 100 * math.exp(0.01)))
     noise = measure_noise(*map(typed_runs, pair))
     assert noise.metrics["goodput_gbps"] == pytest.approx(math.expm1(0.127062), rel=1e-4)

@@ -5,7 +5,9 @@ import errno
 from typing import Any
 
 import pytest
-from builders.documents import advise, derive, validate
+from builders.advised import named, with_advice
+from builders.documents import validate
+from builders.samples import with_file_reads
 from builders.watched import watched_record
 
 Record = dict[str, Any]
@@ -13,11 +15,8 @@ Record = dict[str, Any]
 
 def served(comm: str = "server", *, cipher: float = 0.0, **changes: Any) -> Record:
     """Return a program that reads files and sends them by write(), with this part of its code in a cipher."""
-    raw = watched_record(size=16_384)
-    raw["topology"]["packet_sockets"] = []
-    raw["target"] |= {"pids": [{"pid": 4711, "comm": comm}], "comm": comm}
+    raw = with_file_reads(named(watched_record(size=16_384), comm))
     (copy,) = (row for row in raw["samples"] if row["category"] == "copy_in")
-    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
     for row in raw["user_code"]:
         row |= {"cipher_samples": 0, **changes}
     if cipher:
@@ -29,9 +28,9 @@ def served(comm: str = "server", *, cipher: float = 0.0, **changes: Any) -> Reco
 
 
 def advised(raw: Record) -> tuple[Record, dict[str, Record]]:
-    full = derive(raw)
-    advice = advise(full, None)
-    assert validate(full | {"advice": advice}) == []
+    full = with_advice(raw)
+    assert validate(full) == []
+    advice = full["advice"]
     return advice, {remedy["name"]: remedy for remedy in advice["remedies"]}
 
 
@@ -44,7 +43,7 @@ def test_tls_in_the_program_is_the_reason_and_ktls_the_remedy() -> None:
     why = by_name["kTLS"]["why"]
     assert by_name["kTLS"]["answer"] == "maybe" and "all but the cipher" in why
     assert "needs the kernel's tls module" in why
-    assert "may save at most" in advice["answer"] and "tls module" in advice["answer"]
+    assert "may save about" in advice["answer"] and "tls module" in advice["answer"]
     assert "TLS in the program prevents sendfile" in advice["text"]
     assert "crossover" not in advice["text"] and "zero-copy saves" not in advice["text"]
 

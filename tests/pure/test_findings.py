@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from builders.documents import advise, derive, typed_whole, validate
+from builders.advised import named, with_advice
+from builders.documents import derive, typed_whole, validate
+from builders.samples import with_file_reads
 from builders.watched import watched_record
 from copyscope.commands import watch
 from copyscope.judge import advice, servers
@@ -87,7 +89,9 @@ def test_new_finding_needs_only_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     (remedy,) = (row for row in section["remedies"] if row["name"] == "fewer pages")
     assert (remedy["answer"], remedy["how"]) == ("maybe", "`MSG_ZEROCOPY`")
     assert remedy["why"] == "`MSG_ZEROCOPY` saves 22 to 29 % of 90,000 sends"
-    assert remedy["saves"] == pytest.approx({"least_share": 0.218, "most_share": 0.286}, abs=0.001)
+    assert remedy["saves"] == pytest.approx(
+        {"least_share": 0.218, "most_share": 0.286, "likely_share": None}, abs=0.001
+    )
     assert "90,000 sends cross a sea" in section["stoppers"]
     assert "fewer pages maybe `MSG_ZEROCOPY` saves 22 to 29 % of 90,000 sends" in screen(run)
     assert "Pages are larger. By samples in pinning." in screen(run)
@@ -122,13 +126,9 @@ def test_new_server_needs_only_a_table_in_the_file(tmp_path: Path, monkeypatch: 
     file.write_text(SERVER + servers.FILE.read_text())
     monkeypatch.setattr(servers, "FILE", file)
     servers.known_servers.cache_clear()
-    raw = watched_record()
-    raw["topology"]["packet_sockets"] = []
-    raw["target"] |= {"pids": [{"pid": 4711, "comm": "gopherd"}], "comm": "gopherd"}
-    (copy,) = (row for row in raw["samples"] if row["category"] == "copy_in")
-    raw["samples"].append({**copy, "symbol": "filemap_read", "category": "file_read", "kind": "account"})
+    raw = with_file_reads(named(watched_record(), "gopherd"))
     try:
-        section = advise(derive(raw), None)
+        section = with_advice(raw)["advice"]
     finally:
         servers.known_servers.cache_clear()
     remedies = {row["name"]: row for row in section["remedies"]}

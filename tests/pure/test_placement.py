@@ -127,7 +127,7 @@ def test_more_threads_use_all_cores_before_siblings(
     [
         (processors.DESKTOP_16, "4-7", ([4], [5]), "sender CPU 4, receiver CPU 5: two cores, one L3"),
         (processors.DESKTOP_16, "7,8,23", ([7], [8]), "sender CPU 7, receiver CPU 8: two cores, two L3s"),
-        # One P core is too few for sender and receiver, so two E cores are used: they are equal.
+        # A single P core is too few for sender and receiver, so two equal E cores are used.
         (
             processors.I7_13700H,
             "0-1,12-19",

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from builders import raw_record
+from builders.advised import with_advice
 from builders.documents import advise, derive, typed_whole, validate
+from builders.samples import sampled, with_cpu_ns
 from builders.watched import SAMPLE_NS, SEGMENT_NS, watched_record
 from copyscope.ledger.share import Share
 from copyscope.show import first_screen, live, watch
@@ -17,38 +19,6 @@ Record = dict[str, Any]
 
 FREQUENCY_HZ = 199
 PERIOD_NS = 1e9 / FREQUENCY_HZ
-
-
-def sampled(counts: dict[str, int], period_ns: float = SAMPLE_NS, **options: Any) -> Record:
-    """Return a watched program with these samples by category, and a clock that agrees with them.
-
-    Its messages are small, so that no row has more bytes than its time allows to copy.
-    """
-    raw = watched_record(**{"size": 1024} | options)
-    rows = {row["category"]: row for row in raw["samples"]}
-    assert set(counts) <= set(rows), set(rows)
-    raw["samples"] = [
-        {
-            **rows[name],
-            "samples": count,
-            "weight": count * period_ns,
-            "weight_squared": count * period_ns**2,
-        }
-        for name, count in counts.items()
-        if count
-    ]
-    code = raw["user_code"][0] | {"samples": counts.get("user", 0), "copy_samples": 0}
-    raw["user_code"] = [code] if counts.get("user") else []
-    return with_cpu_ns(raw, sum(counts.values()) * period_ns)
-
-
-def with_cpu_ns(raw: Record, cpu_ns: float) -> Record:
-    """Set the CPU time of all ledger segments together; all other segments have the same per segment."""
-    ledger = [row for row in raw["run"]["segments"] if "ledger" in row["phase"]]
-    for segment in raw["run"]["segments"]:
-        segment["sides"]["target"]["process_cpu_ns"] = round(cpu_ns / len(ledger))
-    raw["counters"]["target"]["task-clock"]["value"] = round(cpu_ns)
-    return raw
 
 
 def sentence(raw: Record) -> str:
@@ -122,11 +92,9 @@ def test_an_uncertain_small_copy_is_not_mentioned() -> None:
 
 
 def test_advise_with_too_few_samples_asks_for_a_longer_watch() -> None:
-    raw = sleeper(2)
-    raw["topology"]["packet_sockets"] = []
-    full = derive(raw)
-    advice = advise(full, None)
-    assert validate(full | {"advice": advice}) == []
+    full = with_advice(sleeper(2))
+    assert validate(full) == []
+    advice = full["advice"]
     remedies = {remedy["name"]: (remedy["answer"], remedy["why"]) for remedy in advice["remedies"]}
     for name in ("MSG_ZEROCOPY", "sendfile", "io_uring", "fewer user copies"):
         assert remedies[name] == ("n/a", "too few samples"), name

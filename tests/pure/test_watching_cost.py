@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The cost of watching: goodput of the whole watch, compared with segments that only count bytes."""
 
+import io
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from builders.watched import CALLS, EDGE_NS, SEGMENT_NS, SIZE, watched_record
 from copyscope.ledger.headline import watching_remark
 from copyscope.ledger.hook_cost import hook_share, hook_text
 from copyscope.record.derived import Watching
+from copyscope.show import first_screen
 from copyscope.show.evidence import watching_lines
 from copyscope.show.first_screen import watching_text
 from msgspec import convert
+from rich.console import Console
 
 Record = dict[str, Any]
 
@@ -44,6 +47,16 @@ def test_each_segment_counts_in_proportion_to_its_time() -> None:
     assert watching["ratio"] == pytest.approx(moved_bytes / block_ns / (CALLS * SIZE / SEGMENT_NS))
     certain = convert(watching, Watching)
     assert "being watched cost it about 25 % of its goodput" in watching_remark(certain)
+
+
+def test_a_faster_watched_program_is_no_negative_cost() -> None:
+    """Without instruments, each segment takes 2 % longer."""
+    full = derive(watched({"unprobed": 1.02}))
+    assert full["overhead"]["watching"]["ratio"] > 1
+    console = Console(file=io.StringIO(), width=80)
+    first_screen.render(typed_whole(full), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "; watching cost nothing measurable; " in " ".join(console.file.getvalue().split())
 
 
 def test_time_for_attaching_hooks_counts_as_cost() -> None:
@@ -97,6 +110,6 @@ def test_the_cost_of_the_byte_hooks_is_estimated_from_the_calls() -> None:
         segment["sides"]["target"]["process_cpu_ns"] = duration_ns // 2
     run = typed_whole(derive(raw))
     assert hook_share(run.raw) == pytest.approx(0.165, rel=1e-3)
-    assert hook_text(run.raw) == "counting its bytes about 16 % of its CPU time"
+    assert hook_text(run.raw) == "counting its bytes takes about 16 % of its CPU time"
     raw["target"] |= {"send_calls": 8_000, "receive_calls": 2_000}
     assert hook_text(typed_whole(derive(raw)).raw) == ""

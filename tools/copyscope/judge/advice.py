@@ -12,6 +12,7 @@ from pathlib import PurePath
 from msgspec import structs, to_builtins
 
 from copyscope.base.spelling import counted, format_bytes, format_percent, format_size
+from copyscope.judge.bounds import SavingBounds
 from copyscope.judge.crossover_file import (
     SavedCrossover,
     SizeQuestion,
@@ -131,15 +132,16 @@ def stand_in_plan(run: Run) -> StandInPlan | None:
 def with_stand_in(advice: Advice, stand_in: StandIn) -> Advice:
     """Return the advice, completed by the saving that a stand-in measured."""
     saves = stand_in.saves
+    ends = sorted(abs(end) * 100 for end in (saves.low, saves.high))
+    amount = f"{format_percent(abs(saves.share))} ({ends[0]:.1f} to {ends[1]:.1f}) of"
     if saves.low > 0:
-        effect = f"saved {format_percent(saves.share)} ({saves.low * 100:.1f} to {saves.high * 100:.1f})"
+        effect = f"saved {amount}"
     elif saves.high < 0:
-        effect = f"added {format_percent(-saves.share)} ({-saves.high * 100:.1f} to {-saves.low * 100:.1f})"
+        effect = f"added {amount}"
     else:
-        effect = f"saved between {saves.low * 100:.1f} and {format_percent(saves.high)}"
-    text = (
-        f"In copyscope's own traffic ({stand_in.traffic}), {stand_in.remedy} {effect} of CPU time per byte."
-    )
+        more, less = format_percent(-saves.low), format_percent(saves.high)
+        effect = f"made no clear difference: {more} more to {less} less"
+    text = f"In copyscope's own traffic ({stand_in.traffic}), {stand_in.remedy} {effect} CPU time per byte."
     return structs.replace(
         advice,
         answer=f"{advice.answer} {text}",
@@ -156,9 +158,14 @@ def _remedy(finding: Finding) -> Remedy:
         finding.answer,
         finding.summary,
         finding.is_open,
-        None if finding.saving is None else Bounds(finding.saving.low, finding.saving.high),
+        None if finding.saving is None else _bounds(finding.saving),
         finding.change,
     )
+
+
+def _bounds(saving: Share) -> Bounds:
+    """Return the bounds of a saving, and the likely saving if it is known."""
+    return Bounds(saving.low, saving.high, saving.likely if isinstance(saving, SavingBounds) else None)
 
 
 def _saving(share: Share | None) -> Saving | None:

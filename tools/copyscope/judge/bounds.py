@@ -5,6 +5,9 @@ The least is the work that is certainly saved. The most is all work that scales 
 bytes that the remedy removes, minus the least work that the remedy adds. Samples cannot separate work per
 call from other work in the same function, so the bounds are wide. They bound the saving; they are not
 confidence intervals.
+
+The likely saving is between them: the sampled value of the most, of which work per call counts only as far as
+calls can grow to LARGE_BYTES.
 """
 
 from collections.abc import Callable
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from copyscope.judge.evidence import Evidence
 from copyscope.judge.roles import sends_per_answer
 from copyscope.ledger.headline import share_of_parts
-from copyscope.ledger.share import Share
+from copyscope.ledger.share import NARROW_WIDTH, Share, percent
 from copyscope.record.portrait import Direction
 from copyscope.taxonomy.accounts import (
     COPIES,
@@ -28,6 +31,11 @@ from copyscope.taxonomy.accounts import (
 # Account or stage -> fraction (0..1) of its time.
 Parts = dict[str, float]
 
+# Size in bytes to which larger calls likely grow. Larger ones gain almost nothing, because the cost of a call
+# is spread over many bytes.
+LARGE_BYTES = 65_536
+# Number of requests that a client with pipelining likely sends together.
+BATCH = 16
 # Largest packet that the kernel passes to a device: GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h.
 PACKET_BYTES_MAX = 65_536
 # Size of a call in bytes at which half the cost of its copy is fixed. A copy into the kernel takes 302 ns/KiB
@@ -46,13 +54,32 @@ CONSTANT_STAGES = ("other_packets",)
 
 @dataclass(frozen=True)
 class SavingBounds(Share):
-    """Bounds of a saving. `most_low`: lower end of the upper bound's own sampled interval."""
+    """Bounds of a saving.
+
+    most_low: lower end of the upper bound's own sampled interval
+    likely: the likely saving, or None if the work that the remedy adds is unknown
+    """
 
     most_low: float
+    likely: float | None
 
     @property
     def decisive_low(self) -> float:
         return max(self.low, self.most_low)
+
+    def spoken(self) -> str:
+        return saving_words(self.low, self.high, self.likely)
+
+
+def saving_words(low: float, high: float, likely: float | None) -> str:
+    """Return a saving as text: `about 54 % (3 to 72)`, or only its bounds if the likely saving is unknown.
+
+    low, high, likely: shares (0..1) of the CPU time
+    """
+    bounds = Share(None, low, high)
+    if likely is None or high - low <= NARROW_WIDTH:
+        return bounds.spoken()
+    return f"about {percent(likely)} ({low * 100:.0f} to {bounds.at_most().removesuffix(' %')})"
 
 
 def gone(evidence: Evidence, parts: Parts) -> Share | None:
@@ -62,16 +89,21 @@ def gone(evidence: Evidence, parts: Parts) -> Share | None:
     return share_of_parts([*evidence.run.derived.ledger, *evidence.run.derived.stages], parts, evidence.time)
 
 
-def between(least: Share | None, most: Share | None, part: float = 1.0) -> Share | None:
+def between(
+    least: Share | None, most: Share | None, part: float = 1.0, likely: Share | None = None
+) -> Share | None:
     """Return the bounds of a saving: the lower end of `least` and the upper end of `most`.
 
     least: share of the work that is certainly saved; None if no work is
-    part: fraction (0..1) of `most` that the remedy removes
+    part: fraction (0..1) of `most` and `likely` that the remedy removes
+    likely: share of the work that is likely saved; None if unknown
     """
     if most is None:
         return None
     low = 0.0 if least is None else least.low
-    return SavingBounds(None, low, max(part * min(1.0, most.high), low), part * most.low)
+    high = max(part * min(1.0, most.high), low)
+    value = None if likely is None or likely.share is None else min(max(part * likely.share, low), high)
+    return SavingBounds(None, low, high, part * most.low, value)
 
 
 def call_parts(evidence: Evidence, calls: Direction) -> Parts:
@@ -99,6 +131,14 @@ def _calls_gone(calls: Direction) -> float:
     return max(CALLS_GONE_LEAST, 1 - calls.mean_bytes / SMALL_CALL_BYTES)
 
 
+def _likely_gone(evidence: Evidence, calls: Direction, parts: Parts) -> Parts:
+    """Return the parts of the work that is likely saved: all of it for each call that is no longer made."""
+    is_answer = calls is evidence.sent and evidence.sends_answers
+    large_bytes = BATCH * calls.mean_bytes if is_answer else LARGE_BYTES
+    part = max(0.0, 1 - calls.mean_bytes / large_bytes)
+    return {name: part * value for name, value in parts.items()}
+
+
 def _entry(evidence: Evidence, calls: Direction, part: float) -> Share | None:
     """Return the share of the CPU time in entering and leaving some calls.
 
@@ -115,7 +155,9 @@ def _larger(evidence: Evidence, calls: Direction | None) -> Share | None:
     """Bounds for larger calls, which save system calls, packets, wake-ups and loop iterations."""
     if calls is None:
         return None
-    return between(_entry(evidence, calls, _calls_gone(calls)), gone(evidence, call_parts(evidence, calls)))
+    parts = call_parts(evidence, calls)
+    likely = gone(evidence, _likely_gone(evidence, calls, parts))
+    return between(_entry(evidence, calls, _calls_gone(calls)), gone(evidence, parts), likely=likely)
 
 
 def larger_sends(evidence: Evidence) -> Share | None:
@@ -133,12 +175,14 @@ def one_send_per_answer(evidence: Evidence) -> Share | None:
     sends, sent = sends_per_answer(evidence.run), evidence.sent
     if sent is None or sends is None:
         return None
-    part = 1 - 1 / sends
-    return between(_entry(evidence, sent, part), gone(evidence, call_parts(evidence, sent)), part)
+    part, most = 1 - 1 / sends, gone(evidence, call_parts(evidence, sent))
+    return between(_entry(evidence, sent, part), most, part, likely=most)
 
 
 def sendfile(evidence: Evidence) -> Share | None:
     """Bounds for sendfile: at most both copies and the calls, less the least cost of its page look-up.
+
+    The likely saving is the same work, because a call may send the whole file.
 
     No saving is certain: with `sendfile on` nginx took 10 % more CPU time on a busy virtual machine, because
     TCP took longer, and 42 % less elsewhere.
@@ -148,7 +192,8 @@ def sendfile(evidence: Evidence) -> Share | None:
         return None
     cost = file_part_of_sent(evidence) * (1 - SENDFILE_COST_LEAST)
     parts = call_parts(evidence, evidence.sent) | {"file_read": 1.0}
-    return between(None, gone(evidence, parts | {name: max(parts[name], cost) for name in SEND_COPIES}))
+    most = gone(evidence, parts | {name: max(parts[name], cost) for name in SEND_COPIES})
+    return between(None, most, likely=most)
 
 
 def file_part_of_sent(evidence: Evidence) -> float:
@@ -164,8 +209,9 @@ def splice(evidence: Evidence) -> Share | None:
     """Bounds for splice(2) in a relay: at most both copies and the calls. Each call costs a second call."""
     if evidence.sent is None:
         return None
-    parts = call_parts(evidence, evidence.sent) | dict.fromkeys(saved_by("splice"), 1.0)
-    return between(None, gone(evidence, parts))
+    parts, copies = call_parts(evidence, evidence.sent), dict.fromkeys(saved_by("splice"), 1.0)
+    likely = gone(evidence, _likely_gone(evidence, evidence.sent, parts) | copies)
+    return between(None, gone(evidence, parts | copies), likely=likely)
 
 
 def fewer_user_copies(evidence: Evidence) -> Share | None:

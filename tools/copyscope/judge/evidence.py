@@ -36,6 +36,8 @@ Facts = dict[str, str]
 
 # Fraction (0..1) of bytes, peers or zero-copy sends above which texts say "most".
 MOSTLY = 0.5
+# Ratio of sends to receives above which each answer is taken to have several sends.
+SEVERAL_SENDS = 1.5
 # Minimum saving, as a share (0..1) of the CPU time, that is worth a change of the program.
 WORTH_TRYING = 0.05
 # Minimum mean size of the sends of a relay in bytes.
@@ -127,10 +129,14 @@ class Evidence:
 
     @property
     def sends_answers(self) -> bool:
-        """True if each send answers a request, so that a larger buffer does not make sends larger."""
+        """True if each send answers a request, so that a larger buffer does not make sends larger.
+
+        The two counts may differ, because a segment may begin between a request and its answer.
+        """
         received = self.run.portrait.receive
         calls = self.sent.calls if self.sent else 0
-        return received is not None and calls <= received.calls and relay_of(self.run) is None
+        is_relay = relay_of(self.run) is not None
+        return received is not None and calls < SEVERAL_SENDS * received.calls and not is_relay
 
     @property
     def sent_shapes(self) -> list[MessageShape]:

@@ -203,7 +203,7 @@ def _weigh(
         return Decision("no", f"saves at most {saving.at_most()}")
     if how is None:
         # The developers of the program may still want to know the bound.
-        note = f" (in its code: {saving.spoken()})" if saving is not None else ""
+        note = f" (in its code: at most {saving.at_most()})" if saving is not None else ""
         return Decision("no", f"{evidence.server.name} has no such setting{note}")
     words = {**facts, "how": how}
     answer, text = terms.unknown

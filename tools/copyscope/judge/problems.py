@@ -239,6 +239,14 @@ def unregistered_memory(evidence: Evidence) -> Iterator[Facts]:
 
 
 problem = partial(FindingRule, "problem")
+# A problem of sends that the kernel copied in spite of zero-copy.
+copied_after_all = partial(
+    problem,
+    evidence="{cause}",
+    change="{change}",
+    cost=PRICE_OF_ZEROCOPY,
+    cost_note=" with pinning and notifications",
+)
 # All problems. Problems of equal cost, or of unknown cost, are reported in this order.
 PROBLEMS = (
     problem(
@@ -283,23 +291,15 @@ PROBLEMS = (
         "{change}",
         wall=lambda evidence: evidence.waiting_share,
     ),
-    problem(
+    copied_after_all(
         "copied",
         copied_sends,
         "the kernel copied {part} of its zero-copy sends after all",
-        "{cause}",
-        "{change}",
-        cost=PRICE_OF_ZEROCOPY,
-        cost_note=" with pinning and notifications",
     ),
-    problem(
+    copied_after_all(
         "late",
         late_copies,
         "the kernel copies its zero-copy sends later, and notifications do not report it",
-        "{cause}",
-        "{change}",
-        cost=PRICE_OF_ZEROCOPY,
-        cost_note=" with pinning and notifications",
     ),
     problem(
         "silent",

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from copyscope.judge.bounds import saving_words
 from copyscope.judge.difference import CPU_ROW, DifferenceRow
-from copyscope.ledger.share import Share
 from copyscope.record.portrait import Advice
 from copyscope.record.run import Run
 
@@ -16,12 +16,14 @@ class Promise(Struct, frozen=True):
 
     remedy, how: name of the remedy, and the setting or call that makes the change
     least_share, most_share: bounds that `advise` promised
+    likely_share: saving that it called likely, between the bounds; None if unknown
     change, low, high: measured change with its interval, negative for a saving; single runs give no interval
     """
 
     remedy: str
     how: str
     least_share: float
+    likely_share: float | None
     most_share: float
     change: float
     low: float | None
@@ -29,7 +31,7 @@ class Promise(Struct, frozen=True):
 
     def sentence(self) -> str:
         """Return the promised and the measured saving in words."""
-        promised = Share(None, self.least_share, self.most_share).spoken()
+        promised = saving_words(self.least_share, self.most_share, self.likely_share)
         measured = f"{abs(self.change) * 100:.0f} % {'less' if self.change <= 0 else 'more'}"
         if self.low is not None and self.high is not None and self.low != self.high:
             ends = (-self.high, -self.low) if self.change <= 0 else (self.low, self.high)
@@ -58,7 +60,8 @@ def promise_of(before: Sequence[Run], after: Sequence[Run], rows: Sequence[Diffe
     if not promised:
         return None
     *_, name, how, saves = max(promised, key=lambda promise: promise[:2])
-    return Promise(name, how, saves.least_share, saves.most_share, row.change, row.low, row.high)
+    promised_shares = (saves.least_share, saves.likely_share, saves.most_share)
+    return Promise(name, how, *promised_shares, row.change, row.low, row.high)
 
 
 def _newest_advice(runs: Sequence[Run]) -> Advice | None:

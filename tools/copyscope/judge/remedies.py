@@ -23,18 +23,15 @@ from copyscope.judge.roles import (
     sends_datagrams,
     sends_per_answer,
 )
+from copyscope.judge.servers import Setting
 from copyscope.ledger.share import MENTIONED_SHARE_MIN, percent
 from copyscope.record.portrait import Direction
 from copyscope.taxonomy.accounts import saved_by
 
-# Size of a send in bytes above which larger sends gain almost nothing, because the cost of a call is spread
-# over many bytes.
-LARGE_BYTES = 65_536
 # Maximum number of plaintext bytes in a TLS record (RFC 8446, 5.1).
 TLS_RECORD_BYTES = 16_384
 SAVES = "{how} saves {saving}"
 NOT_KNOWN: tuple[Answer, str] = ("maybe", "{how}: its saving is not known")
-NO_USER_COPIES: tuple[Answer, str] = ("n/a", "copies in the program itself were not sampled")
 TLS_MODULE = "it needs the kernel's tls module, and OpenSSL built with kTLS"
 
 
@@ -102,7 +99,7 @@ def sends_no_files(evidence: Evidence) -> Decision | None:
 def sends_large(evidence: Evidence) -> Decision | None:
     """Decide against larger sends if the sends are large already, or are TLS records."""
     size = format_size(evidence.size_bytes)
-    if evidence.size_bytes >= LARGE_BYTES:
+    if evidence.size_bytes >= bounds.LARGE_BYTES:
         return Decision("no", f"half of its bytes are in calls of {size} or more", is_priced=False)
     if evidence.tls is not None and evidence.size_bytes >= TLS_RECORD_BYTES // 2:
         return Decision("no", "each send is a TLS record, at most 16 KiB", is_priced=False)
@@ -199,32 +196,45 @@ def receivers(evidence: Evidence) -> Iterator[Facts]:
         yield {}
 
 
-def own_copies(evidence: Evidence) -> Iterator[Facts]:
-    """Yield the function that makes most of the program's own copies, or empty text if it has no name."""
+def copying_function(evidence: Evidence, use: str) -> str:
+    """Return a clause with the function that makes most of the program's own copies, or "" without a name.
+
+    use: predicate about the copy: `feeds a send`
+    """
     callers = [row for row in evidence.run.raw.user_callers or [] if row.caller is not None]
     main = max(callers, key=lambda row: row.samples, default=None)
     if main is None:
-        yield {"caller": ""}
-        return
+        return ""
     place = f" ({main.source})" if main.source else ""
-    yield {"caller": f", if the copy in {main.caller}{place} feeds a {_call_of(evidence)}"}
-
-
-def _call_of(evidence: Evidence) -> str:
-    return "receive" if is_receiver(evidence.run) else "send"
-
-
-def senders_copies(evidence: Evidence) -> Iterator[Facts]:
-    if evidence.sent is not None and not is_receiver(evidence.run):
-        yield from own_copies(evidence)
-
-
-def receivers_copies(evidence: Evidence) -> Iterator[Facts]:
-    if is_receiver(evidence.run):
-        yield from own_copies(evidence)
+    return f", if the copy in {main.caller}{place} {use}"
 
 
 remedy = partial(FindingRule, "remedy")
+
+
+def own_copies_remedy(code: str, setting: Setting, *, receives: bool) -> FindingRule:
+    """Return the remedy for copies in the own code of a receiver, or of a sender.
+
+    receives: True for a receiver, which copies after its receive calls
+    """
+    role = "follow its receive calls" if receives else "feed its sends"
+    place = "after the receive" if receives else "before the send"
+
+    def own_copies(evidence: Evidence) -> Iterator[Facts]:
+        if is_receiver(evidence.run) is receives and (receives or evidence.sent is not None):
+            yield {"caller": copying_function(evidence, "follows a receive" if receives else "feeds a send")}
+
+    terms = RemedyTerms(
+        setting,
+        bounds.fewer_user_copies,
+        decisions=(user_copies_stay,),
+        unknown=("n/a", "copies in the program itself were not sampled"),
+        provided=f"if these copies {role}",
+        meaning=f"No memcpy() {place}. Evidence: samples in memcpy() and the like.",
+    )
+    return remedy(code, own_copies, SAVES + "{caller}", remedy=terms)
+
+
 # All remedies. Remedies with equal answers are reported in this order, and the first of equal savings leads.
 REMEDIES = (
     remedy(
@@ -233,7 +243,7 @@ REMEDIES = (
         remedy=RemedyTerms(
             "nodelay",
             lambda _: None,
-            unknown=("maybe", "{how}, or one send an answer: each takes {time}"),
+            unknown=("maybe", "{how}, or one send: an answer takes {time}"),
             headline="{how} may end the wait for delayed acknowledgements: each answer takes {time}",
             meaning="The last piece need not wait. Evidence: sends, receives and time of an answer.",
         ),
@@ -241,7 +251,7 @@ REMEDIES = (
     remedy(
         "sendfile",
         sent_files,
-        SAVES + ": both copies, calls{except_for}",
+        SAVES + ": both copies{except_for}",
         remedy=RemedyTerms(
             "sendfile",
             bounds.sendfile,
@@ -314,7 +324,7 @@ REMEDIES = (
     remedy(
         "splice",
         relayed_bytes,
-        SAVES + ": both copies, calls",
+        SAVES + ": both copies",
         remedy=RemedyTerms(
             "splice",
             bounds.splice,
@@ -361,32 +371,8 @@ REMEDIES = (
             meaning="The kernel maps pages of packets. Evidence: samples in that copy.",
         ),
     ),
-    remedy(
-        "fewer user copies",
-        senders_copies,
-        SAVES + "{caller}",
-        remedy=RemedyTerms(
-            "fewer_user_copies",
-            bounds.fewer_user_copies,
-            decisions=(user_copies_stay,),
-            unknown=NO_USER_COPIES,
-            provided="if these copies feed its sends",
-            meaning="No memcpy() before the send. Evidence: samples in memcpy() and the like.",
-        ),
-    ),
-    remedy(
-        "receive in place",
-        receivers_copies,
-        SAVES + "{caller}",
-        remedy=RemedyTerms(
-            "receive_in_place",
-            bounds.fewer_user_copies,
-            decisions=(user_copies_stay,),
-            unknown=NO_USER_COPIES,
-            provided="if these copies follow its receive calls",
-            meaning="No memcpy() after the receive. Evidence: samples in memcpy() and the like.",
-        ),
-    ),
+    own_copies_remedy("fewer user copies", "fewer_user_copies", receives=False),
+    own_copies_remedy("receive in place", "receive_in_place", receives=True),
     # io_uring comes last, because it never leads if another remedy may save as much.
     remedy(
         "io_uring",

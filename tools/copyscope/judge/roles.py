@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Roles of a watched program, derived from the sizes, number and timing of its sends and receives. Pure."""
 
-from copyscope.judge.evidence import MOSTLY
+from copyscope.judge.evidence import MOSTLY, SEVERAL_SENDS
 from copyscope.record.portrait import Direction
 from copyscope.record.run import Run
 from copyscope.record.watched import added, volume
@@ -10,8 +10,6 @@ from copyscope.record.watched import added, volume
 SEGMENT_BYTES = 1_448
 # Largest number of sends that may belong to one answer. A file of many blocks has more.
 SENDS_PER_ANSWER_MAX = 16
-# Ratio of sends to receives above which each answer is taken to have several sends.
-SEVERAL_SENDS = 1.5
 # Time of an answer in ns that a delayed acknowledgement explains: TCP_DELACK_MIN is 40 ms and TCP_DELACK_MAX
 # 200 ms (include/net/tcp.h).
 PAUSE_LEAST_NS, PAUSE_MOST_NS = 35_000_000, 250_000_000

@@ -9,6 +9,7 @@ interval.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from msgspec import structs
 
@@ -64,39 +65,21 @@ class SimulatedCount:
         return None if None in halves else float(sum(half or 0.0 for half in halves))
 
 
-INSTRUCTIONS = SimulatedCount(
-    "instructions",
-    (lambda row: (row.instructions_per_kib, row.instructions_per_kib_half_width),),
-    INSTRUCTIONS_MIN,
-)
-LINES = SimulatedCount(
-    "lines",
-    (
-        lambda row: (row.read_lines_per_kib, row.read_lines_per_kib_half_width),
-        lambda row: (row.written_lines_per_kib, row.written_lines_per_kib_half_width),
-    ),
-)
-L1D = SimulatedCount(
-    "L1D misses",
-    (
-        lambda row: (row.l1d_load_misses_per_kib, row.l1d_load_misses_per_kib_half_width),
-        lambda row: (row.l1d_store_misses_per_kib, row.l1d_store_misses_per_kib_half_width),
-    ),
-)
-L2 = SimulatedCount(
-    "L2 misses",
-    (
-        lambda row: (row.l2_load_misses_per_kib, row.l2_load_misses_per_kib_half_width),
-        lambda row: (row.l2_store_misses_per_kib, row.l2_store_misses_per_kib_half_width),
-    ),
-)
-LLC = SimulatedCount(
-    "LLC misses",
-    (
-        lambda row: (row.llc_load_misses_per_kib, row.llc_load_misses_per_kib_half_width),
-        lambda row: (row.llc_store_misses_per_kib, row.llc_store_misses_per_kib_half_width),
-    ),
-)
+def per_kib(name: str) -> Callable[[SideSum], tuple[float, float | None]]:
+    """Return a function that returns a count of a row per KiB, with its half width."""
+    return attrgetter(f"{name}_per_kib", f"{name}_per_kib_half_width")
+
+
+def misses(cache: str) -> tuple[Callable[[SideSum], tuple[float, float | None]], ...]:
+    """Return the functions for the loads and the stores that miss a cache."""
+    return per_kib(f"{cache}_load_misses"), per_kib(f"{cache}_store_misses")
+
+
+INSTRUCTIONS = SimulatedCount("instructions", (per_kib("instructions"),), INSTRUCTIONS_MIN)
+LINES = SimulatedCount("lines", (per_kib("read_lines"), per_kib("written_lines")))
+L1D = SimulatedCount("L1D misses", misses("l1d"))
+L2 = SimulatedCount("L2 misses", misses("l2"))
+LLC = SimulatedCount("LLC misses", misses("llc"))
 QUANTITIES = (INSTRUCTIONS, LINES, L1D, L2, LLC)
 # Quantities that decide the verdict. Misses depend on the layout of a kernel, too.
 DECIDING = (INSTRUCTIONS, LINES)

@@ -13,14 +13,13 @@ from msgspec import json
 
 from copyscope.base.spelling import counted, format_size
 from copyscope.base.stats import Missing
+from copyscope.judge.bounds import BATCH, LARGE_BYTES
 from copyscope.judge.estimates import group_points, ratio
-from copyscope.judge.evidence import Evidence
+from copyscope.judge.evidence import Evidence, relay_of
 from copyscope.judge.roles import sends_per_answer
 from copyscope.record.portrait import Direction, Saving, StandIn
 from copyscope.record.run import Run
 
-# Size in bytes to which larger calls grow, and the number of requests in a batch.
-LARGE_BYTES, BATCH = 65_536, 16
 # Size in bytes of messages and socket buffers for a receiver with small calls.
 SOCKET_BYTES = 16_384
 # Short runs of each side, as for crossovers.
@@ -129,7 +128,8 @@ def plan_of(evidence: Evidence, remedy: str) -> StandInPlan | None:
 def _larger_sends(evidence: Evidence, remedy: str, fixed: Fixed) -> StandInPlan:
     """Return a stand-in for larger messages, or for batches of requests if each send is an answer."""
     size_bytes = _mean_size(evidence.sent)
-    fixed |= {"impl": "one_copy", "fields": 1}
+    is_relay = relay_of(evidence.run) is not None
+    fixed |= {"impl": "relay_copy" if is_relay else "one_copy", "fields": 1}
     larger_bytes = LARGE_BYTES
     if evidence.sends_answers:
         fixed |= {"mode": "rr"}
@@ -166,6 +166,20 @@ def _by_reference(before: str, after: str) -> MakePlan:
     return make
 
 
+def _strategies(before: str, after: str, fields: int) -> MakePlan:
+    """Return a function that makes a stand-in for another strategy at the program's own size.
+
+    before, after: strategies
+    fields: number of buffers of each message
+    """
+
+    def make(evidence: Evidence, remedy: str, fixed: Fixed) -> StandInPlan:
+        fixed |= {"size": max(fields, _mean_size(evidence.sent)), "fields": fields}
+        return StandInPlan(remedy, {"impl": before}, {"impl": after}, fixed)
+
+    return make
+
+
 def _larger_receives(evidence: Evidence, remedy: str, fixed: Fixed) -> StandInPlan:
     """Return a stand-in for a larger buffer. Small sockets keep the queue short."""
     buffer_bytes = _mean_size(evidence.run.portrait.receive)
@@ -180,6 +194,8 @@ def _mapped_receives(_: Evidence, remedy: str, fixed: Fixed) -> StandInPlan:
 
 # Remedies that copyscope's own traffic can stand for. MSG_ZEROCOPY has crossovers.
 # For sendfile, a memcpy() stands for the read of the file, without its system call.
+# UDP batches have no row, because the traffic program has no UDP socket. kTLS has none, because that program
+# encrypts nothing itself. Nor does "receive in place": none of its receivers copies the data again.
 PLANS: Mapping[str, MakePlan] = {
     "larger sends": _larger_sends,
     "one send": _one_send,
@@ -187,6 +203,8 @@ PLANS: Mapping[str, MakePlan] = {
     "splice": _by_reference("relay_copy", "relay_splice"),
     "larger receives": _larger_receives,
     "mapped receives": _mapped_receives,
+    "fewer user copies": _strategies("two_copy", "one_copy", fields=2),
+    "io_uring": _strategies("one_copy", "uring_send", fields=1),
 }
 
 

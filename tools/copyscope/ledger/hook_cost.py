@@ -28,8 +28,8 @@ def hook_share(raw: Measured) -> float | None:
 
 
 def hook_text(raw: Measured) -> str:
-    """Return text such as `counting its bytes about 11 % of its CPU time`, or "" if negligible."""
+    """Return text such as `counting its bytes takes about 11 % of its CPU time`, or "" if negligible."""
     share = hook_share(raw)
     if share is None or share < MENTIONED_MIN:
         return ""
-    return f"counting its bytes about {share * 100:.0f} % of its CPU time"
+    return f"counting its bytes takes about {share * 100:.0f} % of its CPU time"

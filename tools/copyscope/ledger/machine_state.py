@@ -74,20 +74,7 @@ def machine_state(raw: Measured, softirq_ns: float | None) -> MachineState:
     siblings = siblings_share(load)
     disturbance = find_disturbance(raw, others_share, steal_share, spread_share, siblings)
     state = MachineState(
-        wall_ns=load.wall_ns,
-        busy_ns=load.busy_ns,
-        softirq_ns=load.softirq_ns,
-        steal_ns=load.steal_ns,
-        own_ns=load.own_ns,
-        sides_ns=load.sides_ns,
-        reasons={},
-        cpus=load.cpus,
-        clock_before=load.clock_before,
-        clock_after=load.clock_after,
-        peers_ns=load.peers_ns,
-        siblings=load.siblings,
-        siblings_ns=load.siblings_ns,
-        quotas=load.quotas,
+        **structs.asdict(load) | {"reasons": {}},
         others_ns=others,
         others_share=others_share,
         steal_share=steal_share,

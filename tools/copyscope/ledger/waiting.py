@@ -232,7 +232,7 @@ def _held(raw: Measured, waits: Waits) -> Part | None:
         return None
     if added(sends, lambda row: row.cork_calls) >= OPTION_PART * calls:
         return "TCP_CORK", part, "TCP_CORK holds the end of a message", "clear TCP_CORK after the last piece"
-    what = "Nagle's algorithm holds the end of a message until a delayed ACK"
+    what = "Nagle's algorithm holds the end of a message until a delayed ACK arrives"
     return "Nagle's algorithm", part, what, "TCP_NODELAY, or one writev for each message"
 
 

@@ -16,16 +16,20 @@ class Saving(Section):
 
 
 class Bounds(Section):
-    """Lower and upper bound of a change's saving, as shares of the CPU time."""
+    """Lower and upper bound of a change's saving, as shares of the CPU time.
+
+    likely_share: saving if calls grow to 64 KiB; null: the work that the change adds is unknown
+    """
 
     least_share: float
     most_share: float
+    likely_share: float | None = None
 
 
 class Remedy(Section):
     """Change that could reduce copying.
 
-    saves: expected saving; null: unknown
+    saves: saving; null: unknown
     open: true if only a measured crossover can show whether it saves time
     how: setting or call that makes the change
     """

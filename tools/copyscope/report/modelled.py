@@ -226,7 +226,7 @@ class ModelStudy:
 
     @property
     def caption(self) -> str:
-        """One line about the simulation, for the foot of every plot."""
+        """Line about the simulation, for the foot of every plot."""
         first = self.boots[0].simulated
         boots = sorted({len(point.boots) for point in self.points})
         count = str(boots[0]) if len(boots) == 1 else f"{boots[0]} to {boots[-1]}"

@@ -340,7 +340,7 @@ SAVING = (("impl", "one_copy", "zero_copy"), ("receiver", "read", "map"))
 
 @dataclass(frozen=True)
 class WaterfallStep:
-    """One step of a waterfall.
+    """Step of a waterfall.
 
     change: change in cost in ns per KiB, negative if CPU time is saved
     """

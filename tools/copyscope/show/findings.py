@@ -23,7 +23,7 @@ def advice_lines(run: Run, width: int, room: int | None = None, *, explain: bool
     advice = run.derived.advice
     if advice is None:
         return []
-    lines = heading("WHAT WOULD HELP?", "least and most of its CPU time that each change saves", width)
+    lines = heading("WHAT WOULD HELP?", "part of its CPU time that each change saves (least to most)", width)
     # Records of old versions, and programs that send nothing, have no remedies.
     if not advice.remedies:
         return lines + wrap(advice.text, width)
@@ -66,7 +66,7 @@ def _reasons(advice: Advice, width: int, room: int | None) -> list[Text]:
     reasons = [wrap(f"- {reason}", width, indent=2) for reason in advice.reasons or []]
     needed = sum(map(len, reasons))
     free_lines = needed if room is None else room
-    # One line is reserved for the number of reasons that do not fit.
+    # The last line is reserved for the number of reasons that do not fit.
     free_lines -= needed > free_lines
     lines: list[Text] = []
     for number, reason in enumerate(reasons):

@@ -69,7 +69,7 @@ def render(run: Run, console: Console, *, explain: bool = False, by_thread: bool
     """
     has_size = has_screen(console)
     width = min(console.width, WIDTH_MAX if has_size else WIDTH)
-    # One line of the terminal is left for the prompt of the shell.
+    # The last line of the terminal is left for the prompt of the shell.
     height = (max(console.height, HEIGHT) if has_size else HEIGHT) - 1
     title = [*wrap(_title(run), width, indent=2, style="bold"), *processor_lines(run, width)]
     waits = _waits_text(run)
@@ -239,6 +239,9 @@ def _trust(run: Run, width: int) -> str:
         cost = _short_cost("overhead", overhead)
     elif _is_unclear(watching):
         cost = "what watching cost could not be measured"
+    elif watching.ratio is not None and watching.ratio > 1:
+        # Goodput that is higher with instruments is noise, not a negative cost.
+        cost = "watching cost nothing measurable"
     else:
         cost = _short_cost("watching cost", watching)
     return "; ".join([validity, cost, *hooks, load if is_in_title else load_text(state), *end])
@@ -252,7 +255,9 @@ def _sampling_gaps(run: Run) -> list[str]:
     checks = [check for check in run.derived.identities if check.name.endswith("_time")]
     shares = {check.name.removesuffix("_time"): _sampled_share(check) for check in checks}
     gaps = {side: share for side, share in shares.items() if share < SAMPLED_SHARE_MIN}
-    return [f"the sampler saw {100 * share:.0f} % of the {side}" for side, share in gaps.items()]
+    return [
+        f"samples cover {100 * share:.0f} % of the CPU time of the {side}" for side, share in gaps.items()
+    ]
 
 
 def _sampled_share(time_check: Identity) -> float:

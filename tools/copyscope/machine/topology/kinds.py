@@ -277,7 +277,7 @@ class VethXdp(Veth):
 
 
 class Loopback(Topology):
-    """One namespace in which sender and receiver communicate over lo."""
+    """Namespace in which sender and receiver communicate over lo."""
 
     kind: ClassVar[str] = "loopback"
     description: ClassVar[str] = (
