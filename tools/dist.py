@@ -88,10 +88,7 @@ python=$(/usr/lib/copyscope/tools/python.sh) || exit 0
     "prerm": """\
 #!/bin/sh
 set -e
-if [ "$1" = remove ]; then
-	[ ! -d /run/systemd/system ] || deb-systemd-invoke stop copyscope.service
-	deb-systemd-helper disable copyscope.service
-fi
+[ "$1" != remove ] || systemctl --quiet disable --now copyscope.service 2> /dev/null || true
 find /usr/lib/copyscope -name __pycache__ -prune -exec rm -rf {} +
 """,
 }

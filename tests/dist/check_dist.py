@@ -6,8 +6,8 @@
 
 In a root each form is installed, runs doctor, measures, watches a program with known sends, and is removed.
 It must attach the hooks that this tree attaches, count every byte, and leave no file. The Debian package also
-simulates, and attaches hooks with the capabilities of its service. Where Python is too old, each form must
-say so. In a guest, the tarball is compared with this tree's build.
+simulates, and loads its programs without CAP_SYS_ADMIN. Where Python is too old, each form must say so. In a
+guest, the tarball is compared with this tree's build.
 """
 
 import argparse
@@ -34,7 +34,7 @@ DIST = ROOT / ".output" / "dist"
 SUITES = ("bookworm", "trixie", "sid", "jammy", "noble")
 FORMS = ("wheel", "deb", "tarball")
 # Steps of tests/dist/inside that must succeed.
-STEPS, STEPS_OF_DEB = ("doctor", "run", "watch", "remove"), ("simulate", "service")
+STEPS, STEPS_OF_DEB = ("doctor", "run", "watch", "remove"), ("simulate", "load")
 # Maximum sizes for one architecture: of the packed file, and installed with its dependencies.
 PACKED_MB, INSTALLED_MB = 15, 40
 # Newest glibc of the wheel's tag, manylinux_2_17 (tools/wheel.py). Debian 12 has 2.36, RHEL 9 has 2.34.
