@@ -11,6 +11,7 @@
 #include "attach/tracepoints.h"
 #include "commands.h"
 #include "instruments/probes.h"
+#include "instruments/programs.h"
 #include "instruments/watch.h"
 #include "kernel/clock.h"
 #include "kernel/core_pmus.h"
@@ -343,6 +344,14 @@ static int do_peers(struct collector *collector, const char *arguments)
 	return print_json_line(json_pack("{s:s, s:o}", "event", "peers", "peers", watch__peers_json(probes__skeleton(collector->probes))));
 }
 
+static int do_programs(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	if (collector->watch.mode != WATCH_ALL)
+		return refuse("programs", "they are counted only with --all");
+	return print_json_line(json_pack("{s:s, s:o}", "event", "programs", "rows", programs__json(probes__skeleton(collector->probes))));
+}
+
 static json_t *samples_json(struct collector *collector, bool only_new)
 {
 	drain_samples(collector, 0);
@@ -426,6 +435,7 @@ static const struct command {
 	{ "volume", do_volume, false },
 	{ "sockets", do_sockets, false },
 	{ "peers", do_peers, false },
+	{ "programs", do_programs, false },
 	{ "samples", do_samples, false },
 	{ "spare", do_spare, false },
 	{ "functions", do_functions, false },

@@ -64,7 +64,7 @@ static int load(struct probes *probes, int only, int only_function)
 	bpf_program__set_autoload(skel->progs.list_sockets, probes->stores_at_sockets);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
-	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
+	if (!err && probes->btf && probes->watch && probes->watch->mode >= WATCH_CGROUP)
 		err = watch__never(skel->maps.watched);
 	if (!err && only == TRACEPOINTS_ALL)
 		probes->skel = skel;
