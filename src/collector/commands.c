@@ -360,19 +360,6 @@ static json_t *samples_json(struct collector *collector, bool only_new)
 	return stacks__json(collector->stacks, collector->ksyms, collector->sampler, only_new);
 }
 
-/* Read the losses last, because a counter that could not be read is a loss, too. */
-static json_t *losses(const struct collector *collector)
-{
-	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
-	int err;
-	unsigned int unread = maps__unread(&err);
-
-	if (unread)
-		complain("report", "%u counters could not be read and are missing: %s", unread, strerror(-err));
-	json_object_set_new(loss, "cells_unread", json_integer(unread));
-	return loss;
-}
-
 /* Keep sampling events off CPUs: an interrupt there would disturb programs that have these CPUs for themselves. */
 static int do_spare(struct collector *collector, const char *arguments)
 {
@@ -396,7 +383,7 @@ static int do_samples(struct collector *collector, const char *arguments)
 	samples = samples_json(collector, true);
 	if (!strcmp(arguments, "forget"))
 		stacks__forget(collector->stacks);
-	return print_json_line(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", losses(collector)));
+	return print_json_line(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", probes__loss_json(collector->probes)));
 }
 
 /* Print the counts of the function hooks so far. */
@@ -418,7 +405,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			   "samples", samples_json(collector, false), "bytes", cells__bytes_json(skel),
 			   "calls", cells__calls_json(skel),
 			   "functions", probes__functions_json(collector->probes));
-	json_object_set_new(report, "loss", losses(collector));
+	json_object_set_new(report, "loss", probes__loss_json(collector->probes));
 	return print_json_line(report);
 }
 

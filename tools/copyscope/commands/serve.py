@@ -18,14 +18,17 @@ from copyscope.commands import entry
 from copyscope.commands.watch_target import find_target, target_section
 from copyscope.ledger.derive import Window
 from copyscope.plan.run_plan import served_plan
-from copyscope.record.messages import TotalsMessage
+from copyscope.record.messages import CollectorReport, TotalsMessage
 from copyscope.report.openmetrics import Family, MetricsText, write_families
 from copyscope.report.served_counts import ServedCounts
 from copyscope.report.served_endpoint import Endpoint
+from copyscope.report.served_programs import NamedPrograms, ProgramWeights
 from copyscope.run import processes
+from copyscope.run.cgroup_names import CgroupNames
 from copyscope.run.program import WatchedProgram
 from copyscope.run.session import Session, SilentProgress
 from copyscope.run.target import WatchTarget
+from copyscope.taxonomy.taxonomy import Taxonomy
 
 # Reasons for the end of a session after which the next session begins. WatchedProgram sets PROGRAM_ENDED.
 PROGRAM_ENDED, FAILED = "the program ended", "the measurement failed"
@@ -85,7 +88,9 @@ class MetricsServer(SilentProgress):
         """
         self.comm = target.comm or _common_name(target.pids)
         self._args, self._name = args, target.name()
-        self._counts = ServedCounts()
+        # The programs to name if all programs are watched.
+        self._programs = NamedPrograms(args.top, CgroupNames()) if target.how == "all" else None
+        self._counts = ServedCounts(self._programs)
         # Metrics that text() returns. The list is replaced as a whole, because another thread reads it.
         self._families: list[Family] = []
         # Time of the last reading of the byte counters.
@@ -157,10 +162,12 @@ class MetricsServer(SilentProgress):
         if segment.index == 0 and self._last_reading_ns is not None:
             own_metrics["unwatched_seconds", ()] += (begin["t_ns"] - self._last_reading_ns) / 1e9
         self._counts.read(end)
+        if self._programs is not None:
+            self._counts.read_programs(session.ask_programs())
         load = session.read_load()
         self._window.add_load(segment.block, load)
         if segment.phase == "ledger":
-            self._counts.sampled(self._window.run(raw, session.ask_samples(forget=True)))
+            self._add_samples(session.ask_samples(forget=True))
             self._window.forget(raw)
             self._program.forget_ended()
         own_metrics["watcher_cpu_seconds", ()] = (load.own_ns or 0) / 1e9
@@ -170,6 +177,14 @@ class MetricsServer(SilentProgress):
         self._add_reading(end)
         if self._cgroup_identity is not None and _was_removed(*self._cgroup_identity):
             self._program.stop.because(CGROUP_REMOVED)
+
+    def _add_samples(self, report: CollectorReport) -> None:
+        """Add the samples of a sampled second."""
+        run = self._window.run(self._session.raw, report)
+        weights: ProgramWeights = {}
+        if self._programs is not None:
+            weights = self._programs.weights(report["samples"], Taxonomy.load())
+        self._counts.sampled(run, weights)
 
     def _add_reading(self, totals: TotalsMessage) -> None:
         """Add a reading of the byte counters (`totals`), and publish the updated metrics."""

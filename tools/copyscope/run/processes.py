@@ -93,6 +93,12 @@ def read_process(pid: int) -> ProcessStat | None:
         return None
 
 
+def user_processes() -> set[int]:
+    """Return all running processes, except kernel threads, copyscope and its children."""
+    ours = os.getpid()
+    return {p.pid for p in all_processes() if p.alive and not p.kernel and ours not in (p.pid, p.parent)}
+
+
 def is_alive(pid: int) -> bool:
     try:
         _, _, rest = read_file(f"{PROC}/{pid}/stat").rpartition(b") ")
@@ -280,6 +286,8 @@ class ProcessCpuTimes:
         self._last: dict[int, Use] = {}
         # Use of exited processes, as read. The CPU time of exits that the kernel reports is not included.
         self._ended = Use()
+        # False to read CPU times only: reading the switches of each thread takes much longer.
+        self.counts_switches = True
         # Processes for which the kernel reports the exit, CPU time of all reported exits, and the part of
         # this time before the watch.
         self._reported_pids: set[int] = set()
@@ -339,6 +347,7 @@ class ProcessCpuTimes:
             if used_ns < self._last.get(pid, Use()).cpu_ns:
                 self.forget(pid)
             last = self._last.get(pid, Use())
+            counted = counted and self.counts_switches
             now = Use(used_ns, *(count_switches(pid) if counted else (last.voluntary, last.involuntary)))
             self._began.setdefault(pid, Use() if fresh else now)
             self._last[pid] = now
