@@ -64,8 +64,8 @@ _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 /* With WATCH_ALL: a program in a cgroup (v2), and the index of a volume cell. */
 struct program_key {
 	__u64 cgroup_id;
-	/* Name of the process: comm of its first thread. */
-	char comm[WATCH_COMM];
+	/* Name of the process: comm of its first thread, followed by zeroes. */
+	__u64 comm[WATCH_COMM / 8];
 	__u32 volume_index;
 	__u32 pad;
 };

@@ -27,7 +27,10 @@ extern const volatile __u32 watch_cgroup_level;
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
 #define PF_KTHREAD 0x00200000
-/* Only for WATCH_ALL. The collector reads these offsets from BTF, because the sampler has no CO-RE relocations. */
+/*
+ * Only for WATCH_ALL: offsets in struct task_struct. The collector reads them from BTF, because the sampler has no CO-RE
+ * relocations.
+ */
 extern const volatile __u32 task_offsets[TASK_FIELDS];
 
 /*
@@ -146,15 +149,6 @@ static __always_inline bool is_kernel_thread(void)
 
 	bpf_probe_read_kernel(&flags, sizeof(flags), (const void *)(bpf_get_current_task() + task_offsets[TASK_FLAGS]));
 	return flags & PF_KTHREAD;
-}
-
-/* Read the name of the running process, which is that of its first thread, to a zeroed buffer. */
-static __always_inline void read_program_name(char comm[WATCH_COMM])
-{
-	__u64 leader = 0;
-
-	bpf_probe_read_kernel(&leader, sizeof(leader), (const void *)(bpf_get_current_task() + task_offsets[TASK_GROUP_LEADER]));
-	bpf_probe_read_kernel_str(comm, WATCH_COMM, (const void *)(leader + task_offsets[TASK_COMM]));
 }
 
 static __always_inline bool selects_running_task(void)

@@ -303,8 +303,12 @@ class ProcessCpuTimes:
 
     def used(self) -> Use:
         """Return the total as of the latest readings."""
-        ended = Use(self._reported_ended_ns - self._before_watch_ns)
-        return sum(map(self._used, self._last), self._ended + ended)
+        total = self._ended + Use(self._reported_ended_ns - self._before_watch_ns)
+        if self.counts_switches:
+            return sum(map(self._used, self._last), total)
+        # Adding integers takes a tenth of the time, and a node has many processes.
+        read_ns = sum(last.cpu_ns for last in self._last.values())
+        return total + Use(read_ns - sum(began.cpu_ns for began in self._began.values()))
 
     def set_reported(self, alive: Collection[int], ended_ns: int) -> None:
         """Store the kernel's report: which processes are alive, and the CPU time of all exited processes."""
@@ -340,14 +344,14 @@ class ProcessCpuTimes:
         `counted`: also read each process's context switches from /proc.
         `fresh`: count the use of new processes from their start, not from now.
         """
+        counted = counted and self.counts_switches
         for pid in pids:
-            used_ns = cpu_ns(pid)
-            if used_ns is None:
+            used_ns, last = cpu_ns(pid), self._last.get(pid)
+            if used_ns is None or (last is not None and used_ns == last.cpu_ns and not counted):
                 continue
-            if used_ns < self._last.get(pid, Use()).cpu_ns:
+            if last is not None and used_ns < last.cpu_ns:
                 self.forget(pid)
             last = self._last.get(pid, Use())
-            counted = counted and self.counts_switches
             now = Use(used_ns, *(count_switches(pid) if counted else (last.voluntary, last.involuntary)))
             self._began.setdefault(pid, Use() if fresh else now)
             self._last[pid] = now
