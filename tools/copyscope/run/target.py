@@ -25,6 +25,8 @@ from copyscope.run.child import Program
 from copyscope.run.perf_stat import PROCESS_ENDED, PerfStat
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+# Most TCP sockets that are followed while all programs are watched: their maps take 20 MB less than by default.
+NODE_SOCKETS_MAX = 65_536
 NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
 CLONE_NEWNET = 0x40000000
 _PID = re.compile(r"[0-9]{1,9}")  # PID_MAX_LIMIT is 4,194,304
@@ -100,7 +102,7 @@ class WatchTarget:
         """Return the collector's options that select the processes."""
         argv = ["--watch"]
         if self.how == "all":
-            argv.append("--all")
+            argv += ["--all", "--sockets-max", str(NODE_SOCKETS_MAX)]
         if not self.follow:
             argv.append("--no-follow")
         if self.comm is not None:
