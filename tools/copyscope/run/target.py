@@ -25,7 +25,7 @@ from copyscope.run.child import Program
 from copyscope.run.perf_stat import PROCESS_ENDED, PerfStat
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-# Most TCP sockets that are followed while all programs are watched: their maps take 20 MB less than by default.
+# Most TCP sockets that are followed while all programs are watched. The maps take 20 MB less than by default.
 NODE_SOCKETS_MAX = 65_536
 NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
 CLONE_NEWNET = 0x40000000
