@@ -6,6 +6,7 @@
  */
 #include "map.bpf.h"
 #include "watch.bpf.h"
+#include "program_name.h"
 
 MAP(PERCPU_HASH, program_cells, struct program_key, struct program_cell, PROGRAM_CELLS_MAX);
 /* Calls of the programs that have no cell because the map is full. */
@@ -14,35 +15,20 @@ MAP(PERCPU_ARRAY, other_programs, __u32, struct program_cell, VOLUME_CELLS);
 /* Number of times that the collector has read the cells. It shows which cells are idle. */
 __u32 program_round;
 
-#define LOWEST_BITS 0x0101010101010101ULL
-#define HIGHEST_BITS 0x8080808080808080ULL
-
-/*
- * Return the highest bit of the first byte that is 0, or 0 if there is none. The bits above may be wrong, because a byte of
- * 0 borrows from the next one.
- */
-static __always_inline __u64 end_of_name(__u64 word)
+/* Read the name of the running process without a helper that copies it, because this runs at each call. */
+static __always_inline void read_name(__u64 comm[2])
 {
-	__u64 ends = (word - LOWEST_BITS) & ~word & HIGHEST_BITS;
+	const struct task_struct *leader;
 
-	return ends & -ends;
-}
-
-/*
- * Read the name of the running process without a helper, because this runs at each call. Old kernels leave parts of
- * earlier names behind the end of a name. Bytes are in little-endian order on both architectures.
- */
-static __always_inline void read_program_name(__u64 comm[2])
-{
-	const struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
-	const __u64 *words = (const __u64 *)leader->comm;
-	__u64 first = words[0], second = words[1], end = end_of_name(first);
-
-	comm[0] = end ? first & ((end >> 7) - 1) : first;
-	if (end)
+	/* New in 5.11. */
+	if (!bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_get_current_task_btf)) {
+		read_program_name((char *)comm);
 		return;
-	end = end_of_name(second);
-	comm[1] = end ? second & ((end >> 7) - 1) : second;
+	}
+	leader = bpf_get_current_task_btf()->group_leader;
+	comm[0] = ((const __u64 *)leader->comm)[0];
+	comm[1] = ((const __u64 *)leader->comm)[1];
+	zero_behind_name(comm);
 }
 
 static __always_inline struct program_cell *cell_of_program(__u32 index)
@@ -50,7 +36,7 @@ static __always_inline struct program_cell *cell_of_program(__u32 index)
 	struct program_key key = { .cgroup_id = bpf_get_current_cgroup_id(), .volume_index = index };
 	struct program_cell *cell, fresh = {};
 
-	read_program_name(key.comm);
+	read_name(key.comm);
 	cell = bpf_map_lookup_elem(&program_cells, &key);
 	if (cell)
 		return cell;

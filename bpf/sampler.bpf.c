@@ -81,15 +81,6 @@ static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event
 	return bpf_get_current_pid_tgid() >> 32;
 }
 
-/* Read the name of the running process, which is that of its first thread, to a zeroed buffer. */
-static __always_inline void read_program_name(char comm[WATCH_COMM])
-{
-	__u64 leader = 0;
-
-	bpf_probe_read_kernel(&leader, sizeof(leader), (const void *)(bpf_get_current_task() + task_offsets[TASK_GROUP_LEADER]));
-	bpf_probe_read_kernel_str(comm, WATCH_COMM, (const void *)(leader + task_offsets[TASK_COMM]));
-}
-
 static __always_inline void name_thread(struct stack_cell *cell)
 {
 	cell->thread[0] = 0;

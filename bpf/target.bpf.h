@@ -151,6 +151,15 @@ static __always_inline bool is_kernel_thread(void)
 	return flags & PF_KTHREAD;
 }
 
+/* Read the name of the running process, which is that of its first thread, to a zeroed buffer. */
+static __always_inline void read_program_name(char comm[WATCH_COMM])
+{
+	__u64 leader = 0;
+
+	bpf_probe_read_kernel(&leader, sizeof(leader), (const void *)(bpf_get_current_task() + task_offsets[TASK_GROUP_LEADER]));
+	bpf_probe_read_kernel_str(comm, WATCH_COMM, (const void *)(leader + task_offsets[TASK_COMM]));
+}
+
 static __always_inline bool selects_running_task(void)
 {
 	if (watch_mode == WATCH_CGROUP)
