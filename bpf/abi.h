@@ -114,6 +114,7 @@ enum loss {
 	LOSS_SPLICE_UNCOUNTED,
 	LOSS_WATCHED_UNREADABLE,
 	LOSS_CALL_FILE_CLOSED,
+	LOSS_PROGRAM_MAP_FULL,
 	LOSS_CNT,
 };
 
@@ -124,6 +125,8 @@ enum watch_mode {
 	WATCH_PROCESSES,
 	/* The cgroup of the running task selects them; the map `watched` caches the result. */
 	WATCH_CGROUP,
+	/* All processes except kernel threads and copyscope itself. */
+	WATCH_ALL,
 };
 
 /*
@@ -132,7 +135,7 @@ enum watch_mode {
 enum watched_by {
 	WATCHED_ITSELF = 1,
 	WATCHED_BY_FORK,
-	/* copyscope itself and its helpers, inside a cgroup that it watches. */
+	/* copyscope itself and its helpers, if they would be selected. */
 	WATCHED_NEVER,
 };
 
@@ -242,11 +245,15 @@ struct stack_cell {
 	 */
 	__u32 user_pid;
 	__u32 pad;
-	/* Name of the watched program's thread (comm, terminated by a 0); empty for other samples. */
+	/*
+	 * Name of the watched program's thread (comm, terminated by a 0); empty for other samples. With WATCH_ALL, the name
+	 * and the cgroup of its process.
+	 */
 	__u64 thread[2];
+	__u64 cgroup_id;
 	__u64 frames[STACK_DEPTH];
 };
-_Static_assert(sizeof(struct stack_cell) == 64 + 8 * STACK_DEPTH, "stack_cell");
+_Static_assert(sizeof(struct stack_cell) == 72 + 8 * STACK_DEPTH, "stack_cell");
 
 #include "abi_functions.h"
 #include "abi_watch.h"

@@ -61,6 +61,36 @@ _Static_assert(sizeof(struct volume_cell) == 88 + 8 * SIZE_SLOTS, "volume_cell")
 #define VOLUME_SLOTS 1024
 _Static_assert(VOLUME_CELLS <= VOLUME_SLOTS, "VOLUME_SLOTS");
 
+/* With WATCH_ALL: a program in a cgroup (v2), and the index of a volume cell. */
+struct program_key {
+	__u64 cgroup_id;
+	/* Name of the process: comm of its first thread, followed by zeroes. */
+	__u64 comm[WATCH_COMM / 8];
+	__u32 volume_index;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct program_key) == 32, "program_key: no implicit padding, it is a key");
+
+struct program_cell {
+	__u64 calls;
+	__u64 bytes;
+	__u64 zerocopy_calls;
+	__u64 zerocopy_bytes;
+	/* Value of program_round at the last call. */
+	__u64 round;
+};
+_Static_assert(sizeof(struct program_cell) == 40, "program_cell");
+/* Most cells of programs. A program that sends and receives in one way has two. */
+#define PROGRAM_CELLS_MAX 4096
+
+/* Fields of struct task_struct whose offsets the sampler needs. */
+enum task_field {
+	TASK_FLAGS,
+	TASK_GROUP_LEADER,
+	TASK_COMM,
+	TASK_FIELDS,
+};
+
 /* How a watched program reads files into its memory. */
 enum file_reads {
 	/* Through the page cache: a copy. */

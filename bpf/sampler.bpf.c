@@ -70,11 +70,11 @@ static __always_inline bool is_in_softirq(const struct stack_cell *cell)
 
 /*
  * Return the pid of a watched program that was interrupted in user mode. User space decides whether its code copies
- * (user_code.py).
+ * (user_code.py), but reads no code if all programs are watched.
  */
 static __always_inline __u32 user_pid(const struct stack_cell *cell, __u32 event)
 {
-	if (watch_mode == WATCH_NOBODY || cell->depth || cell->side == SIDE_OTHER)
+	if (watch_mode == WATCH_NOBODY || watch_mode == WATCH_ALL || cell->depth || cell->side == SIDE_OTHER)
 		return 0;
 	if (event != SAMPLE_CPU_CLOCK && event != SAMPLE_CYCLES && event != SAMPLE_REF_CYCLES)
 		return 0;
@@ -85,8 +85,15 @@ static __always_inline void name_thread(struct stack_cell *cell)
 {
 	cell->thread[0] = 0;
 	cell->thread[1] = 0;
-	if (watch_mode != WATCH_NOBODY && cell->side != SIDE_OTHER)
+	cell->cgroup_id = 0;
+	if (watch_mode == WATCH_NOBODY || cell->side == SIDE_OTHER)
+		return;
+	if (watch_mode != WATCH_ALL) {
 		bpf_get_current_comm(cell->thread, sizeof(cell->thread));
+		return;
+	}
+	read_program_name((char *)cell->thread);
+	cell->cgroup_id = bpf_get_current_cgroup_id();
 }
 
 /*
@@ -148,7 +155,7 @@ static __always_inline int sample(struct bpf_perf_event_data *ctx, __u32 event)
 	tgid = bpf_get_current_pid_tgid() >> 32;
 	cell->side = side_of(tgid);
 	if (cell->side == SIDE_OTHER)
-		cell->side = side_by_cgroup(tgid);
+		cell->side = side_by_task(tgid);
 	cell->owner = OWNER_NOT_KNOWN;
 	if (is_in_softirq(cell))
 		cell->owner = owner_now();

@@ -23,7 +23,7 @@ static inline __u64 hash_stack(const struct stack_cell *cell)
 	if (cell->user_pid)
 		hash = mix(mix(mix(mix(hash, cell->user_pid), cell->frames[0]), cell->frames[1]), cell->frames[2]);
 	if (cell->thread[0])
-		hash = mix(mix(hash, cell->thread[0]), cell->thread[1]);
+		hash = mix(mix(mix(hash, cell->thread[0]), cell->thread[1]), cell->cgroup_id);
 	for (__u32 i = 0; i < STACK_DEPTH; i++) {
 		if (i >= cell->depth)
 			break;

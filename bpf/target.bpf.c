@@ -10,6 +10,7 @@ const volatile __u32 watch_mode;
 const volatile __u64 watch_cgroup_id;
 const volatile __u32 watch_cgroup_level;
 const volatile __u32 watch_netns;
+const volatile __u32 task_offsets[TASK_FIELDS];
 
 __u32 watched_changes;
 struct watched_map watched SEC(".maps");

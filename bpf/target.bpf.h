@@ -26,6 +26,12 @@ extern const volatile __u32 watch_cgroup_level;
 /* Inode of the network namespace of the sockets that count; 0: all namespaces. */
 extern const volatile __u32 watch_netns;
 #define SIDE_WATCHED SIDE_SENDER
+#define PF_KTHREAD 0x00200000
+/*
+ * Only for WATCH_ALL: offsets in struct task_struct. The collector reads them from BTF, because the sampler has no CO-RE
+ * relocations.
+ */
+extern const volatile __u32 task_offsets[TASK_FIELDS];
 
 /*
  * Set during the segments of function hooks, so that counting starts and stops at one moment, however long attaching
@@ -137,11 +143,37 @@ static __always_inline bool never_watched(__u32 tgid)
 	return by && *by == WATCHED_NEVER;
 }
 
-/* Return the side of a running process that no change has selected: the cgroup decides, and is then remembered. */
-static __always_inline __u32 side_by_cgroup(__u32 tgid)
+static __always_inline bool is_kernel_thread(void)
 {
-	if (watch_mode != WATCH_CGROUP || bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) != watch_cgroup_id ||
-	    never_watched(tgid))
+	__u32 flags = PF_KTHREAD;
+
+	bpf_probe_read_kernel(&flags, sizeof(flags), (const void *)(bpf_get_current_task() + task_offsets[TASK_FLAGS]));
+	return flags & PF_KTHREAD;
+}
+
+/* Read the name of the running process, which is that of its first thread, to a zeroed buffer. */
+static __always_inline void read_program_name(char comm[WATCH_COMM])
+{
+	__u64 leader = 0;
+
+	bpf_probe_read_kernel(&leader, sizeof(leader), (const void *)(bpf_get_current_task() + task_offsets[TASK_GROUP_LEADER]));
+	bpf_probe_read_kernel_str(comm, WATCH_COMM, (const void *)(leader + task_offsets[TASK_COMM]));
+}
+
+static __always_inline bool selects_running_task(void)
+{
+	if (watch_mode == WATCH_CGROUP)
+		return bpf_get_current_ancestor_cgroup_id(watch_cgroup_level) == watch_cgroup_id;
+	return watch_mode == WATCH_ALL && !is_kernel_thread();
+}
+
+/*
+ * Return the side of a running process that no change has selected: its cgroup or its kind decides, and is then
+ * remembered.
+ */
+static __always_inline __u32 side_by_task(__u32 tgid)
+{
+	if (!selects_running_task() || never_watched(tgid))
 		return SIDE_OTHER;
 	watch(tgid, WATCHED_ITSELF);
 	return SIDE_WATCHED;
@@ -152,7 +184,7 @@ static __always_inline __u32 current_side(void)
 	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	__u32 side = side_of_running(tgid);
 
-	return side == SIDE_OTHER ? side_by_cgroup(tgid) : side;
+	return side == SIDE_OTHER ? side_by_task(tgid) : side;
 }
 
 #endif

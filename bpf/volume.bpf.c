@@ -166,8 +166,7 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 			buffers->without_option++;
 	} else {
 		is_zerocopy = true;
-		cell->zerocopy_calls++;
-		cell->zerocopy_bytes += bytes;
+		note_zerocopy(cell, protocol, syscall->call, bytes);
 		/* MPTCP reports no completions. */
 		if (protocol != PROTOCOL_MPTCP)
 			follow_completions(sk, protocol, bytes);

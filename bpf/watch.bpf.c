@@ -15,7 +15,7 @@ int BPF_PROG(on_process_fork, struct task_struct *parent, struct task_struct *ch
 	__u32 tgid = child->tgid;
 
 	/* Helpers of copyscope, and their children. */
-	if (watch_mode == WATCH_CGROUP && (__u32)parent->tgid != tgid && never_watched(parent->tgid))
+	if (watch_mode >= WATCH_CGROUP && (__u32)parent->tgid != tgid && never_watched(parent->tgid))
 		watch(tgid, WATCHED_NEVER);
 	if (side_of(parent->tgid) == SIDE_OTHER)
 		return 0;
@@ -64,7 +64,7 @@ int BPF_PROG(on_process_exit, struct task_struct *task)
 	if (side_of(tgid) != SIDE_OTHER) {
 		add_total(WATCH_ENDED_NS, process_ns(task));
 		add_total(WATCH_EXITS, 1);
-	} else if (watch_mode != WATCH_CGROUP) {
+	} else if (watch_mode < WATCH_CGROUP) {
 		return 0;
 	}
 	if (!bpf_map_delete_elem(&watched, &tgid))

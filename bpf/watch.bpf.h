@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * watch.bpf.h - watched programs: declarations that these seven files share.
+ * watch.bpf.h - watched programs: declarations that these eight files share.
  *
  *  watch.bpf.c    processes that belong to the program
  *  volume.bpf.c   bytes that move through its sockets, per call
@@ -9,6 +9,7 @@
  *  uring.bpf.c    sends that io_uring made without a copy
  *  shape.bpf.c    buffers of its sends, and the rounds that TCP takes for them
  *  arrival.bpf.c  packets and completions of its sends
+ *  programs.bpf.c  if all programs are watched, the bytes of each
  *
  * The hooks of watch, volume and uring stay attached for the whole run, including the control segments, because
  * nothing else counts what such a program moves. They are cheap: some map lookups and a few additions per socket
@@ -100,6 +101,18 @@ static __always_inline struct volume_cell *volume_of(__u32 protocol, enum direct
 	return bpf_map_lookup_elem(&volume_cells, &index);
 }
 
+/* With WATCH_ALL: count a call, its bytes and those sent with zero-copy in the cell of the running program. */
+int count_for_program(__u32 index, __u64 bytes);
+int count_zerocopy_for_program(__u32 index, __u64 bytes);
+
+static __always_inline void note_zerocopy(struct volume_cell *cell, __u32 protocol, __u32 call, __u64 bytes)
+{
+	cell->zerocopy_calls++;
+	cell->zerocopy_bytes += bytes;
+	if (watch_mode == WATCH_ALL)
+		count_zerocopy_for_program(volume_index(protocol, DIRECTION_SEND, call), bytes);
+}
+
 static __always_inline struct volume_cell *count_volume(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
 	struct volume_cell *cell = volume_of(protocol, direction, call);
@@ -113,6 +126,8 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
 	if (bytes > cell->largest_bytes)
 		cell->largest_bytes = bytes;
+	if (watch_mode == WATCH_ALL && (direction == DIRECTION_SEND || direction == DIRECTION_RECEIVE))
+		count_for_program(volume_index(protocol, direction, call), bytes);
 	return cell;
 }
 

@@ -2,7 +2,7 @@
 # or typed kernel symbols, libbpf needs the kernel's BTF for all of it; the sampler has neither and is the second object.
 
 BPF_ARCH := $(patsubst x86_64,x86,$(patsubst aarch64,arm64,$(shell uname -m)))
-HOOK_UNITS := target owner bytes calls functions zerocopy watch volume copied_out splice file_reads uring shape arrival
+HOOK_UNITS := target owner bytes calls functions zerocopy watch volume copied_out splice file_reads uring shape arrival programs
 SAMPLER_UNITS := target sampler
 # Objects contain the names of their sources. Make these independent of the tree's location.
 SAME_PATHS := -ffile-prefix-map=$(CURDIR)=.

@@ -11,6 +11,7 @@
 #include "attach/tracepoints.h"
 #include "commands.h"
 #include "instruments/probes.h"
+#include "instruments/programs.h"
 #include "instruments/watch.h"
 #include "kernel/clock.h"
 #include "kernel/core_pmus.h"
@@ -343,25 +344,20 @@ static int do_peers(struct collector *collector, const char *arguments)
 	return print_json_line(json_pack("{s:s, s:o}", "event", "peers", "peers", watch__peers_json(probes__skeleton(collector->probes))));
 }
 
+static int do_programs(struct collector *collector, const char *arguments)
+{
+	(void)arguments;
+	if (collector->watch.mode != WATCH_ALL)
+		return refuse("programs", "they are counted only with --all");
+	return print_json_line(json_pack("{s:s, s:o}", "event", "programs", "rows", programs__json(probes__skeleton(collector->probes))));
+}
+
 static json_t *samples_json(struct collector *collector, bool only_new)
 {
 	drain_samples(collector, 0);
 	if (!collector->ksyms)
 		return json_array();
 	return stacks__json(collector->stacks, collector->ksyms, collector->sampler, only_new);
-}
-
-/* Read the losses last, because a counter that could not be read is a loss, too. */
-static json_t *losses(const struct collector *collector)
-{
-	json_t *loss = probes__loss_json(collector->probes, collector->sampler_skel->bss->lost);
-	int err;
-	unsigned int unread = maps__unread(&err);
-
-	if (unread)
-		complain("report", "%u counters could not be read and are missing: %s", unread, strerror(-err));
-	json_object_set_new(loss, "cells_unread", json_integer(unread));
-	return loss;
 }
 
 /* Keep sampling events off CPUs: an interrupt there would disturb programs that have these CPUs for themselves. */
@@ -387,7 +383,7 @@ static int do_samples(struct collector *collector, const char *arguments)
 	samples = samples_json(collector, true);
 	if (!strcmp(arguments, "forget"))
 		stacks__forget(collector->stacks);
-	return print_json_line(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", losses(collector)));
+	return print_json_line(json_pack("{s:s, s:o, s:o}", "event", "samples", "samples", samples, "loss", probes__loss_json(collector->probes)));
 }
 
 /* Print the counts of the function hooks so far. */
@@ -409,7 +405,7 @@ static int do_report(struct collector *collector, const char *arguments)
 			   "samples", samples_json(collector, false), "bytes", cells__bytes_json(skel),
 			   "calls", cells__calls_json(skel),
 			   "functions", probes__functions_json(collector->probes));
-	json_object_set_new(report, "loss", losses(collector));
+	json_object_set_new(report, "loss", probes__loss_json(collector->probes));
 	return print_json_line(report);
 }
 
@@ -426,6 +422,7 @@ static const struct command {
 	{ "volume", do_volume, false },
 	{ "sockets", do_sockets, false },
 	{ "peers", do_peers, false },
+	{ "programs", do_programs, false },
 	{ "samples", do_samples, false },
 	{ "spare", do_spare, false },
 	{ "functions", do_functions, false },

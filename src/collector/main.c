@@ -30,6 +30,7 @@
 #include "kernel/ksyms.h"
 #include "kernel/privileges.h"
 #include "kernel/seal.h"
+#include "kernel/task_offsets.h"
 #include "lines.h"
 #include "measure.h"
 #include "report/message.h"
@@ -62,7 +63,7 @@ static struct {
 };
 
 /* Long options without a letter. */
-enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
+enum { OPTION_FUNCTIONS_GATE = 256, OPTION_SEED, OPTION_COMM, OPTION_CGROUP, OPTION_ALL, OPTION_NO_FOLLOW, OPTION_NETNS, OPTION_COPY_IN,
        OPTION_MOVES, OPTION_SENDS_IN_PIECES, OPTION_SOCKETS_MAX, OPTION_LOAD, OPTION_MEASURE };
 
 static const struct argp_option options[] = {
@@ -88,6 +89,7 @@ static const struct argp_option options[] = {
 	{ "watch", 'w', NULL, 0, "The target is another program instead of our own traffic", 0 },
 	{ "comm", OPTION_COMM, "NAME", 0, "With --watch: also watch programs of this name that start later", 0 },
 	{ "cgroup", OPTION_CGROUP, "ID:LEVEL", 0, "With --watch: watch every process in this cgroup (v2) and below", 0 },
+	{ "all", OPTION_ALL, NULL, 0, "With --watch: watch all processes, and count the bytes of each program in each cgroup", 0 },
 	{ "netns", OPTION_NETNS, "INODE", 0, "With --watch: count only sockets of this network namespace", 0 },
 	{ "sockets-max", OPTION_SOCKETS_MAX, "N", 0, "With --watch: maximum number of sockets in each map (default 262144;"
 	  " 16384 if that exceeds the memlock limit)", 0 },
@@ -165,6 +167,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		if (sscanf(arg, "%" SCNu64 ":%u", &env.watch.cgroup_id, &env.watch.cgroup_level) != 2)
 			argp_error(state, "--cgroup %s: expected ID:LEVEL", arg);
 		return 0;
+	case OPTION_ALL:
+		env.watch.mode = WATCH_ALL;
+		return 0;
 	case OPTION_NETNS:
 		env.watch.netns = parse_number(arg, "--netns", UINT_MAX, state);
 		return 0;
@@ -209,6 +214,7 @@ static const struct argp argp = {
 	       "  volume                       bytes that the watched program has moved so far\n"
 	       "  sockets                      bytes that each of its TCP sockets has moved\n"
 	       "  peers                        addresses and devices of its peers\n"
+	       "  programs                     with --all: calls and bytes of each program in each cgroup\n"
 	       "  samples                      samples since the previous call; samples forget also discards them\n"
 	       "  functions                    what function hooks have counted so far\n"
 	       "  gate N                       reset these counts, and time one call in N from now on\n"
@@ -364,6 +370,8 @@ int main(int argc, char **argv)
 	raise_priority();
 	if (env.watch.mode != WATCH_NOBODY && !env.watch.sockets_max)
 		env.watch.sockets_max = sockets_that_fit();
+	if (env.watch.mode == WATCH_ALL)
+		task_offsets__read(env.watch.task_offsets);
 	collector.watch = env.watch;
 	if (env.watch.mode != WATCH_NOBODY)
 		names__watch();

@@ -42,6 +42,9 @@ TEST("stack_hash: a place in user mode is one of its process")
 	other = one;
 	other.thread[0] = 'a';
 	CHECK(hash_stack(&one) != hash_stack(&other));
+	one = other;
+	other.cgroup_id = 7;
+	CHECK(hash_stack(&one) != hash_stack(&other));
 	other = one;
 	other.frames[0]++;
 	CHECK(hash_stack(&one) != hash_stack(&other));

@@ -27,7 +27,8 @@ from builders.documents import typed_whole
 from copyscope.base import paths
 from copyscope.report.exports import FORMATS
 from copyscope.report.openmetrics import PLAIN_TEXT, write_families
-from copyscope.report.served_counts import FAMILIES, ServedCounts
+from copyscope.report.served_counts import ServedCounts
+from copyscope.report.served_families import FAMILIES
 
 TIMEOUT_S = 60
 PPROF = shutil.which("pprof") or str(PLACE / "pprof")

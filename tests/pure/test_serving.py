@@ -19,8 +19,9 @@ from copyscope.record.moved import MeasuredSegment
 from copyscope.record.run import Run
 from copyscope.report import served_endpoint as endpoint
 from copyscope.report.openmetrics import OPENMETRICS, PLAIN_TEXT, MetricsText, write_families
-from copyscope.report.served_counts import FAMILIES, SECONDS_KEPT, DividedTotal, ServedCounts
+from copyscope.report.served_counts import SECONDS_KEPT, DividedTotal, ServedCounts
 from copyscope.report.served_endpoint import Endpoint
+from copyscope.report.served_families import FAMILIES
 from msgspec.structs import replace
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="make .venv/.ready-serve")

@@ -64,7 +64,7 @@ static int load(struct probes *probes, int only, int only_function)
 	bpf_program__set_autoload(skel->progs.list_sockets, probes->stores_at_sockets);
 	if (!err && probes->btf)
 		err = copyscope__load(skel);
-	if (!err && probes->btf && probes->watch && probes->watch->mode == WATCH_CGROUP)
+	if (!err && probes->btf && probes->watch && probes->watch->mode >= WATCH_CGROUP)
 		err = watch__never(skel->maps.watched);
 	if (!err && only == TRACEPOINTS_ALL)
 		probes->skel = skel;
@@ -329,16 +329,22 @@ json_t *probes__functions_json(const struct probes *probes)
 	return functions__json(probes->functions, probes->skel);
 }
 
-json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[LOSS_CNT])
+json_t *probes__loss_json(const struct probes *probes)
 {
 	json_t *loss = json_object();
+	unsigned int unread;
+	int err;
 
 	for (int loss_id = 0; loss_id < LOSS_CNT; loss_id++)
 		json_object_set_new(loss, loss_names[loss_id],
-				    json_integer(probes->skel->bss->lost[loss_id] + sampler_lost[loss_id]));
+				    json_integer(probes->skel->bss->lost[loss_id] + probes->sampling->bss->lost[loss_id]));
 	for (int i = 0; i < HOOK_CNT; i++)
 		attach__add_recursion(loss, hook_rows[i].id, tracepoints__program(probes->skel, i));
 	functions__add_losses(probes->functions, loss);
+	unread = maps__unread(&err);
+	if (unread)
+		complain("report", "%u counters could not be read and are missing: %s", unread, strerror(-err));
+	json_object_set_new(loss, "cells_unread", json_integer(unread));
 	return loss;
 }
 

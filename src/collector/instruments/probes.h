@@ -54,8 +54,11 @@ bool probes__counts_all_taken(const struct probes *probes);
 json_t *probes__sockets_json(const struct probes *probes);
 /* Return the record's hooks[]. */
 json_t *probes__hooks_json(const struct probes *probes);
-/* Return the record's loss{}, including losses of the sampler's programs. */
-json_t *probes__loss_json(const struct probes *probes, const __u64 sampler_lost[LOSS_CNT]);
+/*
+ * Return the record's loss{}, including losses of the sampler's programs. Call this last, because a counter that could not be
+ * read is a loss, too.
+ */
+json_t *probes__loss_json(const struct probes *probes);
 /* Return the record's functions{}. */
 json_t *probes__functions_json(const struct probes *probes);
 /* From now on time one function call in `one_in` (functions__gate()). */

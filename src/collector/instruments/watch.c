@@ -13,6 +13,7 @@
 #include <copyscope.skel.h>
 
 #include "buffers.h"
+#include "programs.h"
 #include "kernel/ksyms.h"
 #include "report/maps.h"
 #include "report/names.h"
@@ -32,6 +33,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	bpf_map__set_max_entries(skel->maps.zerocopy_sockets, sockets);
 	bpf_map__set_max_entries(skel->maps.flows, sockets);
 	bpf_map__set_max_entries(skel->maps.zerocopy_buffers, watch ? BUFFERS_MAX : 1);
+	programs__configure(watch, skel);
 	if (!watch)
 		return;
 	skel->rodata->watch_mode = watch->mode;
@@ -41,6 +43,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel)
 	skel->rodata->watch_follow = watch->follow;
 	skel->rodata->watch_master = getppid();
 	skel->rodata->io_submit_number = __NR_io_submit;
+	memcpy((void *)skel->rodata->task_offsets, watch->task_offsets, sizeof(watch->task_offsets));
 	memcpy((char *)skel->rodata->watch_comm, watch->comm, sizeof(watch->comm));
 }
 

@@ -23,7 +23,7 @@ void watch__configure(const struct watch *watch, struct copyscope *skel);
 /* Set the kernel addresses that identify pages in a pipe and sockets in a sockmap. */
 void watch__learn(struct copyscope *skel, const struct ksyms *ksyms);
 void watch__add(struct copyscope *skel, pid_t tgid);
-/* Exclude copyscope and its children, which may run in the watched cgroup. Return 0 or -errno. */
+/* Exclude copyscope and its children, which would otherwise be selected. Return 0 or -errno. */
 int watch__never(const struct bpf_map *watched);
 /*
  * Return the totals since the collector started: {"volume": [{protocol, direction, syscall, calls, bytes, ...sizes}],

@@ -2,6 +2,7 @@
 #include "cells.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -30,6 +31,18 @@ json_t *cells__bytes_json(const struct copyscope *skel)
 						       "spliced_bytes", (json_int_t)sum.spliced_bytes));
 	}
 	return array;
+}
+
+json_t *cells__comm_json(const void *comm)
+{
+	char name[WATCH_COMM];
+
+	memcpy(name, comm, sizeof(name));
+	name[sizeof(name) - 1] = 0;
+	for (char *c = name; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return json_string(name);
 }
 
 /* Return the shortest duration in ns that a slot counts: the inverse of histogram_slot() in histogram.bpf.h. */

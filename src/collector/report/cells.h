@@ -20,6 +20,11 @@ json_t *cells__bytes_json(const struct copyscope *skel);
  * calls.
  */
 json_t *cells__calls_json(const struct copyscope *skel);
+/*
+ * Return the name of a thread or process (WATCH_COMM bytes) as a string. Names are arbitrary bytes, but JSON must be UTF-8, so
+ * other characters than printable ASCII are replaced.
+ */
+json_t *cells__comm_json(const void *comm);
 /* Return {unit, buckets: [[low, high, count]]} for HIST_SLOTS slots. */
 json_t *cells__histogram_json(const __u64 *slots);
 

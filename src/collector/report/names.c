@@ -68,6 +68,7 @@ const char *const loss_names[LOSS_CNT] = {
 	[LOSS_SPLICE_UNCOUNTED] = "splices_before_their_hook",
 	[LOSS_WATCHED_UNREADABLE] = "watch_arguments_unreadable",
 	[LOSS_CALL_FILE_CLOSED] = "calls_file_closed",
+	[LOSS_PROGRAM_MAP_FULL] = "watch_program_map_full",
 };
 
 const char *const category_names[CATEGORY_CNT] = {

@@ -123,6 +123,7 @@ int sampler__load(struct sampling **result, const struct watch *watch)
 		skel->rodata->watch_mode = watch->mode;
 		skel->rodata->watch_cgroup_id = watch->cgroup_id;
 		skel->rodata->watch_cgroup_level = watch->cgroup_level;
+		memcpy((void *)skel->rodata->task_offsets, watch->task_offsets, sizeof(watch->task_offsets));
 	}
 	err = sampling__load(skel);
 	if (err)

@@ -7,6 +7,7 @@
 
 #include <bpf/bpf.h>
 
+#include "report/cells.h"
 #include "report/names.h"
 #include "sampler.h"
 
@@ -33,6 +34,7 @@ struct row {
 	uint64_t address;
 	uint64_t back;
 	uint64_t thread[2];
+	uint64_t cgroup_id;
 	uint64_t framed_back;
 	/* Sort keys, in the order of the output. */
 	uint32_t key[KEYS];
@@ -67,6 +69,8 @@ static int by_stack(const void *a, const void *b)
 	for (int i = 0; i < 2; i++)
 		if (x->thread[i] != y->thread[i])
 			return x->thread[i] < y->thread[i] ? -1 : 1;
+	if (x->cgroup_id != y->cgroup_id)
+		return x->cgroup_id < y->cgroup_id ? -1 : 1;
 	if (x->framed_back != y->framed_back)
 		return x->framed_back < y->framed_back ? -1 : 1;
 	return memcmp(x->frames, y->frames, x->key[DEPTH] * sizeof(*x->frames));
@@ -130,6 +134,7 @@ static int add_row(struct stacks *stacks, const struct stack_cell *cell, const s
 			     .address = cell->user_pid ? cell->frames[0] : 0,
 			     .back = cell->user_pid ? cell->frames[1] : 0,
 			     .thread = { cell->thread[0], cell->thread[1] },
+			     .cgroup_id = cell->cgroup_id,
 			     .framed_back = cell->user_pid ? cell->frames[2] : 0,
 			     .key = { cell->event, cell->side, cell->owner, depth, cell->user_pid } };
 	row->frames = malloc((depth + 1) * sizeof(*row->frames));
@@ -170,19 +175,6 @@ int stacks__drain(struct stacks *stacks, int map_fd, const struct ksyms *ksyms)
 	return 0;
 }
 
-/* Thread names are arbitrary bytes, but JSON must be UTF-8. */
-static json_t *thread_json(const struct row *row)
-{
-	char name[sizeof(row->thread)];
-
-	memcpy(name, row->thread, sizeof(name));
-	name[sizeof(name) - 1] = 0;
-	for (char *c = name; *c; c++)
-		if (*c < ' ' || *c > '~')
-			*c = '?';
-	return json_string(name);
-}
-
 static json_t *row_json(const struct row *row, const struct tally *tally, double unit, const struct ksyms *ksyms)
 {
 	json_t *frames = json_array(), *entry;
@@ -197,7 +189,9 @@ static json_t *row_json(const struct row *row, const struct tally *tally, double
 			 "weight", (json_int_t)(tally->weight * unit),
 			 "weight_squared", tally->weight_squared * unit * unit);
 	if (entry && row->thread[0])
-		json_object_set_new(entry, "thread", thread_json(row));
+		json_object_set_new(entry, "thread", cells__comm_json(row->thread));
+	if (entry && row->cgroup_id)
+		json_object_set_new(entry, "cgroup", json_integer((json_int_t)row->cgroup_id));
 	if (entry && row->key[USER_PID]) {
 		json_object_set_new(entry, "pid", json_integer(row->key[USER_PID]));
 		json_object_set_new(entry, "address", json_integer((json_int_t)row->address));

@@ -20,6 +20,8 @@ struct watch {
 	unsigned int netns;
 	/* Maximum number of open TCP sockets to follow, up to SOCKETS_MAX. */
 	unsigned int sockets_max;
+	/* Only for WATCH_ALL (task_offsets.h). */
+	uint32_t task_offsets[TASK_FIELDS];
 };
 
 #endif

@@ -17,6 +17,7 @@ struct sampling {
 		__u32 watch_mode;
 		__u64 watch_cgroup_id;
 		__u32 watch_cgroup_level;
+		__u32 task_offsets[TASK_FIELDS];
 	} *rodata;
 	struct sampling__bss {
 		__u32 trying;

@@ -19,15 +19,18 @@ from copyscope.commands.watch_target import find_target, target_section
 from copyscope.ledger.derive import Window
 from copyscope.plan.run_plan import served_plan
 from copyscope.plan.schedule import SERVED_BLOCK_S
-from copyscope.record.messages import TotalsMessage
+from copyscope.record.messages import CollectorReport, TotalsMessage
 from copyscope.report import live_page
 from copyscope.report.openmetrics import Family, MetricsText, write_families
 from copyscope.report.served_counts import ServedCounts
 from copyscope.report.served_endpoint import Endpoint
+from copyscope.report.served_programs import NamedPrograms, ProgramWeights
 from copyscope.run import processes
+from copyscope.run.cgroup_names import CgroupNames
 from copyscope.run.program import WatchedProgram
 from copyscope.run.session import Session, SilentProgress
 from copyscope.run.target import WatchTarget
+from copyscope.taxonomy.taxonomy import Taxonomy
 
 # Reasons for the end of a session after which the next session begins. WatchedProgram sets PROGRAM_ENDED.
 PROGRAM_ENDED, FAILED = "the program ended", "the measurement failed"
@@ -87,7 +90,9 @@ class MetricsServer(SilentProgress):
         """
         self.comm = target.comm or _common_name(target.pids)
         self._args, self._name = args, target.name()
-        self._counts = ServedCounts()
+        # The programs to name if all programs are watched.
+        self._programs = NamedPrograms(args.top, CgroupNames()) if target.how == "all" else None
+        self._counts = ServedCounts(self._programs)
         # Metrics that text() returns. The list is replaced as a whole, because another thread reads it.
         self._families: list[Family] = []
         # Last sampled second in which the program sent or received. It is also replaced as a whole.
@@ -166,13 +171,12 @@ class MetricsServer(SilentProgress):
         if segment.index == 0 and self._last_reading_ns is not None:
             own_metrics["unwatched_seconds", ()] += (begin["t_ns"] - self._last_reading_ns) / 1e9
         self._counts.read(end)
+        if self._programs is not None:
+            self._counts.read_programs(session.ask_programs())
         load = session.read_load()
         self._window.add_load(segment.block, load)
         if segment.phase == "ledger":
-            run = self._window.run(raw, session.ask_samples(forget=True))
-            self._counts.sampled(run)
-            if run.derived.rx_bytes or run.derived.tx_bytes:
-                self._sampled = live_page.SampledRun(run, time.time())
+            self._add_samples(session.ask_samples(forget=True))
             self._window.forget(raw)
             self._program.forget_ended()
         own_metrics["watcher_cpu_seconds", ()] = (load.own_ns or 0) / 1e9
@@ -182,6 +186,16 @@ class MetricsServer(SilentProgress):
         self._add_reading(end)
         if self._cgroup_identity is not None and _was_removed(*self._cgroup_identity):
             self._program.stop.because(CGROUP_REMOVED)
+
+    def _add_samples(self, report: CollectorReport) -> None:
+        """Add the samples of a sampled second."""
+        run = self._window.run(self._session.raw, report)
+        weights: ProgramWeights = {}
+        if self._programs is not None:
+            weights = self._programs.weights(report["samples"], Taxonomy.load())
+        self._counts.sampled(run, weights)
+        if run.derived.rx_bytes or run.derived.tx_bytes:
+            self._sampled = live_page.SampledRun(run, time.time())
 
     def _add_reading(self, totals: TotalsMessage) -> None:
         """Add a reading of the byte counters (`totals`), and publish the updated metrics."""

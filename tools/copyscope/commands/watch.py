@@ -464,7 +464,7 @@ def describe_begin(target: WatchTarget, name: str, duration_s: float | None, *, 
 
     has_process: True if a process of the target runs now
     """
-    may_start_later = target.how in ("comm", "cgroup")
+    may_start_later = target.gains_processes
     end = "until Ctrl-C" if may_start_later else "until the program ends, or Ctrl-C"
     if duration_s is not None:
         end = f"for {duration_s:g} s"

@@ -26,7 +26,9 @@ INTERVAL_MIN_S, INTERVAL_MAX_S = 1, 3600
 # Shortest --interval with --serve in seconds. Stacks are sampled in one second of each interval; in the
 # rest of the interval only bytes are counted.
 SERVED_INTERVAL_MIN_S = 2
-TARGET_OPTIONS = ("--pid", "--comm", "--cgroup", "--unit", "--container")
+TARGET_OPTIONS = ("--all", "--pid", "--comm", "--cgroup", "--unit", "--container")
+# Default and highest value of --top.
+TOP, TOP_MAX = 50, 1000
 SIGNALS_AND_STATUS = """
 a command gets SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 as they come. The first Ctrl-C or SIGTERM is passed on,
 too, and ends the measurement; copyscope then waits for the command. The second sends it SIGTERM, the third
@@ -42,6 +44,7 @@ examples:
   sudo copyscope watch 4711 --duration 10m -i 10     a line every ten seconds
   sudo copyscope watch -- iperf3 -c 192.0.2.1 -t 10  runs it as your user
   sudo copyscope watch nginx --serve :9464           metrics for Prometheus
+  sudo copyscope watch --all --serve :9464           metrics of all programs
 """
 ADVICE_EXAMPLES = """\
 examples:
@@ -68,6 +71,7 @@ TARGET_TABLE = """
 --unit UNIT             a unit of systemd, such as nginx.service
 --container ID|NAME     of docker, podman, containerd, CRI-O, LXC or nspawn
 --netns PID|FILE        only traffic of this network namespace
+--all                   with --serve: all programs of this machine, except copyscope
 --no-follow             ignore the children of these processes
 """
 TOOL_TABLE = """
@@ -92,6 +96,8 @@ OUTPUT_TABLE = """
                         Prometheus) there, on loopback without ADDR, until Ctrl-C; when the program ends, wait
                         for the next of its name. Counts are read every 5 s; a second of every 15 is sampled
                         (--interval), at 499 Hz (--frequency)
+--top N                 with --all: metrics name the N programs that use most CPU time and sum the others;
+                        default {top}
 --with-arguments        keep the arguments of COMMAND, which may hold secrets, in the record
 --serve-name NAME[,..]  names of this machine that clients may use in URLs, besides localhost and its address
 """
@@ -149,7 +155,7 @@ def parser(frequency_hz: int = FREQUENCY_HZ) -> UsageParser:
     return _make_parser(
         "watch",
         "Watch what a program sends and receives; print its copies and what they cost.",
-        ("--live", "--interval", "--by", "--serve"),
+        ("--live", "--interval", "--by", "--serve", "--all", "--top"),
         EXAMPLES,
         frequency_hz,
     )
@@ -213,7 +219,8 @@ def _make_parser(
     add_options(tool, TOOL_TABLE, duration={"type": seconds})
     add_options(
         add_output(result),
-        OUTPUT_TABLE,
+        OUTPUT_TABLE.format(top=TOP),
+        top={"type": int},
         interval={"type": seconds},
         by={"choices": ("thread",)},
         serve={"type": address},
@@ -242,6 +249,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         _check_serve(args, command)
     elif args.serve_name:
         raise UsageError("--serve-name: needs --serve, whose clients use the name; add --serve :9464")
+    elif args.all:
+        raise UsageError("--all: needs --serve, because a report is of one program; add --serve :9464")
+    _check_top(args)
     if args.program is not None:
         is_pid = all(word.isascii() and word.isdecimal() for word in args.program.split(","))
         setattr(args, "pid" if is_pid else "comm", args.program)
@@ -253,12 +263,14 @@ def check_usage(args: argparse.Namespace, command: Sequence[str]) -> None:
 
     command: words after `--`
     """
-    values = (args.pid, args.comm, args.cgroup, args.unit, args.container)
+    values = (args.all, args.pid, args.comm, args.cgroup, args.unit, args.container)
     targets = [option for option, value in zip(TARGET_OPTIONS, values, strict=True) if value]
     targets += ["-- COMMAND"] * bool(command)
     targets[:0] = [args.program] * (args.program is not None)
     if not targets:
-        raise UsageError("nothing to watch; give a name, a pid, --unit, --container, --cgroup or -- COMMAND")
+        raise UsageError(
+            "nothing to watch; give a name, a pid, --unit, --container, --cgroup, --all or -- COMMAND"
+        )
     if len(targets) > 1:
         raise UsageError(f"{' and '.join(targets)}: several targets; choose one of them")
     if args.program == "":
@@ -313,6 +325,16 @@ def _check_serve(args: argparse.Namespace, command: Sequence[str]) -> None:
             raise UsageError(
                 f"--{name}: not with --serve, which runs until Ctrl-C and prints no report; choose one"
             )
+
+
+def _check_top(args: argparse.Namespace) -> None:
+    """Set the default of --top. Raise UsageError if its value is out of range, or without --all."""
+    if args.top is None:
+        args.top = TOP
+    elif not args.all:
+        raise UsageError("--top: needs --all, whose metrics have several programs; add --all")
+    elif not 1 <= args.top <= TOP_MAX:
+        raise UsageError(out_of_range("--top", args.top, 1, TOP_MAX))
 
 
 def _check_exact(args: argparse.Namespace, instruments: Sequence[str]) -> None:

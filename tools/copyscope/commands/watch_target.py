@@ -42,7 +42,8 @@ def find_target(args: argparse.Namespace, command: list[str]) -> WatchTarget:
 
     command: words after `--`
     """
-    how = "command" if command else "pid" if args.pid else "comm" if args.comm else "cgroup"
+    selected = {"all": args.all, "command": command, "pid": args.pid, "comm": args.comm}
+    how = next((how for how, value in selected.items() if value), "cgroup")
     groups = {"container": args.container, "unit": args.unit}
     return WatchTarget(
         how=how,

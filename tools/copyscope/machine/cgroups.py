@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Cgroups of processes, and how long the CPU quotas of these cgroups stopped threads.
+"""Cgroups of processes, their names, and how long the CPU quotas of these cgroups stopped threads.
 
 Sources: cgroups(7), Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst.
 """
 
 import contextlib
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from copyscope.machine.processors import ROOT
+
+# Pattern of a container in a cgroup path: docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope,
+# crio-ID.scope, or just ID with cgroupfs.
+CONTAINER_ID = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
+# Pattern of a container of LXC or nspawn in a cgroup path.
+_MACHINE = re.compile(r"^(?:lxc\.payload\.|machine-|systemd-nspawn@)(.+?)(?:\.scope|\.service)?$")
+# Pattern of a systemd unit in a cgroup path. A slice only contains units.
+_UNIT = re.compile(r"\.(?:service|scope|socket|mount|swap)$")
+# Number of characters of a container's ID that docker and crictl print.
+ID_CHARACTERS = 12
+# Most cgroups whose names are read at once.
+CGROUPS_MAX = 16_384
 
 
 def read_memberships(pid: int | str, root: Path = ROOT) -> Iterator[tuple[str, str]]:
@@ -111,3 +125,34 @@ def with_parents(path: str) -> list[Path]:
     """Return a cgroup path and all paths above it, relative to the mount point."""
     relative = Path(path.lstrip("/"))
     return [relative, *relative.parents]
+
+
+def place_of(path: str) -> str:
+    """Return the name of the container of a cgroup, or else of its systemd unit, or else its path.
+
+    A container is named by the start of its ID, or by its name in LXC or nspawn.
+    """
+    parts = path.split("/")[::-1]
+    for part in parts:
+        if (container := CONTAINER_ID.search(part)) is not None:
+            return container[1][:ID_CHARACTERS]
+        if (machine := _MACHINE.search(part)) is not None:
+            return machine[1].replace("\\x2d", "-")
+    return next(filter(_UNIT.search, parts), f"/{path.strip('/')}")
+
+
+def read_cgroup_paths(mount: Path) -> dict[int, str]:
+    """Map the id of each cgroup (version 2), which is its inode, to its path below the mount point.
+
+    At most CGROUPS_MAX are read, those near the root first.
+    """
+    paths = {mount.stat().st_ino: ""}
+    unread = [""]
+    for path in unread:
+        # The cgroup may be removed meanwhile.
+        with contextlib.suppress(OSError), os.scandir(mount / path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False) and len(paths) < CGROUPS_MAX:
+                    paths[entry.inode()] = f"{path}/{entry.name}".lstrip("/")
+                    unread.append(paths[entry.inode()])
+    return paths

@@ -5,7 +5,7 @@ The programs print JSON lines. Messages may have more keys; the keys of reports 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NotRequired, Required, TypedDict, TypeVar
+from typing import Any, NamedTuple, NotRequired, Required, TypedDict, TypeVar
 
 from copyscope.base.stats import gathered
 from copyscope.taxonomy.samples import StackSample
@@ -85,6 +85,25 @@ class PeerMessage(TypedDict):
     address: str
     device: str | None
     netns: int
+
+
+class ProgramMessage(NamedTuple):
+    """Calls of one kind by a program in a cgroup, while all programs are watched.
+
+    cgroup: id of the cgroup (version 2); 0, with an empty `comm`: all programs without room in the map
+    is_last: True if the collector now forgets this row, so that later calls start at zero
+    """
+
+    cgroup: int
+    comm: str
+    protocol: str
+    direction: str
+    syscall: str
+    calls: int
+    bytes: int
+    zerocopy_calls: int
+    zerocopy_bytes: int
+    is_last: bool
 
 
 class TotalsMessage(TypedDict):

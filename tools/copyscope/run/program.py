@@ -146,6 +146,7 @@ class WatchedProgram(Subject):
         self._followed = Followed(target, setup.raw.pids, setup.collector, setup.cleanup, perfs)
         if self._endless:
             self._followed.searches = processes.CpuBudget(ENDLESS_CPU_SHARE)
+            self._followed.cpu.counts_switches = False
         machine = fingerprint.describe_machine(self._namespace())
         setup.raw.machine = convert(machine, Machine, from_attributes=True)
 
@@ -281,8 +282,10 @@ class WatchedProgram(Subject):
         reading = self._volume()
         self._followed.read_new_processes(reading)
         self._reading = _timed(reading, self._followed.cpu.used())
-        self._reading["threads"] = self._followed.count_threads(reading)
+        # No metric of an endless watch needs the number of threads, which takes long to read.
+        self._reading["threads"] = len(self._followed.pids)
         if not self._endless:
+            self._reading["threads"] = self._followed.count_threads(reading)
             self.code.read_mappings(self._followed.pids)
         return {"target": self._reading}
 
@@ -365,7 +368,7 @@ class WatchedProgram(Subject):
         return self._followed.process_to_await()
 
     def has_ended(self) -> bool:
-        """Return True if the program is gone. False with --comm or --cgroup: new processes may start."""
+        """Return True if the program is gone. False if others may start later."""
         if self.command is not None:
             if self.command.poll() is None:
                 return False
@@ -375,7 +378,7 @@ class WatchedProgram(Subject):
                 return False
             self.stop.because("the command ended")
             return True
-        if self._target.how in ("comm", "cgroup") or self._followed.is_alive():
+        if self._target.gains_processes or self._followed.is_alive():
             return False
         self._followed.find(self._volume(), search=True)
         if self._followed.pids:
@@ -414,9 +417,12 @@ class WatchedProgram(Subject):
     def _read_connections(self, *, due: bool = True) -> None:
         """Read TCP's counts for each connection before and after those of the hooks.
 
-        Unless `due`, read them only if the CPU time budget allows it.
+        Unless `due`, read them only if the CPU time budget allows it. Do not read those of all programs: they
+        may be many, and are in several network namespaces.
         """
         if not due and not self._connections_budget.allows_use():
+            return
+        if self._target.how == "all":
             return
         raw, collector, namespace = self.setup.raw, self.setup.collector, self._namespace().path
         with self._connections_budget:

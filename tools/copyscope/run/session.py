@@ -32,7 +32,7 @@ from copyscope.machine.processors import read_clock
 from copyscope.plan.run_plan import RunPlan
 from copyscope.plan.schedule import EXACT, PlannedSegment
 from copyscope.plan.tier import with_gate
-from copyscope.record.messages import CollectorReport, Mark, SwitchMessage, TrafficReport
+from copyscope.record.messages import CollectorReport, Mark, ProgramMessage, SwitchMessage, TrafficReport
 from copyscope.record.moved import MeasuredSegment
 from copyscope.record.sections import ClockState
 from copyscope.record.segments import WARM_UP
@@ -433,6 +433,11 @@ class Session:
         """Return all samples so far. `forget`: afterwards, the collector starts again from zero."""
         command = "samples forget" if forget else "samples"
         return cast("CollectorReport", self.setup.collector.ask(command, "samples"))
+
+    def ask_programs(self) -> list[ProgramMessage]:
+        """Return what each program has sent and received so far, while all programs are watched."""
+        answer = self.setup.collector.ask("programs", "programs")
+        return [ProgramMessage(*row) for row in answer["rows"]]
 
     # -- end ------------------------------------------------------------------------------------------
 

@@ -18,19 +18,18 @@ from pathlib import Path
 
 from copyscope.base import files
 from copyscope.base.errors import RunError, UsageError
-from copyscope.machine.cgroups import read_memberships, read_mounts
+from copyscope.machine.cgroups import CONTAINER_ID, read_memberships, read_mounts
 from copyscope.record.messages import TotalsMessage
 from copyscope.run import processes
 from copyscope.run.child import Program
 from copyscope.run.perf_stat import PROCESS_ENDED, PerfStat
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+# Most TCP sockets that are followed while all programs are watched. The maps take 20 MB less than by default.
+NODE_SOCKETS_MAX = 65_536
 NS_GET_NSTYPE = 0xB703  # ioctl_nsfs(2)
 CLONE_NEWNET = 0x40000000
 _PID = re.compile(r"[0-9]{1,9}")  # PID_MAX_LIMIT is 4,194,304
-# Pattern of a container in a cgroup path: docker-ID.scope, libpod-ID.scope, cri-containerd-ID.scope,
-# crio-ID.scope, or just ID with cgroupfs.
-_ID = re.compile(r"(?:^|-)([0-9a-f]{64})(?:\.scope)?$")
 # Folder with the ID and the name of each container of docker.
 DOCKER = Path("/var/lib/docker/containers")
 # Folders with the IDs and names of podman's containers, below DRIVER-containers/. /run has containers that do
@@ -44,7 +43,7 @@ _ID_PREFIX_MIN = 4
 class WatchTarget:
     """Processes to watch, as the user's options describe them. find_processes() returns the processes."""
 
-    how: str  # method of the selection: pid, comm, cgroup or command
+    how: str  # method of the selection: pid, comm, cgroup, command or all
     pids: tuple[int, ...] = ()
     comm: str | None = None
     cgroup: Path | None = None
@@ -66,6 +65,8 @@ class WatchTarget:
         `current`: result of the last call. `followed`: pids that the BPF programs track; some may
         have been reused.
         """
+        if self.how == "all":
+            return processes.user_processes()
         if self.how == "cgroup":
             assert self.cgroup is not None
             return processes.processes_in_cgroup(self.cgroup)
@@ -76,6 +77,11 @@ class WatchTarget:
             return {pid for pid in roots if processes.is_alive(pid)}
         current = {pid for pid in current if self._keeps_pid(pid)}
         return processes.with_descendants(roots | current | set(followed))
+
+    @property
+    def gains_processes(self) -> bool:
+        """True if processes may start that do not descend from those that run now."""
+        return self.how in ("comm", "cgroup", "all")
 
     def has_reused_pid(self, process: processes.ProcessStat) -> bool:
         """Return True if a pid belonged to another process at the last call. Reports each reuse only once."""
@@ -95,6 +101,8 @@ class WatchTarget:
     def arguments(self) -> list[str]:
         """Return the collector's options that select the processes."""
         argv = ["--watch"]
+        if self.how == "all":
+            argv += ["--all", "--sockets-max", str(NODE_SOCKETS_MAX)]
         if not self.follow:
             argv.append("--no-follow")
         if self.comm is not None:
@@ -114,6 +122,8 @@ class WatchTarget:
             return Path(self.command[0]).name
         if self.how == "pid":
             return ", ".join(f"{_comm(pid)}[{pid}]" for pid in self.pids)
+        if self.how == "all":
+            return "all programs"
         return self.label or self.comm or f"{self.how} {self.cgroup}"
 
 
@@ -248,7 +258,7 @@ def find_container_cgroup(name: str) -> str:
 
     def is_wanted(part: str) -> bool:
         """Return True if an element of a cgroup path belongs to the container."""
-        match = _ID.search(part)
+        match = CONTAINER_ID.search(part)
         if match is None:
             return part.replace("\\x2d", "-") in machines
         return match[1] in ids or (len(name) >= _ID_PREFIX_MIN and match[1].startswith(name))
@@ -360,6 +370,9 @@ class Followed:
         watched program, so by default /proc is searched only when a process may have started or exited.
         Return True if /proc was searched.
         """
+        if self._target.how == "all":
+            self._find_all(volume)
+            return False
         search = search or self._may_have_changed(volume)
         announced_before = len(self._announced)
         followed = {pid: forked for pid, forked in volume["processes"]}
@@ -384,6 +397,23 @@ class Followed:
             self._perfs["target"] = self._start_perf()
         return search
 
+    def _find_all(self, volume: TotalsMessage) -> None:
+        """Update `pids` of a target that is all programs.
+
+        The first call tells the collector about all processes. From then on the hooks see every start.
+        """
+        by_fork = {pid: bool(forked) for pid, forked in volume["processes"]}
+        if self._settled is None:
+            self._settled = _population(volume)
+            for pid in self.pids - by_fork.keys():
+                if (process := processes.read_process(pid)) is not None:
+                    self._announce(process, fresh=False)
+            return
+        self.pids = set(by_fork)
+        # Processes that the hooks selected by themselves ran before.
+        ran_before = [pid for pid in self.cpu.find_new(by_fork) if not by_fork[pid]]
+        self.cpu.update(ran_before, fresh=False, counted=True)
+
     def forget_ended(self) -> None:
         """Forget exited processes, because in an endless watch their number would grow without limit."""
         for pid in (self._names.keys() | self._announced) - self.pids:
@@ -396,7 +426,7 @@ class Followed:
 
     def process_to_await(self) -> int | None:
         """Return a process whose exit may end the program, or None if processes may still start."""
-        if self._target.how in ("comm", "cgroup"):
+        if self._target.gains_processes:
             return None
         # If no process is alive, return any process: waiting for its exit returns at once.
         return next((pid for pid in self.pids if processes.is_alive(pid)), min(self.pids, default=None))

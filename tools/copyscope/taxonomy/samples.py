@@ -26,7 +26,9 @@ class StackSample(TypedDict):
     weight: int
     weight_squared: float
     owner: NotRequired[str]
+    # Name of the thread; while all programs are watched, name and cgroup of the process.
     thread: NotRequired[str]
+    cgroup: NotRequired[int]
     pid: NotRequired[int]
     # Address of the code; possible return addresses: top of the stack, and next to the frame pointer.
     address: NotRequired[int]
