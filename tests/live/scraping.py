@@ -23,7 +23,8 @@ def serving(*words: str, prefix: Sequence[str] = ()) -> Iterator[tuple[subproces
         yield served, port
     finally:
         served.kill()
-        served.communicate()
+        # pytest shows the output of a test that failed.
+        print(served.communicate()[1].decode())
 
 
 def samples(port: int) -> dict[str, float]:
