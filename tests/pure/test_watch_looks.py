@@ -49,7 +49,7 @@ class Kernel:
 def watched(kernel: Kernel, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]) -> WatchedProgram:
     clock = SimpleNamespace(monotonic=lambda: kernel.now_s, process_time=lambda: kernel.spent_s)
     monkeypatch.setattr(processes, "time", clock)
-    program = WatchedProgram(cast("Any", SimpleNamespace(command=command)), None)
+    program = WatchedProgram(cast("Any", SimpleNamespace(command=command, how="pid")), None)
     monkeypatch.setattr(program, "_snapshots", kernel)
     monkeypatch.setattr(program, "_namespace", lambda: SimpleNamespace(path=None))
     monkeypatch.setattr(program, "_describe", lambda *_: None)

@@ -155,7 +155,7 @@ def parser(frequency_hz: int = FREQUENCY_HZ) -> UsageParser:
     return _make_parser(
         "watch",
         "Watch what a program sends and receives; print its copies and what they cost.",
-        ("--live", "--interval", "--by", "--serve", "--all", "--top"),
+        ("--live", "--interval", "--by", "--serve", "--all"),
         EXAMPLES,
         frequency_hz,
     )
