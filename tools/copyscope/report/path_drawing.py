@@ -167,7 +167,8 @@ def _opening(run: Run, height: float) -> list[str]:
 def _title(run: Run) -> str:
     """Return the title of the drawing: the watched program, or the strategy with its settings."""
     if run.raw.target is not None:
-        return f"{run.raw.target.title}, a watched program"
+        target = run.raw.target
+        return target.title if target.how == "all" else f"{target.title}, a watched program"
     work = run.raw.asked
     size = spelling.format_bytes(work.size_bytes)
     threads = f", {work.threads} threads" if work.threads > 1 else ""
