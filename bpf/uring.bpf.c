@@ -146,7 +146,9 @@ int BPF_PROG(on_uring_complete, void *ring, void *ended)
 	cell = volume_of(protocol, DIRECTION_SEND, CALL_IO_URING);
 	if (!cell)
 		return 0;
-	note_zerocopy(cell, protocol, CALL_IO_URING, sent);
+	cell->zerocopy_calls++;
+	cell->zerocopy_bytes += sent;
+	count_zerocopy_by_program(protocol, CALL_IO_URING, sent);
 	note_memory(request);
 	note_header(request, protocol);
 	note_sent_by_ring(protocol);

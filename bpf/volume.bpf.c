@@ -166,7 +166,10 @@ static __always_inline void note_send(struct volume_cell *cell, const struct soc
 			buffers->without_option++;
 	} else {
 		is_zerocopy = true;
-		note_zerocopy(cell, protocol, syscall->call, bytes);
+		cell->zerocopy_calls++;
+		cell->zerocopy_bytes += bytes;
+		if (given)
+			count_zerocopy_by_program(protocol, syscall->call, bytes);
 		/* MPTCP reports no completions. */
 		if (protocol != PROTOCOL_MPTCP)
 			follow_completions(sk, protocol, bytes);
@@ -240,6 +243,7 @@ static __always_inline void count_spliced(const struct sock *sk, const struct sy
 
 		if (!cell)
 			continue;
+		count_by_program(protocol, DIRECTION_SEND, call, part);
 		if (syscall->call == CALL_IO_URING)
 			note_ring(cell, part);
 		note_nagle(cell, sk, true, protocol);
@@ -275,6 +279,7 @@ int BPF_PROG(on_volume_sent, struct sock *sk, int ret, int flags)
 		cell = count_volume(protocol, DIRECTION_SEND, call, ret);
 		if (cell)
 			note_send(cell, sk, true, &syscall, protocol, ret);
+		count_by_program(protocol, DIRECTION_SEND, call, ret);
 	}
 	note_socket(sk, true, protocol, DIRECTION_SEND, ret);
 	return 0;
@@ -298,7 +303,7 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 {
 	enum direction direction = flags & MSG_PEEK ? DIRECTION_PEEK : DIRECTION_RECEIVE;
 	struct system_call syscall;
-	__u32 protocol;
+	__u32 protocol, call;
 
 	if (ret < 0 || current_side() == SIDE_OTHER)
 		return 0;
@@ -308,8 +313,11 @@ int BPF_PROG(on_volume_received, struct sock *sk, int ret, int flags)
 		return 0;
 	}
 	protocol = protocol_of_given(sk);
-	if (protocol != PROTOCOL_CNT)
-		count_received(protocol, direction, current_call(&syscall), flags, ret);
+	if (protocol != PROTOCOL_CNT) {
+		call = current_call(&syscall);
+		count_received(protocol, direction, call, flags, ret);
+		count_by_program(protocol, direction, call, ret);
+	}
 	if (protocol != PROTOCOL_TCP || direction == DIRECTION_RECEIVE)
 		note_socket(sk, true, protocol, direction, ret);
 	return 0;
@@ -348,6 +356,8 @@ static __always_inline void count_at_exit(const struct system_call *syscall, int
 		return;
 	}
 	cell = count_received(protocol, direction_of(call), call, flags, ret);
+	if (spliced)
+		count_by_program(protocol, direction_of(call), call, ret);
 	sk = socket_of_call(syscall, call);
 	/* Another thread has closed the socket meanwhile. */
 	if (!sk)
@@ -440,8 +450,10 @@ static __always_inline void count_mapped(const struct system_call *syscall, int 
 	if (mapped || copied > 0)
 		note_reason_to_rest();
 	count_volume(PROTOCOL_TCP, DIRECTION_MAPPED, CALL_MAP, mapped);
-	if (copied > 0)
+	if (copied > 0) {
 		count_volume(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);
+		count_by_program(PROTOCOL_TCP, DIRECTION_RECEIVE, CALL_MAP, copied);
+	}
 	count_socket(sk, false, DIRECTION_RECEIVE, (__u64)mapped + (copied > 0 ? copied : 0));
 }
 
@@ -474,19 +486,9 @@ __noinline int count_spliced_by_ring(__u64 socket, __u64 bytes)
 	if (protocol == PROTOCOL_CNT)
 		return 0;
 	cell = count_received(protocol, DIRECTION_RECEIVE, CALL_SPLICE_READ, 0, bytes);
+	count_by_program(protocol, DIRECTION_RECEIVE, CALL_SPLICE_READ, bytes);
 	if (cell)
 		note_ring(cell, bytes);
 	note_socket(sk, false, protocol, DIRECTION_RECEIVE, bytes);
-	return 0;
-}
-
-/* Write the counts of the sockets that have a stored value, for a reading by the collector. */
-SEC("?iter/bpf_sk_storage_map")
-int list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
-{
-	struct socket_cell *cell = ctx->value;
-
-	if (cell)
-		bpf_seq_write(ctx->meta->seq, cell, sizeof(*cell));
 	return 0;
 }

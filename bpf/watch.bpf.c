@@ -89,3 +89,14 @@ int BPF_PROG(on_process_exec, struct task_struct *task)
 	watch(task->tgid, WATCHED_ITSELF);
 	return 0;
 }
+
+/* Write the counts of the sockets that have a stored value, for a reading by the collector. */
+SEC("?iter/bpf_sk_storage_map")
+int list_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct socket_cell *cell = ctx->value;
+
+	if (cell)
+		bpf_seq_write(ctx->meta->seq, cell, sizeof(*cell));
+	return 0;
+}

@@ -101,14 +101,22 @@ static __always_inline struct volume_cell *volume_of(__u32 protocol, enum direct
 	return bpf_map_lookup_elem(&volume_cells, &index);
 }
 
-/* With WATCH_ALL: count a call, its bytes and those sent with zero-copy in the cell of the running program. */
 int count_for_program(__u32 index, __u64 bytes);
 int count_zerocopy_for_program(__u32 index, __u64 bytes);
 
-static __always_inline void note_zerocopy(struct volume_cell *cell, __u32 protocol, __u32 call, __u64 bytes)
+/*
+ * With WATCH_ALL: count a call and its bytes, or a zero-copy send, in the cell of the running program. Programs that kernels
+ * before 6.3 load for each send do not call these functions: the verifier of 5.10 forgets the bounds of numbers that a
+ * call moves to the stack, and then reaches its limit.
+ */
+static __always_inline void count_by_program(__u32 protocol, enum direction direction, __u32 call, __u64 bytes)
 {
-	cell->zerocopy_calls++;
-	cell->zerocopy_bytes += bytes;
+	if (watch_mode == WATCH_ALL && (direction == DIRECTION_SEND || direction == DIRECTION_RECEIVE))
+		count_for_program(volume_index(protocol, direction, call), bytes);
+}
+
+static __always_inline void count_zerocopy_by_program(__u32 protocol, __u32 call, __u64 bytes)
+{
 	if (watch_mode == WATCH_ALL)
 		count_zerocopy_for_program(volume_index(protocol, DIRECTION_SEND, call), bytes);
 }
@@ -126,8 +134,6 @@ static __always_inline struct volume_cell *count_volume(__u32 protocol, enum dir
 	cell->sizes[BOUNDED(size_slot(bytes), SIZE_SLOTS)]++;
 	if (bytes > cell->largest_bytes)
 		cell->largest_bytes = bytes;
-	if (watch_mode == WATCH_ALL && (direction == DIRECTION_SEND || direction == DIRECTION_RECEIVE))
-		count_for_program(volume_index(protocol, direction, call), bytes);
 	return cell;
 }
 

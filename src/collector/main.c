@@ -231,6 +231,8 @@ static const char *load_error_hint(int err)
 		return ": every hook needs one; raise the hard limit of file descriptors (ulimit -Hn)";
 	if (err == -EPERM)
 		return ": needs root, or CAP_BPF and CAP_PERFMON";
+	if (err == -EOPNOTSUPP)
+		return ": --all needs the tracepoint sock_send_length, which Linux has since 6.3";
 	/*
 	 * libbpf looks up symbols that are not in the kernel's own BTF in the BTF of its modules, which only
 	 * CAP_SYS_ADMIN may list.

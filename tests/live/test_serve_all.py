@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from copyscope.machine.cgroups import read_mounts
-from profiling import SLOW, is_root
+from profiling import KERNEL, SLOW, is_root
 from programs import running
 from scraping import samples, serving, wait_until
 
@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not is_root(), reason="needs root to load BPF"),
     pytest.mark.skipif(not read_mounts(), reason="no cgroup of version 2 is mounted"),
+    pytest.mark.skipif(KERNEL < (6, 3), reason="--all needs the tracepoint sock_send_length of Linux 6.3"),
 ]
 
 # Named NAME, sends MESSAGES of BYTES to itself over loopback after a line of input. If SPINS is 1, it then

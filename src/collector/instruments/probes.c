@@ -162,7 +162,11 @@ int probes__open(struct probes **result, bool sends_in_pieces, const struct func
 	probes->btf = btf;
 	probes->stores_at_sockets = watch && btf && stored_sockets__exist(btf);
 	tracepoints__find(probes->hooks, btf, functions->attach != ATTACH_NOTHING, watch);
-	err = functions__new(&probes->functions, btf, functions);
+	/* Other hooks do not count sends by program (count_by_program()). */
+	if (watch && watch->mode == WATCH_ALL && !tracepoints__works(&probes->hooks[HOOK_volume_sent]))
+		err = -EOPNOTSUPP;
+	else
+		err = functions__new(&probes->functions, btf, functions);
 	btf__free(btf);
 	if (!err)
 		err = probes->btf ? load_all(probes) : load(probes, TRACEPOINTS_ALL, FUNCTIONS_NONE);

@@ -71,7 +71,7 @@ TARGET_TABLE = """
 --unit UNIT             a unit of systemd, such as nginx.service
 --container ID|NAME     of docker, podman, containerd, CRI-O, LXC or nspawn
 --netns PID|FILE        only traffic of this network namespace
---all                   with --serve: all programs of this machine, except copyscope
+--all                   with --serve: all programs of this machine, except copyscope (Linux 6.3)
 --no-follow             ignore the children of these processes
 """
 TOOL_TABLE = """
