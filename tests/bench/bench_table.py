@@ -64,7 +64,7 @@ def document(directory: Path, names: tuple[str, ...]) -> str:
 def section(name: str, result: dict[str, Any]) -> list[str]:
     machine = result["machine"]
     where = f"{machine['cpu_model']}, {machine['cpus']} CPUs, Linux {machine['kernel']}"
-    where += f", in a virtual machine (hypervisor {machine['hypervisor']})" if machine["hypervisor"] else ""
+    where += f", in a virtual machine (hypervisor: {machine['hypervisor']})" if machine["hypervisor"] else ""
     peers = [f"{peer} {version}" for peer, version in result.get("peers", {}).items() if version]
     about = [where, *peers, result.get("started", "")[:10], result.get("git") or ""]
     # A benchmark without a competitor formats its own table.

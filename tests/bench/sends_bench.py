@@ -62,23 +62,24 @@ def lines(raw: list[dict[str, Any]]) -> list[str]:
     """Return the section of results/bench/README.md."""
     text = [
         "Sends per second of a sender at full speed while it, or an idle neighbour, is watched, compared",
-        "with the same without copyscope. `a send pays` is the difference of the time per send, in ns: the",
-        "hooks that count each send, samples and copyscope's own work on the sender's CPUs.",
+        "with the same without copyscope. `a send pays` is the difference of the time per send in ns, with",
+        "its 95 % interval: the hooks that count each send, samples and copyscope's own work on the CPUs.",
         "",
-        "| message | threads | watched | sends kept | sends/s alone | a send pays | goal | reached |",
+        "| message | threads | watched | sends kept | sends/s alone | a send pays (ns) | goal | reached |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for item in raw:
         (comparison,) = item["comparisons"]
         goal, size_bytes = goal_of("sends", comparison), item["size_bytes"]
-        alone, beside = (comparison[key] / size_bytes for key in ("peer_median", "ours_median"))
+        alone = comparison["peer_median"] / size_bytes
+        paid, *ends = (f"{1e9 / alone * (1 / comparison[key] - 1):,.0f}" for key in ("ratio", "high", "low"))
         cells = [
             size(size_bytes),
             str(item["threads"]),
             item["watched"],
             f"{comparison['ratio']:.3f} ({comparison['low']:.3f} to {comparison['high']:.3f})",
             f"{alone:,.0f}",
-            f"{1e9 / beside - 1e9 / alone:,.0f} ns",
+            f"{paid} ({' to '.join(ends)})",
             f"{goal:g}",
             str(reached(comparison, goal)),
         ]
