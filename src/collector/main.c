@@ -232,7 +232,7 @@ static const char *load_error_hint(int err)
 	if (err == -EPERM)
 		return ": needs root, or CAP_BPF and CAP_PERFMON";
 	if (err == -EOPNOTSUPP)
-		return ": --all needs the tracepoint sock_send_length, which Linux has since 6.3";
+		return ": --all needs a tracepoint that Linux has since 6.3";
 	/*
 	 * libbpf looks up symbols that are not in the kernel's own BTF in the BTF of its modules, which only
 	 * CAP_SYS_ADMIN may list.
