@@ -199,11 +199,13 @@ class Endpoint:
         now = time.monotonic()
         if not self._texts or now - self._oldest_text_s >= TEXT_INTERVAL_S:
             self._texts, self._oldest_text_s = {}, now
-        key = path, accept
-        if key not in self._texts and path == "/" and self._page:
-            self._texts[key] = self._page(), "text/html; charset=utf-8"
-        elif key not in self._texts:
-            self._texts[key] = self._text(self.answers, accept)
+        # The page has one format for all clients.
+        key = path, "" if path == "/" else accept
+        if key not in self._texts:
+            if path == "/" and self._page is not None:
+                self._texts[key] = self._page(), "text/html; charset=utf-8"
+            else:
+                self._texts[key] = self._text(self.answers, accept)
         return self._texts[key]
 
 
