@@ -127,7 +127,7 @@ def test_each_program_of_the_machine_is_named_except_copyscope() -> None:
         expected = {name: count for sender in senders for name, count in sender.expected().items()}
         expected["sessions_total"] = 1
         wait_until(port, lambda metrics: has(metrics, expected))
-        # One more reading of the counts, so that it contains the answers to the requests before.
+        # Wait for another reading of the counts, which contains the answers to the requests before.
         read_s = samples(port)["read_timestamp_seconds"]
         metrics = wait_until(port, lambda metrics: metrics["read_timestamp_seconds"] > read_s)
     # copyscope has answered requests over TCP, and is not among the programs.

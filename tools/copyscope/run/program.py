@@ -282,9 +282,10 @@ class WatchedProgram(Subject):
         reading = self._volume()
         self._followed.read_new_processes(reading)
         self._reading = _timed(reading, self._followed.cpu.used())
-        # No metric of an endless watch needs the number of threads, which takes long to read.
-        self._reading["threads"] = len(self._followed.pids)
-        if not self._endless:
+        if self._endless:
+            # No metric needs the number of threads, which takes long to read: each process counts as one.
+            self._reading["threads"] = len(self._followed.pids)
+        else:
             self._reading["threads"] = self._followed.count_threads(reading)
             self.code.read_mappings(self._followed.pids)
         return {"target": self._reading}
