@@ -21,6 +21,8 @@ KERNELS = HERE.parent / "kernels"
 KEPT = paths.OUTPUT / "pmu"
 SUITE = "trixie"
 TIMEOUT_S = 900
+# Lines of a failed guest's log that are printed: those of an Oops.
+LOG_LINES = 30
 # Maximum number of late interrupts, of thousands. Interrupts are late where QEMU runs an instruction alone.
 LATE_MAX = 20
 # Layout of the shared memory (simpmu.h): its size, the size of a CPU's part, and the offset of its word
@@ -147,4 +149,5 @@ def _boot(parts: Parts, guest: Boot, server: str, memory: int, bells: list[int])
             check=False,
         )
     if done.returncode != 0:
-        raise RunError(f"{guest.name}: the guest ended with status {done.returncode}: see {log}")
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+        raise RunError(f"{guest.name}: the guest ended with status {done.returncode}: see {log}\n{end}")
