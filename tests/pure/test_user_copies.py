@@ -28,6 +28,7 @@ from copyscope.run.elf import (
     ElfFile,
     TableBudget,
 )
+from copyscope.run.processes import CpuBudget
 from copyscope.run.user_code import GENERATED, GONE, TOO_MANY_FILES, UserCodeFinder
 from copyscope.show import first_screen, watch
 from copyscope.taxonomy.samples import folded_stacks, to_record, user_code, user_functions
@@ -204,6 +205,15 @@ def test_reading_stops_when_its_cpu_time_is_used_up(monkeypatch: pytest.MonkeyPa
     symbol = struct.pack("<IBBHQQ", 0, STT_FUNC, 0, 1, 0x1000, 16)
     with pytest.raises(RunError, match=TOO_LARGE):
         list(elf_with([(SHT_SYMTAB, 0, 24)], symbol).functions(SHT_SYMTAB))
+
+
+def test_mappings_are_read_again_soon_after_a_program_starts() -> None:
+    """A program of two seconds may load libcrypto after its first segment."""
+    budget, spent = CpuBudget(1e-6, free_s=10.0), CpuBudget(1e-6)
+    for used in (budget, spent):
+        with used:
+            sum(range(10_000))
+    assert budget.allows_use() and not spent.allows_use()
 
 
 def test_code_in_a_memfd_is_named_by_the_perf_map_of_its_runtime() -> None:

@@ -361,11 +361,12 @@ class CpuBudget:
     """Limit on how much of one CPU a repeated activity of copyscope may use.
 
     The activity takes CPU time from the watched process, and runs inside `with budget:`. Afterwards,
-    allows_use() is False until enough time has passed that the average cost is within the limit.
+    allows_use() is False until enough time has passed that the average cost is within the limit. The first
+    `free_s` seconds of CPU time do not count, for programs that end soon.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, free_s: float = 0.0) -> None:
+        self._share, self._free_s = share, free_s
         self._next_s = self._began_s = self._began_cpu_s = 0.0
 
     def allows_use(self) -> bool:
@@ -375,7 +376,9 @@ class CpuBudget:
         self._began_s, self._began_cpu_s = time.monotonic(), time.process_time()
 
     def __exit__(self, *_: object) -> None:
-        self._next_s = self._began_s + (time.process_time() - self._began_cpu_s) / self._share
+        used_s = time.process_time() - self._began_cpu_s
+        self._next_s = self._began_s + max(0.0, used_s - self._free_s) / self._share
+        self._free_s = max(0.0, self._free_s - used_s)
 
 
 def find_sockets(pids: Iterable[int], reads_left: int = FD_READS_MAX) -> dict[int, int]:

@@ -25,8 +25,10 @@ from copyscope.taxonomy import user_code
 from copyscope.taxonomy.samples import StackSample
 from copyscope.taxonomy.user_code import REPEATED, V8_BUILTIN, copies, is_call
 
-# Largest share of one CPU for reading mappings.
+# Largest share of one CPU for reading mappings, and CPU seconds before this limit holds: a program of two
+# seconds may load a library after its first segment.
 MAPPINGS_CPU_SHARE = 0.001
+MAPPINGS_FREE_S = 0.02
 # Maximum number of processes with mappings to read, because workers of a program map the same files; and
 # maximum number of files to open.
 PROCESSES_MAX = 64
@@ -78,7 +80,7 @@ class UserCodeFinder:
         self._mapped: dict[int, list[Mapping]] = {}
         self._files: dict[tuple[str, int], File] = {}
         self._maps: dict[int, PerfMap] = {}
-        self._budget = CpuBudget(MAPPINGS_CPU_SHARE)
+        self._budget = CpuBudget(MAPPINGS_CPU_SHARE, MAPPINGS_FREE_S)
         self._tables = TableBudget()
 
     def files(self) -> Iterable[File]:
