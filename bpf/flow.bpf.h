@@ -124,27 +124,27 @@ static __always_inline bool is_watched_flow(const struct flow *flow)
 	return bpf_map_lookup_elem(&flows, flow);
 }
 
-static __always_inline bool ports_match_flow(struct flow *flow, __u8 protocol, const void *ports_at, __u32 netns)
+/* `ports`: the first two of a packet, as on the wire. */
+static __always_inline bool ports_match_flow(struct flow *flow, __u8 protocol, const __u16 ports[2], __u32 netns)
 {
-	__u16 ports[2];
+	__u16 source = bpf_ntohs(ports[0]), destination = bpf_ntohs(ports[1]);
 
-	if (bpf_probe_read_kernel(ports, sizeof(ports), ports_at))
-		return false;
-	ports[0] = bpf_ntohs(ports[0]);
-	ports[1] = bpf_ntohs(ports[1]);
 	if (protocol == IPPROTO_TCP) {
-		set_ports(flow, ports[0], ports[1]);
+		set_ports(flow, source, destination);
 		return is_watched_flow(flow);
 	}
-	*flow = (struct flow){ .ports = UDP_PORT | ports[1], .netns = netns };
+	*flow = (struct flow){ .ports = UDP_PORT | destination, .netns = netns };
 	if (is_watched_flow(flow))
 		return true;
-	flow->ports = UDP_PORT | ports[0];
+	flow->ports = UDP_PORT | source;
 	return is_watched_flow(flow);
 }
 
-/* Headers as on the wire, which do not depend on the kernel version. */
-struct header_v4 {
+/*
+ * Headers as on the wire, which do not depend on the kernel version, and the ports of TCP or UDP behind them. One
+ * read takes both: a read costs more than the search for the flow.
+ */
+struct headers_v4 {
 	__u8 version_and_words;
 	__u8 unused[5];
 	__u16 fragment;
@@ -153,17 +153,22 @@ struct header_v4 {
 	__u16 checksum;
 	__u32 source;
 	__u32 destination;
+	/* Elsewhere if the header has options. */
+	__u16 ports[2];
 };
-_Static_assert(sizeof(struct header_v4) == 20, "header_v4");
+_Static_assert(sizeof(struct headers_v4) == 24, "headers_v4");
 
-struct header_v6 {
+#define WORDS_WITHOUT_OPTIONS 5
+
+struct headers_v6 {
 	__u8 unused[6];
 	__u8 protocol;
 	__u8 hops;
 	__u32 source[4];
 	__u32 destination[4];
+	__u16 ports[2];
 };
-_Static_assert(sizeof(struct header_v6) == 40, "header_v6");
+_Static_assert(sizeof(struct headers_v6) == 44, "headers_v6");
 
 static __always_inline bool has_ports(__u8 protocol)
 {
@@ -189,25 +194,25 @@ static __always_inline enum packet_owner owner_of_packet(const struct sk_buff *s
 	struct flow flow = {};
 
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
-		struct header_v4 ip;
+		struct headers_v4 ip;
+		__u8 words;
 
 		if (bpf_probe_read_kernel(&ip, sizeof(ip), data) || !has_ports(ip.protocol) ||
 		    ip.fragment & bpf_htons(FRAGMENT_OFFSET))
 			return OWNER_NOT_KNOWN;
+		words = ip.version_and_words & 15;
+		if (words != WORDS_WITHOUT_OPTIONS && bpf_probe_read_kernel(ip.ports, sizeof(ip.ports), data + words * 4))
+			return OWNER_NOT_KNOWN;
 		set_v4(&flow, ip.source, ip.destination, netns);
-		if (ports_match_flow(&flow, ip.protocol, data + (ip.version_and_words & 15) * 4, netns))
-			return OWNER_TARGET;
-		return owner_without_flow(ip.protocol);
+		return ports_match_flow(&flow, ip.protocol, ip.ports, netns) ? OWNER_TARGET : owner_without_flow(ip.protocol);
 	}
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
-		struct header_v6 ip;
+		struct headers_v6 ip;
 
 		if (bpf_probe_read_kernel(&ip, sizeof(ip), data) || !has_ports(ip.protocol))
 			return OWNER_NOT_KNOWN;
 		set_v6(&flow, ip.source, ip.destination, netns);
-		if (ports_match_flow(&flow, ip.protocol, data + sizeof(ip), netns))
-			return OWNER_TARGET;
-		return owner_without_flow(ip.protocol);
+		return ports_match_flow(&flow, ip.protocol, ip.ports, netns) ? OWNER_TARGET : owner_without_flow(ip.protocol);
 	}
 	return OWNER_NOT_KNOWN;
 }

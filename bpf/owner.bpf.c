@@ -49,13 +49,14 @@ int BPF_PROG(on_packet_owner, struct sk_buff *skb)
 /*
  * A CPU has polled a device. If only our own traffic uses the device, the CPU's next poll is for this traffic, too,
  * even if it receives no packet but only completes transmissions. The queue of packets from loopback has no device.
+ * A watched program shares its devices, so this program is not loaded then.
  */
 SEC("?tp_btf")
 int BPF_PROG(on_device_polled, struct napi_struct *napi, int work, int budget)
 {
 	const struct net_device *device = napi->dev;
 
-	if (watch_mode == WATCH_NOBODY && device)
+	if (device)
 		note_owner(is_own_device(device) ? OWNER_TARGET : OWNER_OTHERS);
 	return 0;
 }

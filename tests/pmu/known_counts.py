@@ -63,8 +63,8 @@ VERDICTS = (
 )
 # Probability that chance alone leaves as few of the intervals right.
 CHANCE_MIN = 1e-4
-# Boots until a guest must end by itself. QEMU 7.2 may run code that the kernel is patching, and the guest ends
-# with an Oops; on a busy host its interrupts may come too late.
+# Boots until a guest must end by itself. QEMU 7.2 may run code that the kernel is patching, and the guest
+# ends with an Oops; on a busy host its interrupts may come too late.
 TRIES = 2
 # Events whose samples measure time.
 TIME = ("cycles", "ref-cycles", "cpu-clock")
