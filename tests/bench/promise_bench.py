@@ -26,7 +26,7 @@ from typing import Any
 from contestants import family
 from copyscope.base import paths
 from samples import compare
-from watch_bench import SEARCHED, running
+from watch_bench import SEARCHED, SETTLE_S, running
 
 CASES = Path(__file__).parent / "promised"
 ADVISE = [str(paths.ROOT / "bin" / "copyscope"), "advise", "--quiet", "--measure"]
@@ -107,7 +107,10 @@ def load(case: Case, value: str, cpus: list[str]) -> Iterator[list[int]]:
         before = payload_bytes()
         start(case.client, cpus[1])
         wait_until(lambda: payload_bytes() > before + FIRST_BYTES, f"{case.name}: its client gets no data")
-        yield family(pid)
+        # A child that answered the first request may end.
+        members = family(pid)
+        time.sleep(SETTLE_S)
+        yield [member for member in family(pid) if member in members]
 
 
 def end_children(pid: int) -> None:
@@ -176,7 +179,11 @@ def promise(pids: list[int], remedy: str) -> dict[str, Any]:
             "--json",
             str(record),
         ]
-        subprocess.run(argv, check=False, timeout=END_S, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = subprocess.run(
+            argv, check=False, timeout=END_S, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        if not record.exists():
+            raise SystemExit(f"{' '.join(argv)}: status {done.returncode}: {done.stderr}")
         advice = json.loads(record.read_text(encoding="utf-8"))["advice"] or {}
     row: dict[str, Any] = next((row for row in advice.get("remedies") or () if row["name"] == remedy), {})
     stand_in = advice.get("stand_in") or {}

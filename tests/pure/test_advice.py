@@ -512,8 +512,9 @@ def served(comm: str, file: str = "/opt/server", **changes: Any) -> Record:
     return derive(with_file_reads(raw))
 
 
-# A fifth of the samples reads files, a fifth copies into the kernel, and the rest goes with the calls.
-BOTH = "saves about 75 % (0 to 78): both copies"
+# A fifth of the samples reads files, and a fifth copies into the kernel: the page look-up takes a quarter of
+# that. Calls of 64 KiB do not become fewer, but the rest of the time may go with the calls.
+BOTH = "saves about 35 % (0 to 78): both copies"
 
 
 @pytest.mark.parametrize(
@@ -607,11 +608,11 @@ def test_go_program_is_recognised_by_its_code() -> None:
 
 def test_answer_is_one_sentence_with_the_setting_of_the_program() -> None:
     nginx = advised(served("nginx", "/usr/sbin/nginx"))
-    assert nginx["answer"] == "nginx: `sendfile on;` may save about 75 % (0 to 78) of its CPU time."
+    assert nginx["answer"] == "nginx: `sendfile on;` may save about 35 % (0 to 78) of its CPU time."
     assert nginx["measure"] is None and "crossover" not in nginx["text"]
     java = advised(served("my-service", "/opt/libjvm.so"))["answer"]
     assert java == (
-        "my-service (Java): `FileChannel.transferTo()` may save about 75 % (0 to 78) of its CPU time, if "
+        "my-service (Java): `FileChannel.transferTo()` may save about 35 % (0 to 78) of its CPU time, if "
         "files are sent unchanged."
     )
     on = advised(derived(call="sendfile", files=False))["answer"]

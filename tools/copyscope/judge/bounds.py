@@ -44,6 +44,8 @@ COPY_FIXED_BYTES = 4_096
 # Minimum cost of the page look-up of sendfile, as a part of the copy into the kernel. It takes 0.4 of that
 # copy at 64 KiB and 1.2 at 1 KiB (results/vm/ways).
 SENDFILE_COST_LEAST = 0.25
+# Fraction of the calls of a program that reads and sends which are reads.
+READS_OF_CALLS = 0.5
 # Fraction of the calls that a remedy certainly saves if it makes calls larger: each call at least doubles.
 CALLS_GONE_LEAST = 0.5
 # Size in bytes to which small calls certainly grow.
@@ -131,11 +133,16 @@ def _calls_gone(calls: Direction) -> float:
     return max(CALLS_GONE_LEAST, 1 - calls.mean_bytes / SMALL_CALL_BYTES)
 
 
-def _likely_gone(evidence: Evidence, calls: Direction, parts: Parts) -> Parts:
-    """Return the parts of the work that is likely saved: all of it for each call that is no longer made."""
-    is_answer = calls is evidence.sent and evidence.sends_answers
-    large_bytes = BATCH * calls.mean_bytes if is_answer else LARGE_BYTES
-    part = max(0.0, 1 - calls.mean_bytes / large_bytes)
+def _calls_saved(calls: Direction, large_bytes: float, calls_each: int = 1) -> float:
+    """Return the fraction (0..1) of some calls that is likely saved.
+
+    large_bytes: size to which calls grow
+    calls_each: number of calls that replace one larger call
+    """
+    return max(0.0, 1 - calls_each * calls.mean_bytes / large_bytes)
+
+
+def _times(parts: Parts, part: float) -> Parts:
     return {name: part * value for name, value in parts.items()}
 
 
@@ -156,7 +163,9 @@ def _larger(evidence: Evidence, calls: Direction | None) -> Share | None:
     if calls is None:
         return None
     parts = call_parts(evidence, calls)
-    likely = gone(evidence, _likely_gone(evidence, calls, parts))
+    is_answer = calls is evidence.sent and evidence.sends_answers
+    saved = _calls_saved(calls, BATCH * calls.mean_bytes if is_answer else LARGE_BYTES)
+    likely = gone(evidence, _times(parts, saved))
     return between(_entry(evidence, calls, _calls_gone(calls)), gone(evidence, parts), likely=likely)
 
 
@@ -182,7 +191,9 @@ def one_send_per_answer(evidence: Evidence) -> Share | None:
 def sendfile(evidence: Evidence) -> Share | None:
     """Bounds for sendfile: at most both copies and the calls, less the least cost of its page look-up.
 
-    The likely saving is the same work, because a call may send the whole file.
+    The likely saving is both copies, the reads, and the work for each call that is no longer made: the kernel
+    itself sends a file in pieces of LARGE_BYTES (16 pages of a pipe, fs/splice.c). A program that sends each
+    answer in one call still makes one for each.
 
     No saving is certain: with `sendfile on` nginx took 10 % more CPU time on a busy virtual machine, because
     TCP took longer, and 42 % less elsewhere.
@@ -192,8 +203,12 @@ def sendfile(evidence: Evidence) -> Share | None:
         return None
     cost = file_part_of_sent(evidence) * (1 - SENDFILE_COST_LEAST)
     parts = call_parts(evidence, evidence.sent) | {"file_read": 1.0}
-    most = gone(evidence, parts | {name: max(parts[name], cost) for name in SEND_COPIES})
-    return between(None, most, likely=most)
+    saved = 0.0 if evidence.sends_answers else _calls_saved(evidence.sent, LARGE_BYTES)
+    fewer = _times(parts, saved) | {"file_read": 1.0, "syscall": max(saved, READS_OF_CALLS)}
+    most, likely = (
+        gone(evidence, row | {name: max(row[name], cost) for name in SEND_COPIES}) for row in (parts, fewer)
+    )
+    return between(None, most, likely=likely)
 
 
 def file_part_of_sent(evidence: Evidence) -> float:
@@ -206,11 +221,15 @@ def file_part_of_sent(evidence: Evidence) -> float:
 
 
 def splice(evidence: Evidence) -> Share | None:
-    """Bounds for splice(2) in a relay: at most both copies and the calls. Each call costs a second call."""
+    """Bounds for splice(2) in a relay: at most both copies and the calls.
+
+    Bytes pass a pipe, so two calls replace a larger one.
+    """
     if evidence.sent is None:
         return None
     parts, copies = call_parts(evidence, evidence.sent), dict.fromkeys(saved_by("splice"), 1.0)
-    likely = gone(evidence, _likely_gone(evidence, evidence.sent, parts) | copies)
+    saved = _calls_saved(evidence.sent, LARGE_BYTES, calls_each=2)
+    likely = gone(evidence, _times(parts, saved) | copies)
     return between(None, gone(evidence, parts | copies), likely=likely)
 
 
