@@ -11,6 +11,7 @@
  * tracepoint  attached as tp_btf; exists if BTF has the typedef btf_trace_<tracepoint>
  * need        REQUIRED  the instrument does not run without it
  *             OPTIONAL  without it a column is missing, and the report says so
+ *             OWN_TRAFFIC  as OPTIONAL, and not loaded while a program is watched
  *             FALLBACK  used only if the row before it does not exist, or cannot be loaded or attached
  *
  * BTF, never the kernel version, decides which tracepoints a kernel has. For reference: sock_send_length and
@@ -33,7 +34,7 @@
 	HOOK(softirq_enter, calls, softirq_entry, REQUIRED) \
 	HOOK(softirq_leave, calls, softirq_exit, REQUIRED) \
 	HOOK(packet_owner, sampler, netif_receive_skb, OPTIONAL) \
-	HOOK(device_polled, sampler, napi_poll, OPTIONAL) \
+	HOOK(device_polled, sampler, napi_poll, OWN_TRAFFIC) \
 	HOOK(process_fork, watch, sched_process_fork, REQUIRED) \
 	HOOK(thread_exit, watch, sched_process_exit, REQUIRED) \
 	HOOK(process_exit, watch, sched_process_exit, REQUIRED) \

@@ -104,7 +104,7 @@ void tracepoints__find(struct hook hooks[HOOK_CNT], const struct btf *btf, bool 
 
 		snprintf(type, sizeof(type), "btf_trace_%s", row->tracepoint);
 		if ((!functions && !strcmp(row->instrument, "functions")) ||
-		    (!watched && tracepoints__only_watch(row->instrument)) || (watched && i == HOOK_device_polled))
+		    (!watched && tracepoints__only_watch(row->instrument)) || (watched && row->need == OWN_TRAFFIC))
 			set_aside(hook, STATE_UNUSED, "", "not asked for");
 		else if (!btf)
 			set_aside(hook, STATE_MISSING, "", NO_BTF);

@@ -14,7 +14,7 @@ struct bpf_program;
 struct btf;
 struct copyscope;
 
-enum need { REQUIRED, OPTIONAL, FALLBACK };
+enum need { REQUIRED, OPTIONAL, OWN_TRAFFIC, FALLBACK };
 
 enum hook_id {
 #define HOOK(id, instrument, tracepoint, need) HOOK_##id,
